@@ -9,6 +9,8 @@ use crate::buffer;
 use crate::enter::{On, enter, enter_any_time};
 use crate::error::ErrorClass;
 use crate::express;
+use crate::express_requests;
+use crate::express_shared;
 use crate::handle::{MPI_Comm, MPI_Count, MPI_Datatype, MPI_Message, MPI_Request, MPI_Session};
 use crate::probe;
 use crate::pt2pt;
@@ -100,7 +102,7 @@ unsafe extern "C" fn mpi_recv(
         )
     })
 }
-express_entry! { 407, "MPI_Recv", "PMPI_Recv", PMPI_Recv, QMPI_Recv, top_recv, call_recv, next_recv, mpi_recv, express::recv, past_recv [],
+express_entry! { 407, "MPI_Recv", "PMPI_Recv", PMPI_Recv, QMPI_Recv, top_recv, call_recv, next_recv, mpi_recv, express::recv, past_recv [express_shared::recv],
 (buf: *mut c_void, count: c_int, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Recv_c`, MPI 5.0 section 3.2.4.
@@ -697,7 +699,7 @@ unsafe extern "C" fn mpi_irecv(
         )
     })
 }
-express_entry! { 323, "MPI_Irecv", "PMPI_Irecv", PMPI_Irecv, QMPI_Irecv, top_irecv, call_irecv, next_irecv, mpi_irecv, express::irecv, past_irecv [],
+express_entry! { 323, "MPI_Irecv", "PMPI_Irecv", PMPI_Irecv, QMPI_Irecv, top_irecv, call_irecv, next_irecv, mpi_irecv, express::irecv, past_irecv [express_shared::irecv],
 (buf: *mut c_void, count: c_int, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Irecv_c`, MPI 5.0 section 3.7.2.
@@ -936,7 +938,7 @@ unsafe extern "C" fn mpi_test(
         request::test(mpi, request, flag, status)
     })
 }
-entry! { 501, "MPI_Test", "PMPI_Test", PMPI_Test, QMPI_Test, top_test, call_test, next_test, mpi_test,
+express_entry! { 501, "MPI_Test", "PMPI_Test", PMPI_Test, QMPI_Test, top_test, call_test, next_test, mpi_test, express_requests::test, past_test [express_shared::test],
 (request: *mut MPI_Request, flag: *mut c_int, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Wait`, MPI 5.0 section 3.7.3.
@@ -950,7 +952,7 @@ unsafe extern "C" fn mpi_wait(request: *mut MPI_Request, status: *mut MPI_Status
         request::wait(mpi, request, status)
     })
 }
-express_entry! { 615, "MPI_Wait", "PMPI_Wait", PMPI_Wait, QMPI_Wait, top_wait, call_wait, next_wait, mpi_wait, express::wait, past_wait [],
+express_entry! { 615, "MPI_Wait", "PMPI_Wait", PMPI_Wait, QMPI_Wait, top_wait, call_wait, next_wait, mpi_wait, express_requests::wait, past_wait [express_shared::wait],
 (request: *mut MPI_Request, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Testall`, MPI 5.0 section 3.7.5.
@@ -973,7 +975,7 @@ unsafe extern "C" fn mpi_testall(
         request::testall(mpi, array_of_requests, flag, array_of_statuses)
     })
 }
-entry! { 502, "MPI_Testall", "PMPI_Testall", PMPI_Testall, QMPI_Testall, top_testall, call_testall, next_testall, mpi_testall,
+express_entry! { 502, "MPI_Testall", "PMPI_Testall", PMPI_Testall, QMPI_Testall, top_testall, call_testall, next_testall, mpi_testall, express_requests::testall, past_testall [express_shared::testall],
 (count: c_int, array_of_requests: *mut MPI_Request, flag: *mut c_int, array_of_statuses: *mut MPI_Status) -> c_int }
 
 /// `MPI_Testany`, MPI 5.0 section 3.7.5.
@@ -1052,7 +1054,7 @@ unsafe extern "C" fn mpi_waitall(
         request::waitall(mpi, array_of_requests, array_of_statuses)
     })
 }
-express_entry! { 616, "MPI_Waitall", "PMPI_Waitall", PMPI_Waitall, QMPI_Waitall, top_waitall, call_waitall, next_waitall, mpi_waitall, express::waitall, past_waitall [],
+express_entry! { 616, "MPI_Waitall", "PMPI_Waitall", PMPI_Waitall, QMPI_Waitall, top_waitall, call_waitall, next_waitall, mpi_waitall, express_requests::waitall, past_waitall [express_shared::waitall],
 (count: c_int, array_of_requests: *mut MPI_Request, array_of_statuses: *mut MPI_Status) -> c_int }
 
 /// `MPI_Waitany`, MPI 5.0 section 3.7.5.
@@ -1075,7 +1077,7 @@ unsafe extern "C" fn mpi_waitany(
         request::waitany(mpi, array_of_requests, indx, status)
     })
 }
-entry! { 617, "MPI_Waitany", "PMPI_Waitany", PMPI_Waitany, QMPI_Waitany, top_waitany, call_waitany, next_waitany, mpi_waitany,
+express_entry! { 617, "MPI_Waitany", "PMPI_Waitany", PMPI_Waitany, QMPI_Waitany, top_waitany, call_waitany, next_waitany, mpi_waitany, express_requests::waitany, past_waitany [express_shared::waitany],
 (count: c_int, array_of_requests: *mut MPI_Request, indx: *mut c_int, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Waitsome`, MPI 5.0 section 3.7.5.
@@ -1724,7 +1726,7 @@ unsafe extern "C" fn mpi_start(request: *mut MPI_Request) -> c_int {
         request::start(mpi, request)
     })
 }
-entry! { 489, "MPI_Start", "PMPI_Start", PMPI_Start, QMPI_Start, top_start, call_start, next_start, mpi_start,
+express_entry! { 489, "MPI_Start", "PMPI_Start", PMPI_Start, QMPI_Start, top_start, call_start, next_start, mpi_start, express_requests::start, past_start [express_shared::start],
 (request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Startall`, MPI 5.0 section 3.9.
@@ -1738,7 +1740,7 @@ unsafe extern "C" fn mpi_startall(count: c_int, array_of_requests: *mut MPI_Requ
         request::startall(mpi, array_of_requests)
     })
 }
-entry! { 490, "MPI_Startall", "PMPI_Startall", PMPI_Startall, QMPI_Startall, top_startall, call_startall, next_startall, mpi_startall,
+express_entry! { 490, "MPI_Startall", "PMPI_Startall", PMPI_Startall, QMPI_Startall, top_startall, call_startall, next_startall, mpi_startall, express_requests::startall, past_startall [express_shared::startall],
 (count: c_int, array_of_requests: *mut MPI_Request) -> c_int }
 
 /// `MPI_Isendrecv`, MPI 5.0 section 3.10.
@@ -1901,6 +1903,15 @@ unsafe extern "C" fn mpi_sendrecv(
     comm: MPI_Comm,
     status: *mut MPI_Status,
 ) -> c_int {
+    if express::change_lane(comm) {
+        // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
+        return unsafe {
+            PMPI_Sendrecv(
+                sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype, source,
+                recvtag, comm, status,
+            )
+        };
+    }
     enter("MPI_Sendrecv", On::Comm(comm), |mpi| {
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::OutStatus::new(status) };
@@ -1921,7 +1932,7 @@ unsafe extern "C" fn mpi_sendrecv(
         )
     })
 }
-entry! { 460, "MPI_Sendrecv", "PMPI_Sendrecv", PMPI_Sendrecv, QMPI_Sendrecv, top_sendrecv, call_sendrecv, next_sendrecv, mpi_sendrecv,
+express_entry! { 460, "MPI_Sendrecv", "PMPI_Sendrecv", PMPI_Sendrecv, QMPI_Sendrecv, top_sendrecv, call_sendrecv, next_sendrecv, mpi_sendrecv, express::sendrecv, past_sendrecv [express_shared::sendrecv],
 (sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, dest: c_int, sendtag: c_int, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, source: c_int, recvtag: c_int, comm: MPI_Comm, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Sendrecv_c`, MPI 5.0 section 3.10.

@@ -6,8 +6,9 @@
 //! # Safety
 //! The lane is open only between `MPI_Init` and `MPI_Finalize` and below `MPI_THREAD_MULTIPLE`: otherwise no handle is in
 //! it and every function answers `None` at its first comparison. So one thread is here at a time, by the program's
-//! promise (MPI 5.0 section 11.6), and none of our own calls is under way: no visit of the state runs code of the
-//! program. Pointers are the program's own (A1, A2 of `args`), looked at only after they were compared with NULL.
+//! promise (MPI 5.0 section 11.6); `express_shared` has the lock instead. And none of our own calls is under way: no visit of
+//! the state runs code of the program. Pointers are the program's own (A1, A2 of `args`), looked at only after they were
+//! compared with NULL.
 #![allow(
     unsafe_code,
     reason = "reads the program's bytes and writes its request and status"
@@ -24,14 +25,15 @@ use core::hint::cold_path;
 use runtime::var::events;
 use runtime::{Comm, ContextId, Peer, Target, Universe, UserMemory};
 
-use crate::args::{OutStatus, OutStatuses};
+use crate::args::{MutBuf, OutStatus};
 use crate::c::MPI_SUCCESS;
 use crate::datatype_table::SIZES;
+use crate::express_shared;
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request};
-use crate::pt2pt::finish_posted;
+use crate::lock;
+use crate::pt2pt::{finish_posted, finish_sendrecv};
 use crate::qmpi;
-use crate::request::finish_waitall;
-use crate::state::{DONE, express_token, request_handle, universe};
+use crate::state::{DONE, request_handle, universe};
 use crate::status::MPI_Status;
 
 /// `MPI_Isend` of four or eight bytes without a gap, to a peer of this node towards which nothing waits.
@@ -122,7 +124,29 @@ pub unsafe fn send_other(
     tag: c_int,
     comm: MPI_Comm,
 ) -> Option<c_int> {
-    let (lane, bytes, size) = outgoing(buf, count, datatype, dest, tag, comm)?;
+    let Some(lane) = lane(comm) else {
+        cold_path();
+        // SAFETY: passed on as they came.
+        return unsafe { express_shared::send(buf, count, datatype, dest, tag, comm) };
+    };
+    // SAFETY: passed on as they came.
+    unsafe { send_in(lane, buf, count, datatype, dest, tag) }
+}
+
+/// The same in the lane of a communicator.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Send`; this thread alone is in MPI.
+#[inline(always)]
+pub(crate) unsafe fn send_in(
+    lane: &Lane,
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
+) -> Option<c_int> {
+    let (bytes, size) = outgoing(lane, buf, count, datatype, dest, tag)?;
     let peer = Peer(dest.cast_unsigned());
     let envelope = (lane.context, tag);
     let bytes = usize::try_from(bytes).ok()?;
@@ -155,17 +179,35 @@ pub unsafe fn irecv(
     comm: MPI_Comm,
     request: *mut MPI_Request,
 ) -> Option<c_int> {
+    // SAFETY: passed on as they came.
+    unsafe { irecv_in(lane(comm)?, buf, count, datatype, source, tag, request) }
+}
+
+/// The same in the lane of a communicator.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Irecv`; this thread alone is in MPI.
+#[inline(always)]
+pub(crate) unsafe fn irecv_in(
+    lane: &Lane,
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    request: *mut MPI_Request,
+) -> Option<c_int> {
     if request.is_null() {
         return None;
     }
     // SAFETY: passed on as they came.
-    let (token, _) = unsafe { post_receive(buf, count, datatype, source, tag, comm) }?;
+    let token = unsafe { post_receive(lane, buf, count, datatype, source, tag) }?;
     // SAFETY: A1, and not NULL.
     unsafe { request.write(request_handle(token)) };
     Some(MPI_SUCCESS)
 }
 
-/// `MPI_Recv` of the same, if the message comes soon.
+/// `MPI_Recv` of the same; it waits in the ordinary way if the message does not come soon.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Recv`.
@@ -180,131 +222,121 @@ pub unsafe fn recv(
     status: *mut MPI_Status,
 ) -> Option<c_int> {
     // SAFETY: passed on as they came.
-    let (token, context) = unsafe { post_receive(buf, count, datatype, source, tag, comm) }?;
-    // SAFETY: the lane is open: `post_receive` found the communicator in it.
-    let universe = unsafe { universe() };
-    match universe.wait_briefly(token, || context) {
-        Some(ended) => {
-            // SAFETY: A1.
-            unsafe { tell(status, ended) };
-            Some(MPI_SUCCESS)
-        }
-        None => {
-            // SAFETY: A1.
-            let status = unsafe { OutStatus::new(status) };
-            Some(finish_posted(token, comm, status))
-        }
-    }
+    unsafe { recv_in(*lane(comm)?, buf, count, datatype, source, tag, status, ()) }
 }
 
-/// `MPI_Wait` for a receive that [`irecv`] posted, or a plain one in the communicator that was used last, if it is complete
-/// or becomes so soon.
+/// The same in the lane of a communicator. `guard` is held as long as this thread alone must be in MPI.
 ///
 /// # Safety
-/// A1 of `args` for the arguments of `MPI_Wait`.
+/// A1 and A2 of `args` for the arguments of `MPI_Recv`; this thread alone is in MPI.
+#[allow(clippy::too_many_arguments, reason = "those of MPI_Recv")]
 #[inline(always)]
-pub unsafe fn wait(request: *mut MPI_Request, status: *mut MPI_Status) -> Option<c_int> {
-    if request.is_null() {
-        return None;
-    }
-    if !is_open() {
-        return None;
-    }
-    // SAFETY: A1, and not NULL.
-    let handle = unsafe { request.read() };
-    let Some(token) = express_token(handle) else {
-        // SAFETY: passed on as they came; not NULL.
-        return unsafe { wait_for_done(handle, request, status) };
+pub(crate) unsafe fn recv_in<G>(
+    lane: Lane,
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    status: *mut MPI_Status,
+    guard: G,
+) -> Option<c_int> {
+    // SAFETY: passed on as they came.
+    let token = unsafe { post_receive(&lane, buf, count, datatype, source, tag) }?;
+    // SAFETY: the lane is open: `post_receive` found the communicator in it.
+    let ended = unsafe { universe() }.wait_briefly(token, || lane.context);
+    drop(guard);
+    let Some(ended) = ended else {
+        // SAFETY: A1.
+        let status = unsafe { OutStatus::new(status) };
+        return Some(finish_posted("MPI_Recv", token, lane.handle, status));
     };
-    // SAFETY: the lane is open.
-    let ended = unsafe { universe() }.wait_briefly(token, current_context)?;
-    // SAFETY: A1, and not NULL.
-    unsafe { request.write(MPI_Request::NULL) };
     // SAFETY: A1.
     unsafe { tell(status, ended) };
     Some(MPI_SUCCESS)
 }
 
-/// `MPI_Wait` for a send that was complete at once.
+/// `MPI_Sendrecv` of a message that goes at once and one that [`recv`] receives.
 ///
 /// # Safety
-/// A1 of `args`; `request` is not NULL.
-#[inline(never)]
-unsafe fn wait_for_done(
-    handle: MPI_Request,
-    request: *mut MPI_Request,
+/// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`.
+#[allow(clippy::too_many_arguments, reason = "those of MPI_Sendrecv")]
+#[inline(always)]
+pub unsafe fn sendrecv(
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
+    source: c_int,
+    recvtag: c_int,
+    comm: MPI_Comm,
     status: *mut MPI_Status,
 ) -> Option<c_int> {
-    if handle != DONE {
-        return None;
-    }
-    // SAFETY: A1, and not NULL.
-    unsafe { request.write(MPI_Request::NULL) };
-    // SAFETY: A1.
-    unsafe { OutStatus::new(status) }.set(MPI_Status::EMPTY);
-    Some(MPI_SUCCESS)
+    let out = (sendbuf, sendcount, sendtype, dest, sendtag);
+    let into = (recvbuf, recvcount, recvtype, source, recvtag);
+    // SAFETY: passed on as they came.
+    unsafe { sendrecv_in(*lane(comm)?, out, into, status, ()) }
 }
 
-/// `MPI_Waitall` of receives as in [`wait`] and of sends that were complete at once. What was collected before something special
-/// came up is collected: the ordinary way goes on with the rest.
+/// The same in the lane of a communicator. `guard` is held as long as this thread alone must be in MPI.
 ///
 /// # Safety
-/// A1 of `args` for the arguments of `MPI_Waitall`.
-pub unsafe fn waitall(
-    count: c_int,
-    requests: *mut MPI_Request,
-    statuses: *mut MPI_Status,
+/// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`; this thread alone is in MPI.
+#[inline(always)]
+pub(crate) unsafe fn sendrecv_in<G>(
+    lane: Lane,
+    (sendbuf, sendcount, sendtype, dest, sendtag): Outgoing,
+    (recvbuf, recvcount, recvtype, source, recvtag): Incoming,
+    status: *mut MPI_Status,
+    guard: G,
 ) -> Option<c_int> {
-    let count = usize::try_from(count).ok()?;
-    if !is_open() || requests.is_null() {
-        return None;
-    }
-    // SAFETY: A2: the array has `count` statuses, unless it is NULL.
-    let told = unsafe { OutStatuses::new(statuses, count) };
-    for at in 0..count {
-        // SAFETY: A1: the array has `count` handles.
-        let place = unsafe { requests.add(at) };
-        // SAFETY: A1, and not NULL.
-        let request = unsafe { place.read() };
-        if request == DONE {
-            told.set(at, MPI_Status::EMPTY);
-        } else if request == MPI_Request::NULL {
-            told.set_empty(at);
-        } else {
-            let waited = express_token(request)
-                // SAFETY: the lane is open.
-                .and_then(|token| unsafe { universe() }.wait_briefly(token, current_context));
-            let Some((source, tag, bytes)) = waited else {
-                // SAFETY: A2: the array has `count` handles.
-                let requests = unsafe { core::slice::from_raw_parts_mut(requests, count) };
-                return finish_waitall(requests, told, at);
-            };
-            told.set(at, MPI_Status::received(source.cast_signed(), tag, bytes));
-        }
-        // SAFETY: A1, and not NULL.
-        unsafe { place.write(MPI_Request::NULL) };
-    }
+    // Nothing leaves before the receive is known to be in order too.
+    incoming(&lane, recvbuf, recvcount, recvtype, source, recvtag)?;
+    // SAFETY: passed on as they came.
+    unsafe { send_in(&lane, sendbuf, sendcount, sendtype, dest, sendtag) }?;
+    // SAFETY: passed on as they came.
+    let token = unsafe { post_receive(&lane, recvbuf, recvcount, recvtype, source, recvtag) };
+    let Some(token) = token else {
+        drop(guard);
+        // SAFETY: A1.
+        let status = unsafe { OutStatus::new(status) };
+        let call = (MutBuf(recvbuf), recvcount.into(), recvtype, source, recvtag);
+        return Some(finish_sendrecv(call, lane.handle, status));
+    };
+    // SAFETY: the lane is open: `post_receive` found the communicator in it.
+    let ended = unsafe { universe() }.wait_briefly(token, || lane.context);
+    drop(guard);
+    let Some(ended) = ended else {
+        // SAFETY: A1.
+        let status = unsafe { OutStatus::new(status) };
+        return Some(finish_posted("MPI_Sendrecv", token, lane.handle, status));
+    };
+    // SAFETY: A1.
+    unsafe { tell(status, ended) };
     Some(MPI_SUCCESS)
 }
 
-/// The lane of a send, its bytes, and those of an item; `None`: something is special about it.
+/// The bytes of a send, and those of an item; `None`: something is special about it.
 #[inline(always)]
 fn outgoing(
+    lane: &Lane,
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
     dest: c_int,
     tag: c_int,
-    comm: MPI_Comm,
-) -> Option<(&'static Lane, u64, u64)> {
-    let lane = lane(comm)?;
+) -> Option<(u64, u64)> {
     let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
     if tag < 0 || dest.cast_unsigned() >= lane.ranks || buf.addr() < FIRST_ADDRESS {
         return None;
     }
     // A negative count makes more than the largest message. A size of 0 is none: the datatype is not simple.
     let size = u64::from(size);
-    Some((lane, u64::from(count.cast_unsigned()) * size, size))
+    Some((u64::from(count.cast_unsigned()) * size, size))
 }
 
 #[inline(always)]
@@ -316,7 +348,8 @@ unsafe fn post(
     tag: c_int,
     comm: MPI_Comm,
 ) -> Option<bool> {
-    let (lane, bytes, _) = outgoing(buf, count, datatype, dest, tag, comm)?;
+    let lane = lane(comm)?;
+    let (bytes, _) = outgoing(lane, buf, count, datatype, dest, tag)?;
     let peer = Peer(dest.cast_unsigned());
     let envelope = || (lane.context, tag);
     // SAFETY: the lane is open: the communicator is in it.
@@ -335,41 +368,50 @@ unsafe fn post(
     None
 }
 
+/// The bytes of a receive; `None`: something is special about it.
 #[inline(always)]
-unsafe fn post_receive(
+fn incoming(
+    lane: &Lane,
     buf: *mut c_void,
     count: c_int,
     datatype: MPI_Datatype,
     source: c_int,
     tag: c_int,
-    comm: MPI_Comm,
-) -> Option<(u32, ContextId)> {
-    let lane = lane(comm)?;
+) -> Option<usize> {
     let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
-    let rank = source.cast_unsigned();
     // A negative count makes more than the largest. A size of 0 is none: the datatype is not simple.
     let bytes = count.cast_unsigned() as usize * usize::from(size);
     let fits = bytes.wrapping_sub(1) < MOST_BYTES || (bytes == 0 && size != 0);
-    if tag < 0 || rank >= lane.ranks || buf.addr() < FIRST_ADDRESS || !fits {
-        return None;
-    }
+    let is_known = source.cast_unsigned() < lane.ranks && buf.addr() >= FIRST_ADDRESS;
+    (tag >= 0 && is_known && fits).then_some(bytes)
+}
+
+#[inline(always)]
+unsafe fn post_receive(
+    lane: &Lane,
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+) -> Option<u32> {
+    let bytes = incoming(lane, buf, count, datatype, source, tag)?;
     // SAFETY: A2: the buffer holds `count` items and is the library's until the receive is complete.
     let memory = unsafe { UserMemory::new(buf.cast(), bytes) };
     let target = Target {
         context: lane.context,
-        peer: Peer(rank),
+        peer: Peer(source.cast_unsigned()),
         tag,
     };
     #[allow(clippy::cast_possible_truncation, reason = "SIZES has the handle")]
     let number = datatype.0 as u32;
     // SAFETY: the lane is open: the communicator is in it.
-    let token = unsafe { universe() }.receive_first(target, memory, number)?;
-    Some((token, lane.context))
+    unsafe { universe() }.receive_first(target, memory, number)
 }
 
 /// Writes a status, but not its `MPI_ERROR` (MPI 5.0 section 3.2.5).
 #[inline(always)]
-unsafe fn tell(status: *mut MPI_Status, (source, tag, bytes): (u32, c_int, u64)) {
+pub(crate) unsafe fn tell(status: *mut MPI_Status, (source, tag, bytes): (u32, c_int, u64)) {
     if status.is_null() {
         return;
     }
@@ -386,14 +428,15 @@ fn ring_bell(dest: c_int) -> c_int {
     MPI_SUCCESS
 }
 
-/// Opens the lane for a communicator whose ranks are world ranks. For others, and at `MPI_THREAD_MULTIPLE`, it stays
-/// closed.
+/// Opens the lane for a communicator whose ranks are world ranks; for others it stays closed. At `MPI_THREAD_MULTIPLE` it is
+/// known, and open to `express_shared` alone.
 pub fn open(handle: MPI_Comm, comm: &Comm) {
     // The lane would pass by the tools.
     if qmpi::is_stacked() {
         return;
     }
     if comm.group.is_identity() && !comm.is_inter() {
+        let is_multiple = lock::is_multiple();
         let lane = Lane {
             handle,
             ranks: comm.size(),
@@ -401,7 +444,7 @@ pub fn open(handle: MPI_Comm, comm: &Comm) {
         };
         // SAFETY: this thread alone is in MPI (module head).
         unsafe { *LANES.known[place(handle)].get() = lane };
-        if events::wanted().any() {
+        if events::wanted().any() || is_multiple {
             return;
         }
         // SAFETY: as above.
@@ -430,16 +473,23 @@ pub fn close() {
 
 /// What the lane knows of a communicator.
 #[derive(Clone, Copy)]
-struct Lane {
-    handle: MPI_Comm,
+pub(crate) struct Lane {
+    pub(crate) handle: MPI_Comm,
     ranks: u32,
-    context: ContextId,
+    pub(crate) context: ContextId,
 }
 
-struct Lanes {
+/// What goes out: buffer, count, datatype, destination, tag.
+pub(crate) type Outgoing = (*const c_void, c_int, MPI_Datatype, c_int, c_int);
+/// Where something comes in: buffer, count, datatype, source, tag.
+pub(crate) type Incoming = (*mut c_void, c_int, MPI_Datatype, c_int, c_int);
+
+pub(crate) struct Lanes {
     /// The communicator that was used last.
     current: UnsafeCell<Lane>,
-    known: [UnsafeCell<Lane>; LANES_COUNT],
+    pub(crate) known: [UnsafeCell<Lane>; LANES_COUNT],
+    /// Where in `known` the one is that `express_shared` used last.
+    pub(crate) current_shared: UnsafeCell<usize>,
 }
 
 // SAFETY: one thread at a time (module head).
@@ -466,6 +516,9 @@ pub fn pause() {
 /// Makes the lane that of another communicator. `false` if it is so already, if the lane does not know it, or if it is
 /// [paused](pause).
 pub fn change_lane(handle: MPI_Comm) -> bool {
+    if lock::is_multiple() {
+        return false;
+    }
     // SAFETY: nobody writes meanwhile (module head).
     let lane = unsafe { *LANES.known[place(handle)].get() };
     // SAFETY: this thread alone is in MPI (module head).
@@ -486,32 +539,33 @@ pub fn change_lane(handle: MPI_Comm) -> bool {
 }
 
 #[inline(always)]
-fn is_open() -> bool {
+pub(crate) fn is_open() -> bool {
     // SAFETY: nobody writes meanwhile (module head).
     unsafe { *LANES.current.get() }.handle != CLOSED.handle
 }
 
 /// Context of the communicator that was used last.
 #[inline(always)]
-fn current_context() -> ContextId {
+pub(crate) fn current_context() -> ContextId {
     // SAFETY: nobody writes meanwhile (module head).
     unsafe { *LANES.current.get() }.context
 }
 
-fn place(handle: MPI_Comm) -> usize {
+pub(crate) fn place(handle: MPI_Comm) -> usize {
     handle.0 % LANES_COUNT
 }
 
 /// No handle is 0.
-const CLOSED: Lane = Lane {
+pub(crate) const CLOSED: Lane = Lane {
     handle: MPI_Comm(0),
     ranks: 0,
     context: ContextId(0),
 };
 const LANES_COUNT: usize = 64;
-static LANES: Lanes = Lanes {
+pub(crate) static LANES: Lanes = Lanes {
     current: UnsafeCell::new(CLOSED),
     known: [const { UnsafeCell::new(CLOSED) }; LANES_COUNT],
+    current_shared: UnsafeCell::new(0),
 };
 /// The longest message of the lane: a negative count makes more.
 const MOST_BYTES: usize = i32::MAX as usize;

@@ -220,11 +220,29 @@ pub fn recv(
     Ok(())
 }
 
-/// The rest of an `MPI_Recv` that the express lane has posted.
-pub fn finish_posted(token: u32, comm: MPI_Comm, status: OutStatus<'_>) -> c_int {
-    enter("MPI_Recv", On::Comm(comm), |mpi| {
+/// The rest of a call whose receive the express lane has posted: `MPI_Recv`, `MPI_Sendrecv`.
+pub fn finish_posted(
+    name: &'static str,
+    token: u32,
+    comm: MPI_Comm,
+    status: OutStatus<'_>,
+) -> c_int {
+    enter(name, On::Comm(comm), |mpi| {
         let id = mpi.visit(|universe| universe.find_request(token));
         finish_alone(mpi, id.expect("posted a moment ago"), &status)
+    })
+}
+
+/// The rest of an `MPI_Sendrecv` whose message has gone on the express lane.
+#[cold]
+#[inline(never)]
+pub fn finish_sendrecv(
+    (buf, count, datatype, source, tag): (MutBuf, i64, MPI_Datatype, c_int, c_int),
+    comm: MPI_Comm,
+    status: OutStatus<'_>,
+) -> c_int {
+    enter("MPI_Sendrecv", On::Comm(comm), |mpi| {
+        recv(mpi, buf, count, datatype, source, tag, comm, status)
     })
 }
 

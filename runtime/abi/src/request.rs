@@ -77,15 +77,17 @@ pub fn waitall(mpi: Mpi, requests: &mut [MPI_Request], statuses: OutStatuses<'_>
     waitall_from(mpi, requests, &statuses, 0)
 }
 
-/// The rest of an `MPI_Waitall` whose first requests were collected, and their statuses told. `None`: none was.
+/// The rest of a call whose first requests were collected, and their statuses told: `MPI_Waitall`, or `MPI_Testall` where all are
+/// complete. `None`: none was.
 #[inline(never)]
 pub fn finish_waitall(
+    name: &'static str,
     requests: &mut [MPI_Request],
     statuses: OutStatuses<'_>,
     from: usize,
 ) -> Option<c_int> {
     (from > 0).then(|| {
-        enter("MPI_Waitall", On::Nothing, |mpi| {
+        enter(name, On::Nothing, |mpi| {
             waitall_from(mpi, requests, &statuses, from)
         })
     })
@@ -325,6 +327,17 @@ pub fn startall(mpi: Mpi, requests: &mut [MPI_Request]) -> Result<()> {
     let started = requests.try_for_each(|request| start_one(mpi, *request));
     begun(mpi, first);
     started
+}
+
+/// The rest of an `MPI_Start` or `MPI_Startall` whose first requests were started. `None`: none was.
+#[cold]
+#[inline(never)]
+pub fn finish_startall(requests: &mut [MPI_Request], from: usize) -> Option<c_int> {
+    (from > 0).then(|| {
+        enter("MPI_Startall", On::Nothing, |mpi| {
+            startall(mpi, &mut requests[from..])
+        })
+    })
 }
 
 fn start_one(mpi: Mpi, request: MPI_Request) -> Result<()> {

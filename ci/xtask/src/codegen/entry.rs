@@ -94,6 +94,7 @@ fn imports(chapter: &Chapter, items: &str) -> String {
             function
                 .express
                 .iter()
+                .chain(&function.then)
                 .filter_map(|path| path.split("::").next()),
         );
     }

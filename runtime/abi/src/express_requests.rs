@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The express lane for requests: the calls that wait for them, look at them and start them, where nothing is special about
+//! them. As in `express`, which see, each answers `None` wherever anything is.
+//!
+//! # Safety
+//! That of `express`: the lane is open, so this thread alone is in MPI and none of its own calls is under way.
+#![allow(
+    unsafe_code,
+    reason = "reads and writes the program's requests and statuses"
+)]
+
+use core::ffi::c_int;
+
+use runtime::{ContextId, Ended};
+
+use crate::args::{OutStatus, OutStatuses};
+use crate::c::MPI_SUCCESS;
+use crate::express::{current_context, is_open, tell};
+use crate::handle::MPI_Request;
+use crate::request::{finish_startall, finish_waitall};
+use crate::state::{DONE, express_token, universe};
+use crate::status::MPI_Status;
+
+/// `MPI_Wait` for a receive that `MPI_Irecv` posted, or a plain one in the communicator that was used last, if it is complete
+/// or becomes so soon; or for a send that was complete at once.
+///
+/// # Safety
+/// A1 of `args` for the arguments of `MPI_Wait`.
+#[inline(always)]
+pub unsafe fn wait(request: *mut MPI_Request, status: *mut MPI_Status) -> Option<c_int> {
+    if !is_open() {
+        return None;
+    }
+    // SAFETY: passed on as they came.
+    unsafe { wait_in(request, status, current_context) }
+}
+
+/// The same where `context` is that of the communicator that was used last.
+///
+/// # Safety
+/// A1 of `args` for the arguments of `MPI_Wait`; this thread alone is in MPI.
+#[inline(always)]
+pub(crate) unsafe fn wait_in(
+    request: *mut MPI_Request,
+    status: *mut MPI_Status,
+    context: impl Fn() -> ContextId,
+) -> Option<c_int> {
+    if request.is_null() {
+        return None;
+    }
+    // SAFETY: A1, and not NULL.
+    let handle = unsafe { request.read() };
+    let Some(token) = express_token(handle) else {
+        // SAFETY: passed on as they came; not NULL.
+        return unsafe { wait_for_done(handle, request, status) };
+    };
+    // SAFETY: the lane is open.
+    let Some(ended) = unsafe { universe() }.wait_briefly(token, context) else {
+        // SAFETY: passed on as it came.
+        return unsafe { wait_for_started(token, status) };
+    };
+    // SAFETY: A1, and not NULL.
+    unsafe { request.write(MPI_Request::NULL) };
+    // SAFETY: A1.
+    unsafe { tell(status, ended) };
+    Some(MPI_SUCCESS)
+}
+
+/// `MPI_Wait` for a persistent request, whose handle stays.
+///
+/// # Safety
+/// A1 of `args`; the lane is open.
+#[inline(never)]
+unsafe fn wait_for_started(token: u32, status: *mut MPI_Status) -> Option<c_int> {
+    // SAFETY: the lane is open.
+    let ended = unsafe { universe() }.wait_for_started(token)?;
+    // SAFETY: A1.
+    unsafe { OutStatus::new(status) }.set(status_of(ended));
+    Some(MPI_SUCCESS)
+}
+
+/// `MPI_Wait` for a send that was complete at once.
+///
+/// # Safety
+/// A1 of `args`; `request` is not NULL.
+#[inline(never)]
+unsafe fn wait_for_done(
+    handle: MPI_Request,
+    request: *mut MPI_Request,
+    status: *mut MPI_Status,
+) -> Option<c_int> {
+    if handle != DONE {
+        return None;
+    }
+    // SAFETY: A1, and not NULL.
+    unsafe { request.write(MPI_Request::NULL) };
+    // SAFETY: A1.
+    unsafe { OutStatus::new(status) }.set(MPI_Status::EMPTY);
+    Some(MPI_SUCCESS)
+}
+
+/// `MPI_Waitall` of receives as in [`wait`] and of sends that were complete at once. What was collected before something special
+/// came up is collected: the ordinary way goes on with the rest.
+///
+/// # Safety
+/// A1 of `args` for the arguments of `MPI_Waitall`.
+pub unsafe fn waitall(
+    count: c_int,
+    requests: *mut MPI_Request,
+    statuses: *mut MPI_Status,
+) -> Option<c_int> {
+    if !is_open() {
+        return None;
+    }
+    // SAFETY: passed on as they came.
+    unsafe { waitall_in(count, requests, statuses, current_context, ()) }
+}
+
+/// The same where `context` is that of the communicator that was used last. `guard` is held as long as this thread alone must
+/// be in MPI.
+///
+/// # Safety
+/// As above, and this thread alone is in MPI.
+#[inline(always)]
+pub(crate) unsafe fn waitall_in<G>(
+    count: c_int,
+    requests: *mut MPI_Request,
+    statuses: *mut MPI_Status,
+    context: impl Fn() -> ContextId,
+    guard: G,
+) -> Option<c_int> {
+    let count = usize::try_from(count).ok()?;
+    if requests.is_null() {
+        return None;
+    }
+    // SAFETY: A2: the array has `count` statuses, unless it is NULL.
+    let told = unsafe { OutStatuses::new(statuses, count) };
+    for at in 0..count {
+        // SAFETY: A1: the array has `count` handles.
+        let place = unsafe { requests.add(at) };
+        // SAFETY: A1, and not NULL.
+        let request = unsafe { place.read() };
+        let mut stays = false;
+        if request == DONE {
+            told.set(at, MPI_Status::EMPTY);
+        } else if request == MPI_Request::NULL {
+            told.set_empty(at);
+        } else {
+            // SAFETY: the lane is open.
+            let Some(ended) = (unsafe { settle(request, &context) }) else {
+                drop(guard);
+                // SAFETY: A2: the array has `count` handles.
+                let requests = unsafe { core::slice::from_raw_parts_mut(requests, count) };
+                return finish_waitall("MPI_Waitall", requests, told, at);
+            };
+            told.set(at, ended.0);
+            stays = ended.1;
+        }
+        if !stays {
+            // SAFETY: A1, and not NULL.
+            unsafe { place.write(MPI_Request::NULL) };
+        }
+    }
+    Some(MPI_SUCCESS)
+}
+
+/// Waits briefly for a request: how it ended, and whether it is persistent, so that its handle stays.
+///
+/// # Safety
+/// The lane is open.
+#[inline(always)]
+unsafe fn settle(
+    request: MPI_Request,
+    context: impl Fn() -> ContextId,
+) -> Option<(MPI_Status, bool)> {
+    let token = express_token(request)?;
+    // SAFETY: the lane is open.
+    let universe = unsafe { universe() };
+    if let Some((source, tag, bytes)) = universe.wait_briefly(token, context) {
+        let status = MPI_Status::received(source.cast_signed(), tag, bytes);
+        return Some((status, false));
+    }
+    let ended = universe.wait_for_started(token)?;
+    Some((status_of(ended), true))
+}
+
+/// `MPI_Test` for a request that is complete, whose message has come, or that is under way while nothing happens.
+///
+/// # Safety
+/// A1 of `args` for the arguments of `MPI_Test`.
+pub unsafe fn test(
+    request: *mut MPI_Request,
+    flag: *mut c_int,
+    status: *mut MPI_Status,
+) -> Option<c_int> {
+    if !is_open() {
+        return None;
+    }
+    // SAFETY: passed on as they came; the lane is open.
+    unsafe { test_in(request, flag, status) }
+}
+
+/// The same where the lane is known to be open.
+///
+/// # Safety
+/// A1 of `args` for the arguments of `MPI_Test`; this thread alone is in MPI.
+#[inline(always)]
+pub(crate) unsafe fn test_in(
+    request: *mut MPI_Request,
+    flag: *mut c_int,
+    status: *mut MPI_Status,
+) -> Option<c_int> {
+    if request.is_null() || flag.is_null() {
+        return None;
+    }
+    // SAFETY: A1, and not NULL.
+    let handle = unsafe { request.read() };
+    // SAFETY: the lane is open.
+    let Some((ended, stays)) = (unsafe { take(handle, true) }) else {
+        // SAFETY: the lane is open.
+        let is_not_yet = unsafe { universe() }.is_not_yet(express_token(handle)?);
+        return is_not_yet.then(|| {
+            // SAFETY: A1, and not NULL.
+            unsafe { flag.write(0) };
+            MPI_SUCCESS
+        });
+    };
+    if !stays {
+        // SAFETY: A1, and not NULL.
+        unsafe { request.write(MPI_Request::NULL) };
+    }
+    // SAFETY: A1, and not NULL.
+    unsafe { flag.write(1) };
+    // SAFETY: A1.
+    unsafe { OutStatus::new(status) }.set(ended);
+    Some(MPI_SUCCESS)
+}
+
+/// `MPI_Testall` for requests that are all complete, or whose messages have come.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Testall`.
+pub unsafe fn testall(
+    count: c_int,
+    requests: *mut MPI_Request,
+    flag: *mut c_int,
+    statuses: *mut MPI_Status,
+) -> Option<c_int> {
+    if !is_open() {
+        return None;
+    }
+    // SAFETY: passed on as they came; the lane is open.
+    unsafe { testall_in(count, requests, flag, statuses, ()) }
+}
+
+/// The same where the lane is known to be open. `guard` is held as long as this thread alone must be in MPI.
+///
+/// # Safety
+/// As above, and this thread alone is in MPI.
+pub(crate) unsafe fn testall_in<G>(
+    count: c_int,
+    requests: *mut MPI_Request,
+    flag: *mut c_int,
+    statuses: *mut MPI_Status,
+    guard: G,
+) -> Option<c_int> {
+    if flag.is_null() {
+        return None;
+    }
+    // SAFETY: passed on as they came.
+    let list = unsafe { list(count, requests) }?;
+    // SAFETY: the lane is open.
+    if !unsafe { are_at_hand(list) } {
+        // SAFETY: the lane is open.
+        let has_taken = unsafe { universe() }.take_in_what_came();
+        // SAFETY: the lane is open.
+        if !has_taken || !unsafe { are_at_hand(list) } {
+            return None;
+        }
+    }
+    // SAFETY: A2: the array has as many statuses, unless it is NULL.
+    let told = unsafe { OutStatuses::new(statuses, list.len()) };
+    for at in 0..list.len() {
+        if list[at] == MPI_Request::NULL {
+            told.set_empty(at);
+            continue;
+        }
+        // SAFETY: the lane is open.
+        let Some((ended, stays)) = (unsafe { take(list[at], false) }) else {
+            // It is in the list twice.
+            drop(guard);
+            // SAFETY: A1, and not NULL.
+            unsafe { flag.write(1) };
+            return finish_waitall("MPI_Testall", list, told, at);
+        };
+        told.set(at, ended);
+        if !stays {
+            list[at] = MPI_Request::NULL;
+        }
+    }
+    // SAFETY: A1, and not NULL.
+    unsafe { flag.write(1) };
+    Some(MPI_SUCCESS)
+}
+
+/// `MPI_Waitany` where one of the requests is complete, or its message has come.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Waitany`.
+pub unsafe fn waitany(
+    count: c_int,
+    requests: *mut MPI_Request,
+    index: *mut c_int,
+    status: *mut MPI_Status,
+) -> Option<c_int> {
+    if !is_open() {
+        return None;
+    }
+    // SAFETY: passed on as they came; the lane is open.
+    unsafe { waitany_in(count, requests, index, status) }
+}
+
+/// The same where the lane is known to be open.
+///
+/// # Safety
+/// As above, and this thread alone is in MPI.
+pub(crate) unsafe fn waitany_in(
+    count: c_int,
+    requests: *mut MPI_Request,
+    index: *mut c_int,
+    status: *mut MPI_Status,
+) -> Option<c_int> {
+    if index.is_null() {
+        return None;
+    }
+    // SAFETY: passed on as they came.
+    let list = unsafe { list(count, requests) }?;
+    for looks in 0..2 {
+        // SAFETY: the lane is open.
+        if looks != 0 && !unsafe { universe() }.take_in_what_came() {
+            return None;
+        }
+        for (at, request) in list.iter_mut().enumerate() {
+            // SAFETY: the lane is open.
+            let Some((ended, stays)) = (unsafe { take(*request, false) }) else {
+                continue;
+            };
+            if !stays {
+                *request = MPI_Request::NULL;
+            }
+            // SAFETY: A1, and not NULL.
+            unsafe { index.write(c_int::try_from(at).unwrap_or(c_int::MAX)) };
+            // SAFETY: A1.
+            unsafe { OutStatus::new(status) }.set(ended);
+            return Some(MPI_SUCCESS);
+        }
+    }
+    None
+}
+
+/// `MPI_Start`.
+///
+/// # Safety
+/// A1 of `args` for the argument of `MPI_Start`.
+pub unsafe fn start(request: *mut MPI_Request) -> Option<c_int> {
+    if !is_open() {
+        return None;
+    }
+    // SAFETY: passed on as it came; the lane is open.
+    unsafe { startall_in(1, request, ()) }
+}
+
+/// `MPI_Startall` of persistent sends and receives.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Startall`.
+pub unsafe fn startall(count: c_int, requests: *mut MPI_Request) -> Option<c_int> {
+    if !is_open() {
+        return None;
+    }
+    // SAFETY: passed on as they came; the lane is open.
+    unsafe { startall_in(count, requests, ()) }
+}
+
+/// The same where the lane is known to be open. A request that cannot be started here is left to the ordinary way, with all
+/// that follow. `guard` is held as long as this thread alone must be in MPI.
+///
+/// # Safety
+/// As above, and this thread alone is in MPI.
+pub(crate) unsafe fn startall_in<G>(
+    count: c_int,
+    requests: *mut MPI_Request,
+    guard: G,
+) -> Option<c_int> {
+    // SAFETY: passed on as they came.
+    let list = unsafe { list(count, requests) }?;
+    for (at, request) in list.iter().enumerate() {
+        // SAFETY: the lane is open.
+        let universe = unsafe { universe() };
+        if !express_token(*request).is_some_and(|token| universe.start_at_hand(token)) {
+            drop(guard);
+            return finish_startall(list, at);
+        }
+    }
+    Some(MPI_SUCCESS)
+}
+
+/// The handles of a list; `None`: it is none.
+///
+/// # Safety
+/// A2 of `args` for a count and an array of handles.
+unsafe fn list<'a>(count: c_int, requests: *mut MPI_Request) -> Option<&'a mut [MPI_Request]> {
+    let count = usize::try_from(count).ok()?;
+    if requests.is_null() {
+        return None;
+    }
+    // SAFETY: A2: the array has `count` handles.
+    Some(unsafe { core::slice::from_raw_parts_mut(requests, count) })
+}
+
+/// Whether all of these have ended, so that [`take`] collects all that are not null.
+///
+/// # Safety
+/// The lane is open.
+unsafe fn are_at_hand(list: &[MPI_Request]) -> bool {
+    // SAFETY: the lane is open.
+    let universe = unsafe { universe() };
+    list.iter().all(|request| {
+        *request == DONE
+            || *request == MPI_Request::NULL
+            || express_token(*request).is_some_and(|token| universe.is_at_hand(token))
+    })
+}
+
+/// Collects a request that is complete: how it ended, and whether its handle stays. `looks`: it takes in what has come, if it is
+/// not.
+///
+/// # Safety
+/// The lane is open.
+#[inline]
+unsafe fn take(request: MPI_Request, looks: bool) -> Option<(MPI_Status, bool)> {
+    if request == DONE {
+        return Some((MPI_Status::EMPTY, false));
+    }
+    let token = express_token(request)?;
+    // SAFETY: the lane is open.
+    let universe = unsafe { universe() };
+    let mut ended = universe.collect_at_hand(token);
+    if ended.is_none() && looks && universe.take_in_what_came() {
+        ended = universe.collect_at_hand(token);
+    }
+    let (ended, stays) = ended?;
+    Some((status_of(ended), stays))
+}
+
+fn status_of(ended: Ended) -> MPI_Status {
+    match ended {
+        Ended::Received(source, tag, bytes) => MPI_Status::received(source, tag, bytes),
+        Ended::Sent => MPI_Status::EMPTY,
+    }
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The express lane at `MPI_THREAD_MULTIPLE`, for the thread that has a bias to the lock.
+//!
+//! # Safety
+//! Whoever is here has the lock: so this thread alone is in MPI, none of its own calls is under way (it does not get a bias
+//! twice), and what the lane knows does not change. Nothing here enters MPI again before it has given the lock up.
+
+#![allow(
+    unsafe_code,
+    reason = "reads the program's bytes and writes its request and status"
+)]
+
+use core::ffi::{c_int, c_void};
+
+use runtime::Universe;
+use runtime::var::events;
+
+use crate::express::{
+    CLOSED, Incoming, LANES, Lane, Outgoing, irecv_in, place, recv_in, send_in, sendrecv_in,
+};
+use crate::express_requests::{startall_in, test_in, testall_in, wait_in, waitall_in, waitany_in};
+use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request};
+use crate::lock::{self, Biased};
+use crate::state::universe;
+use crate::status::MPI_Status;
+
+/// `MPI_Send` of bytes without a gap that go at once.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Send`.
+pub(crate) unsafe fn send(
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+) -> Option<c_int> {
+    let lane = Locked::lane(comm)?;
+    // SAFETY: passed on as they came; this thread has the lock.
+    unsafe { send_in(lane.known(), buf, count, datatype, dest, tag) }
+}
+
+/// `MPI_Irecv` of dense items from a definite rank with a definite tag, if the message is not there yet.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Irecv`.
+pub(crate) unsafe fn irecv(
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    request: *mut MPI_Request,
+) -> Option<c_int> {
+    let lane = Locked::lane(comm)?;
+    // SAFETY: passed on as they came; this thread has the lock.
+    unsafe { irecv_in(lane.known(), buf, count, datatype, source, tag, request) }
+}
+
+/// `MPI_Recv` of the same; it waits in the ordinary way if the message does not come soon.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Recv`.
+pub(crate) unsafe fn recv(
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    status: *mut MPI_Status,
+) -> Option<c_int> {
+    let lane = Locked::lane(comm)?;
+    let known = *lane.known();
+    // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
+    unsafe { recv_in(known, buf, count, datatype, source, tag, status, lane) }
+}
+
+/// `MPI_Sendrecv` of a message that goes at once and one that [`recv`] receives.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`.
+#[allow(clippy::too_many_arguments, reason = "those of MPI_Sendrecv")]
+pub(crate) unsafe fn sendrecv(
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
+    source: c_int,
+    recvtag: c_int,
+    comm: MPI_Comm,
+    status: *mut MPI_Status,
+) -> Option<c_int> {
+    let lane = Locked::lane(comm)?;
+    let known = *lane.known();
+    let out: Outgoing = (sendbuf, sendcount, sendtype, dest, sendtag);
+    let into: Incoming = (recvbuf, recvcount, recvtype, source, recvtag);
+    // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
+    unsafe { sendrecv_in(known, out, into, status, lane) }
+}
+
+/// `MPI_Wait` for a receive that [`irecv`] began, or for a send that was complete at once, if it is complete or becomes so soon.
+///
+/// # Safety
+/// A1 of `args` for the arguments of `MPI_Wait`.
+pub(crate) unsafe fn wait(request: *mut MPI_Request, status: *mut MPI_Status) -> Option<c_int> {
+    let lane = Locked::last()?;
+    let context = lane.known().context;
+    // SAFETY: passed on as they came; this thread has the lock.
+    unsafe { wait_in(request, status, || context) }
+}
+
+/// `MPI_Waitall` for the same.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Waitall`.
+pub(crate) unsafe fn waitall(
+    count: c_int,
+    requests: *mut MPI_Request,
+    statuses: *mut MPI_Status,
+) -> Option<c_int> {
+    let lane = Locked::last()?;
+    let context = lane.known().context;
+    // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
+    unsafe { waitall_in(count, requests, statuses, || context, lane) }
+}
+
+/// `MPI_Test` for a request that is complete, or whose message has come.
+///
+/// # Safety
+/// A1 of `args` for the arguments of `MPI_Test`.
+pub(crate) unsafe fn test(
+    request: *mut MPI_Request,
+    flag: *mut c_int,
+    status: *mut MPI_Status,
+) -> Option<c_int> {
+    let _lane = Locked::last()?;
+    // SAFETY: passed on as they came; this thread has the lock.
+    unsafe { test_in(request, flag, status) }
+}
+
+/// `MPI_Testall` for the same.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Testall`.
+pub(crate) unsafe fn testall(
+    count: c_int,
+    requests: *mut MPI_Request,
+    flag: *mut c_int,
+    statuses: *mut MPI_Status,
+) -> Option<c_int> {
+    let lane = Locked::last()?;
+    // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
+    unsafe { testall_in(count, requests, flag, statuses, lane) }
+}
+
+/// `MPI_Waitany` for the same.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Waitany`.
+pub(crate) unsafe fn waitany(
+    count: c_int,
+    requests: *mut MPI_Request,
+    index: *mut c_int,
+    status: *mut MPI_Status,
+) -> Option<c_int> {
+    let _lane = Locked::last()?;
+    // SAFETY: passed on as they came; this thread has the lock.
+    unsafe { waitany_in(count, requests, index, status) }
+}
+
+/// `MPI_Start`.
+///
+/// # Safety
+/// A1 of `args` for the argument of `MPI_Start`.
+pub(crate) unsafe fn start(request: *mut MPI_Request) -> Option<c_int> {
+    // SAFETY: passed on as it came.
+    unsafe { startall(1, request) }
+}
+
+/// `MPI_Startall` of persistent sends and receives.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Startall`.
+pub(crate) unsafe fn startall(count: c_int, requests: *mut MPI_Request) -> Option<c_int> {
+    let lane = Locked::last()?;
+    // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
+    unsafe { startall_in(count, requests, lane) }
+}
+
+/// The lane of a communicator, for a thread that has the lock.
+struct Locked {
+    place: usize,
+    _lock: Biased,
+}
+
+impl Locked {
+    /// That of `handle`, if nothing is special about it.
+    #[inline(always)]
+    fn lane(handle: MPI_Comm) -> Option<Self> {
+        let lane = Self {
+            _lock: lock::hold_biased()?,
+            place: place(handle),
+        };
+        if lane.known().handle != handle || !lane.is_open() {
+            return None;
+        }
+        // SAFETY: this thread alone is in MPI, and nobody borrows it.
+        unsafe { *LANES.current_shared.get() = lane.place };
+        Some(lane)
+    }
+
+    /// That of the communicator that was used last here.
+    #[inline(always)]
+    fn last() -> Option<Self> {
+        let lock = lock::hold_biased()?;
+        let lane = Self {
+            _lock: lock,
+            // SAFETY: this thread alone is in MPI.
+            place: unsafe { *LANES.current_shared.get() },
+        };
+        (lane.known().handle != CLOSED.handle && lane.is_open()).then_some(lane)
+    }
+
+    #[inline(always)]
+    fn known(&self) -> &Lane {
+        // SAFETY: this thread alone is in MPI, and changes it only in functions for communicators.
+        unsafe { &*LANES.known[self.place].get() }
+    }
+
+    /// Whether no tool listens to events and no collective goes on in the background: the lane does nothing for them.
+    #[inline(always)]
+    fn is_open(&self) -> bool {
+        !events::wanted().any() && !self.universe().has_tasks()
+    }
+
+    #[inline(always)]
+    fn universe(&self) -> &'static mut Universe {
+        // SAFETY: MPI is initialized, or no handle would be known; this thread alone is in it, and no visit is under way.
+        unsafe { universe() }
+    }
+}
