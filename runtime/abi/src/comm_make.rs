@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Group, MPI_Info};
 use crate::info::{Pairs, hints};
 use crate::state::CommObject;
-use crate::{anchor, attr, c, comm_hints, comm_kinds, express, lock, tool_event};
+use crate::{anchor, attr, c, comm_hints, comm_kinds, express, tool_event};
 
 /// `MPI_Comm_dup`: hints are duplicated too.
 pub fn comm_dup(mpi: Mpi, comm: MPI_Comm, newcomm: Out<'_, MPI_Comm>) -> Result<()> {
@@ -301,7 +301,7 @@ pub(crate) fn known(mpi: Mpi, handle: MPI_Comm, comm: &Comm) {
         let words = [handle.0 as u64, size, rank, 0, 0];
         tool_event::note(mpi, runtime::Event::CommunicatorCreated, words);
     }
-    if !lock::is_multiple() && mpi.visit(|universe| universe.sends_at_once(8)) {
+    if mpi.visit(|universe| universe.sends_at_once(8)) {
         express::open(handle, comm);
         if mpi.visit(|universe| universe.has_tasks()) {
             express::pause();

@@ -113,7 +113,8 @@ fn join(level: c_int) -> Result<()> {
         universe.keep_sends();
     }
     // The lane sends eight bytes at once: not where the program's user has forbidden that.
-    if level != c::MPI_THREAD_MULTIPLE && universe.sends_at_once(8) {
+    lock::set_multiple(level == c::MPI_THREAD_MULTIPLE);
+    if universe.sends_at_once(8) {
         express::open(MPI_Comm::WORLD, &universe.world());
         express::open(MPI_Comm::SELF, &universe.myself());
     }
@@ -131,7 +132,6 @@ fn join(level: c_int) -> Result<()> {
         end: end_job,
         missing,
     });
-    lock::set_multiple(level == c::MPI_THREAD_MULTIPLE);
     process::set_phase(Phase::Running);
     Ok(())
 }

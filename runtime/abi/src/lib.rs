@@ -24,6 +24,7 @@
 //! Below `MPI_THREAD_MULTIPLE` there is no lock and one thread at a time by the caller's promise. At `MPI_THREAD_MULTIPLE`
 //! [`enter::enter`] holds [`lock`] while a body runs; a body that waits, or runs a function of the program, lets others in
 //! meanwhile with [`lock::without`]. Functions marked `any-time` in the table run without it and guard what they share themselves.
+//! While one thread alone calls, it takes the lock by two stores, and the express lane is open to it (`express_shared`).
 #![allow(
     clippy::too_many_arguments,
     reason = "the standard's functions have up to thirteen"
@@ -61,6 +62,8 @@ pub mod errhandler;
 pub mod error;
 pub mod error_added;
 pub mod express;
+pub mod express_requests;
+mod express_shared;
 pub mod grequest;
 pub mod group;
 pub mod group_rows;

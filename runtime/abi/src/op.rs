@@ -135,6 +135,13 @@ pub(crate) fn combiner(mpi: Mpi, op: MPI_Op, datatype: MPI_Datatype) -> Result<C
     })
 }
 
+/// A predefined operation on a predefined datatype, if it has a meaning for it.
+#[inline]
+pub(crate) fn on_predefined(op: MPI_Op, basic: &Basic) -> Option<Combiner> {
+    let known = predefined(op).filter(|known| !matches!(known, Op::Replace | Op::NoOp))?;
+    op::is_defined(known, basic).then(|| Combiner::Predefined(known, *basic))
+}
+
 /// A predefined operation takes predefined datatypes alone (MPI 5.0 section 6.9.2).
 fn on_basic(
     op: MPI_Op,

@@ -286,12 +286,14 @@ pub unsafe fn universe<'a>() -> &'a mut Universe {
     &mut state.universe
 }
 
-/// The token of a live request handle; `None` for any other number.
+/// The token of a live request handle; `None` for any other number, those of requests that are complete from the start among them.
 #[inline(always)]
 pub fn express_token(handle: handle::MPI_Request) -> Option<u32> {
-    let bits = handle.bits().wrapping_sub((Kind::Request as usize) << 27);
+    let bits = handle
+        .bits()
+        .wrapping_sub((Kind::Request as usize) << 27 | FIRST_TOKEN);
     #[allow(clippy::cast_possible_truncation, reason = "compared with the mask")]
-    (bits <= TOKEN_MASK as usize).then_some(bits as u32)
+    (bits <= TOKEN_MASK as usize - FIRST_TOKEN).then_some((bits + FIRST_TOKEN) as u32)
 }
 
 /// Why a look at the state is not possible.
@@ -357,6 +359,8 @@ pub fn stale_request(handle: handle::MPI_Request) -> Error {
 }
 
 const TOKEN_MASK: u32 = (1 << 27) - 1;
+/// No slot has the number 0.
+const FIRST_TOKEN: usize = 1 << 8;
 
 /// The request of every send that was complete when it was started.
 pub const DONE: handle::MPI_Request = handle::MPI_Request((Kind::Request as usize) << 27);

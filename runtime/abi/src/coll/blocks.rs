@@ -8,7 +8,7 @@ use runtime::collective::{Root, choice};
 use runtime::{Comm, Line, Payload, UserMemory, collective};
 
 use super::data::{self, Blocks, Dense, Equal};
-use super::{Call, three_ways};
+use super::{Call, at_hand, three_ways};
 use crate::args::{Array, ConstBuf, CountsPtr, MutBuf, Out};
 use crate::enter::Mpi;
 use crate::error::Result;
@@ -16,31 +16,31 @@ use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Info, MPI_Request};
 
 type Done = core::result::Result<(), runtime::Error>;
 
-three_ways!("Barrier": looked_up::barrier, barrier, ibarrier, barrier_init());
-three_ways!("Bcast": looked_up::bcast, bcast, ibcast, bcast_init(
+three_ways!("Barrier" [at_hand::barrier]: looked_up::barrier, barrier, ibarrier, barrier_init());
+three_ways!("Bcast" [at_hand::bcast]: looked_up::bcast, bcast, ibcast, bcast_init(
     buffer: MutBuf, count: i64, datatype: MPI_Datatype, root: c_int));
-three_ways!("Gather": looked_up::gather, gather, igather, gather_init(
+three_ways!("Gather" [at_hand::gather]: looked_up::gather, gather, igather, gather_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype, root: c_int));
-three_ways!("Gatherv": looked_up::gatherv, gatherv, igatherv, gatherv_init(
+three_ways!("Gatherv" [at_hand::gatherv]: looked_up::gatherv, gatherv, igatherv, gatherv_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcounts: CountsPtr<'_>, displs: CountsPtr<'_>, recvtype: MPI_Datatype, root: c_int));
-three_ways!("Scatter": looked_up::scatter, scatter, iscatter, scatter_init(
+three_ways!("Scatter" [at_hand::scatter]: looked_up::scatter, scatter, iscatter, scatter_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype, root: c_int));
-three_ways!("Scatterv": looked_up::scatterv, scatterv, iscatterv, scatterv_init(
+three_ways!("Scatterv" [at_hand::scatterv]: looked_up::scatterv, scatterv, iscatterv, scatterv_init(
     sendbuf: ConstBuf, sendcounts: CountsPtr<'_>, displs: CountsPtr<'_>, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype, root: c_int));
-three_ways!("Allgather": looked_up::allgather, allgather, iallgather, allgather_init(
+three_ways!("Allgather" [at_hand::allgather]: looked_up::allgather, allgather, iallgather, allgather_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype));
-three_ways!("Allgatherv": looked_up::allgatherv, allgatherv, iallgatherv, allgatherv_init(
+three_ways!("Allgatherv" [at_hand::allgatherv]: looked_up::allgatherv, allgatherv, iallgatherv, allgatherv_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcounts: CountsPtr<'_>, displs: CountsPtr<'_>, recvtype: MPI_Datatype));
-three_ways!("Alltoall": looked_up::alltoall, alltoall, ialltoall, alltoall_init(
+three_ways!("Alltoall" [at_hand::alltoall]: looked_up::alltoall, alltoall, ialltoall, alltoall_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype));
-three_ways!("Alltoallv": looked_up::alltoallv, alltoallv, ialltoallv, alltoallv_init(
+three_ways!("Alltoallv" [at_hand::alltoallv]: looked_up::alltoallv, alltoallv, ialltoallv, alltoallv_init(
     sendbuf: ConstBuf, sendcounts: CountsPtr<'_>, sdispls: CountsPtr<'_>, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcounts: CountsPtr<'_>, rdispls: CountsPtr<'_>, recvtype: MPI_Datatype));
 three_ways!("Alltoallw": looked_up::alltoallw, alltoallw, ialltoallw, alltoallw_init(
@@ -97,8 +97,20 @@ struct Gather {
     /// At the root alone.
     all: Blocks,
     root: Root,
-    /// The blocks are equal, and go along a tree.
-    tree: bool,
+    way: GatherWay,
+}
+
+/// How blocks are collected.
+#[derive(Clone, Copy)]
+enum GatherWay {
+    /// From each to the root.
+    Direct,
+    /// As is best for equal blocks in one group.
+    Equal,
+    /// As is best for blocks whose lengths the root alone knows.
+    Various,
+    /// Along a tree, which needs equal blocks in one group too.
+    Tree,
 }
 
 impl Call for Gather {
@@ -108,9 +120,13 @@ impl Call for Gather {
 
     async fn run(&self, line: &Line<Mpi>) -> Done {
         let mine = self.mine.as_ref();
-        match self.tree {
-            true => collective::gather_tree(line, mine, &self.all, self.root).await,
-            false => collective::gather(line, mine, &self.all, self.root).await,
+        match self.way {
+            GatherWay::Direct => collective::gather(line, mine, &self.all, self.root).await,
+            GatherWay::Equal => collective::gather_equal(line, mine, &self.all, self.root).await,
+            GatherWay::Various => {
+                collective::gather_various(line, mine, &self.all, self.root).await
+            }
+            GatherWay::Tree => collective::gather_tree(line, mine, &self.all, self.root).await,
         }
     }
 }
@@ -121,8 +137,20 @@ struct Scatter {
     all: Blocks,
     mine: Option<Payload>,
     root: Root,
-    /// The blocks are equal, and go along a tree.
-    tree: bool,
+    way: ScatterWay,
+}
+
+/// How blocks are dealt out.
+#[derive(Clone, Copy)]
+enum ScatterWay {
+    /// From the root to each.
+    Direct,
+    /// As is best for equal blocks in one group.
+    Equal,
+    /// As is best for blocks whose lengths the root alone knows.
+    Various,
+    /// Along a tree, which needs equal blocks in one group too.
+    Tree,
 }
 
 impl Call for Scatter {
@@ -132,9 +160,13 @@ impl Call for Scatter {
 
     async fn run(&self, line: &Line<Mpi>) -> Done {
         let mine = self.mine.as_ref();
-        match self.tree {
-            true => collective::scatter_tree(line, &self.all, mine, self.root).await,
-            false => collective::scatter(line, &self.all, mine, self.root).await,
+        match self.way {
+            ScatterWay::Tree => collective::scatter_tree(line, &self.all, mine, self.root).await,
+            ScatterWay::Equal => collective::scatter_equal(line, &self.all, mine, self.root).await,
+            ScatterWay::Various => {
+                collective::scatter_various(line, &self.all, mine, self.root).await
+            }
+            ScatterWay::Direct => collective::scatter(line, &self.all, mine, self.root).await,
         }
     }
 }
@@ -143,8 +175,18 @@ impl Call for Scatter {
 struct Allgather {
     mine: Option<Payload>,
     all: Equal,
-    /// Blocks that do not travel together go round a ring.
-    ring: bool,
+    way: AllgatherWay,
+}
+
+/// How blocks that do not travel together are collected everywhere.
+#[derive(Clone, Copy)]
+enum AllgatherWay {
+    /// From each to each.
+    Direct,
+    /// As is best for blocks of many lengths.
+    Various,
+    /// Round a ring.
+    Ring,
 }
 
 impl Call for Allgather {
@@ -153,12 +195,18 @@ impl Call for Allgather {
     }
 
     async fn run(&self, line: &Line<Mpi>) -> Done {
-        let whole = match &self.all {
-            Equal::Each(all) if self.ring => {
-                return collective::allgather_ring(line, self.mine.as_ref(), all).await;
+        let mine = self.mine.as_ref();
+        let whole = match (&self.all, self.way) {
+            (Equal::Small(whole), _) => whole,
+            (Equal::Each(all), AllgatherWay::Direct) => {
+                return collective::allgather(line, mine, all).await;
             }
-            Equal::Each(all) => return collective::allgather(line, self.mine.as_ref(), all).await,
-            Equal::Small(whole) => whole,
+            (Equal::Each(all), AllgatherWay::Various) => {
+                return collective::allgather_various(line, mine, all).await;
+            }
+            (Equal::Each(all), AllgatherWay::Ring) => {
+                return collective::allgather_ring(line, mine, all).await;
+            }
         };
         let mut all = Dense::of(whole, self.mine.is_none());
         if let Some(mine) = &self.mine {
@@ -175,19 +223,36 @@ struct Alltoall {
     /// `None`: in place.
     out: Option<Equal>,
     into: Equal,
+    way: AlltoallWay,
+}
+
+/// How blocks that do not travel together are exchanged.
+#[derive(Clone, Copy)]
+enum AlltoallWay {
+    /// From each to each.
+    Direct,
+    /// As is best for blocks of many lengths.
+    Various,
+}
+
+impl AlltoallWay {
+    async fn exchange(self, line: &Line<Mpi>, out: &[Payload], into: &[Payload]) -> Done {
+        match self {
+            Self::Direct => collective::alltoall(line, out, into).await,
+            Self::Various => collective::alltoall_various(line, out, into).await,
+        }
+    }
 }
 
 impl Call for Alltoall {
     async fn run(&self, line: &Line<Mpi>) -> Done {
         match (&self.out, &self.into) {
-            (Some(Equal::Each(out)), Equal::Each(into)) => {
-                collective::alltoall(line, out, into).await
-            }
+            (Some(Equal::Each(out)), Equal::Each(into)) => self.way.exchange(line, out, into).await,
             (None, Equal::Each(into)) => {
                 let kept: Vec<Box<[u8]>> = into.iter().map(Payload::copy).collect();
                 let lent = kept.iter().map(|bytes| UserMemory::of_const(bytes));
                 let out: Vec<Payload> = lent.map(Payload::Dense).collect();
-                collective::alltoall(line, &out, into).await
+                self.way.exchange(line, &out, into).await
             }
             (out, Equal::Small(into)) => {
                 let mut out = match out {
@@ -266,8 +331,12 @@ mod looked_up {
         let call = gathered(mpi, group, (sendbuf, sendcount, sendtype), root, || {
             data::equal(mpi, data::partners(group), recvbuf, recvcount, recvtype)
         })?;
-        let tree = data::shape(mpi).choice.gather == choice::Gather::Tree && !group.is_inter();
-        Ok(Gather { tree, ..call })
+        let way = match data::shape(mpi).choice.gather {
+            _ if group.is_inter() => GatherWay::Direct,
+            choice::Gather::Tree => GatherWay::Tree,
+            _ => GatherWay::Equal,
+        };
+        Ok(Gather { way, ..call })
     }
 
     pub(super) fn gatherv(
@@ -317,7 +386,7 @@ mod looked_up {
             mine,
             all,
             root,
-            tree: false,
+            way: GatherWay::Various,
         })
     }
 
@@ -341,8 +410,13 @@ mod looked_up {
                 sendtype,
             )
         })?;
-        let tree = data::shape(mpi).choice.scatter == choice::Scatter::Tree && !group.is_inter();
-        Ok(Scatter { tree, ..call })
+        let way = match data::shape(mpi).choice.scatter {
+            _ if group.is_inter() => ScatterWay::Direct,
+            choice::Scatter::Tree => ScatterWay::Tree,
+            choice::Scatter::Auto => ScatterWay::Equal,
+            choice::Scatter::Direct => ScatterWay::Direct,
+        };
+        Ok(Scatter { way, ..call })
     }
 
     pub(super) fn scatterv(
@@ -391,7 +465,7 @@ mod looked_up {
             all,
             mine,
             root,
-            tree: false,
+            way: ScatterWay::Various,
         })
     }
 
@@ -408,11 +482,14 @@ mod looked_up {
         data::no_place_between_groups(group, sendbuf.is_in_place())?;
         let mine = data::own(mpi, sendbuf, sendcount, sendtype)?;
         let (shape, size) = (data::shape(mpi), group.size() as usize);
-        let is_small = |block: usize| shape.gathers_bytes(block, size);
+        let is_small = |block: usize| shape.gathers_bytes(block, size, group.has_board());
         let all = data::equal_or_whole(mpi, group, recvbuf, recvcount, recvtype, is_small)?;
         data::not_its_place(mine.as_ref(), &all, group)?;
-        let ring = shape.choice.allgather == choice::Allgather::Ring && !group.is_inter();
-        Ok(Allgather { mine, all, ring })
+        let way = match shape.choice.allgather {
+            choice::Allgather::Ring if !group.is_inter() => AllgatherWay::Ring,
+            _ => AllgatherWay::Direct,
+        };
+        Ok(Allgather { mine, all, way })
     }
 
     pub(super) fn allgatherv(
@@ -438,9 +515,11 @@ mod looked_up {
         )?;
         let all = Equal::Each(all);
         data::not_its_place(mine.as_ref(), &all, group)?;
-        let chosen = data::shape(mpi).choice.allgatherv;
-        let ring = chosen == choice::Allgatherv::Ring && !group.is_inter();
-        Ok(Allgather { mine, all, ring })
+        let way = match data::shape(mpi).choice.allgatherv {
+            choice::Allgatherv::Ring if !group.is_inter() => AllgatherWay::Ring,
+            _ => AllgatherWay::Various,
+        };
+        Ok(Allgather { mine, all, way })
     }
 
     pub(super) fn alltoall(
@@ -454,7 +533,7 @@ mod looked_up {
         recvtype: MPI_Datatype,
     ) -> Result<Alltoall> {
         let (shape, size) = (data::shape(mpi), group.size() as usize);
-        let is_small = |block: usize| shape.exchanges_bytes(block, size);
+        let is_small = |block: usize| shape.exchanges_bytes(block, size, group.has_board());
         data::no_place_between_groups(group, sendbuf.is_in_place())?;
         let out = match sendbuf.is_in_place() {
             true => None,
@@ -471,7 +550,8 @@ mod looked_up {
         if let Some(out) = &out {
             data::not_the_same_block(out, &into, group.rank, group.size())?;
         }
-        Ok(Alltoall { out, into })
+        let way = AlltoallWay::Direct;
+        Ok(Alltoall { out, into, way })
     }
 
     pub(super) fn alltoallv(
@@ -510,7 +590,8 @@ mod looked_up {
         if let Some(out) = &out {
             data::not_the_same_block(out, &into, group.rank, group.size())?;
         }
-        Ok(Alltoall { out, into })
+        let way = AlltoallWay::Various;
+        Ok(Alltoall { out, into, way })
     }
 
     pub(super) fn alltoallw(
@@ -549,6 +630,7 @@ mod looked_up {
         if let Some(out) = &out {
             data::not_the_same_block(out, &into, group.rank, group.size())?;
         }
-        Ok(Alltoall { out, into })
+        let way = AlltoallWay::Direct;
+        Ok(Alltoall { out, into, way })
     }
 }

@@ -250,6 +250,14 @@ impl Dense {
         }
     }
 
+    /// Where they lie, as long as this lives.
+    pub(super) fn memory(&mut self) -> UserMemory {
+        match self {
+            Self::Lent(memory) => *memory,
+            Self::Copied(bytes, _) => UserMemory::of(bytes),
+        }
+    }
+
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         match self {
             Self::Lent(memory) => memory.as_mut_slice(),

@@ -161,15 +161,25 @@ fn bytes_of(comm: &Comm, call: &impl Call) -> Option<u64> {
 }
 
 /// The bodies of a blocking, a nonblocking and a persistent function, from the one that looks the arguments up. The call
-/// counts before that.
+/// counts before that. What stands in brackets is what the blocking one tries first.
 macro_rules! three_ways {
-    ($name:literal: $looked_up:path, $now:ident, $later:ident, $again:ident ($($arg:ident: $type:ty),*)) => {
+    ($name:literal $([$at_hand:path])?: $looked_up:path, $now:ident, $later:ident, $again:ident
+     ($($arg:ident: $type:ty),*)) => {
         #[doc = concat!("`MPI_", $name, "`.")]
+        #[inline]
         pub fn $now(mpi: Mpi, $($arg: $type,)* comm: MPI_Comm) -> Result<()> {
-            let group = $crate::comm::any(mpi, comm)?.for_one_call();
-            let call = $looked_up(mpi, &group, $($arg,)*)?;
-            let call = $crate::coll::launch::Counted::new(&group, const { queue_layout::collective($name) }, call);
-            $crate::coll::launch::now(mpi, &group, &call)
+            /// What can do all.
+            #[inline(never)]
+            fn ordinary(mpi: Mpi, $($arg: $type,)* comm: MPI_Comm) -> Result<()> {
+                let group = $crate::comm::any(mpi, comm)?.for_one_call();
+                let call = $looked_up(mpi, &group, $($arg,)*)?;
+                let call = $crate::coll::launch::Counted::new(&group, const { queue_layout::collective($name) }, call);
+                $crate::coll::launch::now(mpi, &group, &call)
+            }
+            match $crate::coll::launch::tried!([$($at_hand)?] (mpi, $($arg,)* comm)) {
+                Some(()) => Ok(()),
+                None => ordinary(mpi, $($arg,)* comm),
+            }
         }
 
         #[doc = concat!("The nonblocking form of `MPI_", $name, "`.")]
@@ -201,3 +211,14 @@ macro_rules! three_ways {
     };
 }
 pub(crate) use three_ways;
+
+/// What is tried first, if anything is.
+macro_rules! tried {
+    ([] $args:tt) => {
+        None::<()>
+    };
+    ([$at_hand:path] $args:tt) => {
+        $at_hand $args
+    };
+}
+pub(crate) use tried;

@@ -4,6 +4,7 @@
 //! What a function is given becomes a `Call`, with all handles looked up; a call is then run in one of three ways
 //! (`launch.rs`), so that each collective is written once. The algorithms are the runtime's.
 
+mod at_hand;
 mod blocks;
 mod data;
 mod launch;

@@ -8,7 +8,7 @@ use runtime::collective::Root;
 use runtime::{Comm, Line, Payload, UserMemory, collective};
 
 use super::data::{self, Dense};
-use super::{Call, three_ways};
+use super::{Call, at_hand, three_ways};
 use crate::args::{ConstBuf, CountsPtr, MutBuf, Out};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -18,19 +18,19 @@ use crate::pt2pt::bad_count;
 
 type Done = core::result::Result<(), runtime::Error>;
 
-three_ways!("Reduce": looked_up::reduce, reduce, ireduce, reduce_init(
+three_ways!("Reduce" [at_hand::reduce]: looked_up::reduce, reduce, ireduce, reduce_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op, root: c_int));
-three_ways!("Allreduce": looked_up::allreduce, allreduce, iallreduce, allreduce_init(
+three_ways!("Allreduce" [at_hand::allreduce]: looked_up::allreduce, allreduce, iallreduce, allreduce_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op));
-three_ways!("Reduce_scatter_block": looked_up::reduce_scatter_block,
+three_ways!("Reduce_scatter_block" [at_hand::reduce_scatter_block]: looked_up::reduce_scatter_block,
     reduce_scatter_block, ireduce_scatter_block, reduce_scatter_block_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, recvcount: i64, datatype: MPI_Datatype, op: MPI_Op));
-three_ways!("Reduce_scatter": looked_up::reduce_scatter,
+three_ways!("Reduce_scatter" [at_hand::reduce_scatter]: looked_up::reduce_scatter,
     reduce_scatter, ireduce_scatter, reduce_scatter_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, recvcounts: CountsPtr<'_>, datatype: MPI_Datatype, op: MPI_Op));
-three_ways!("Scan": looked_up::scan, scan, iscan, scan_init(
+three_ways!("Scan" [at_hand::scan]: looked_up::scan, scan, iscan, scan_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op));
-three_ways!("Exscan": looked_up::exscan, exscan, iexscan, exscan_init(
+three_ways!("Exscan" [at_hand::exscan]: looked_up::exscan, exscan, iexscan, exscan_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op));
 
 /// `MPI_Reduce_local`.
@@ -74,24 +74,30 @@ impl Call for Reduce {
         let Some(op) = &self.op else {
             return Ok(());
         };
-        let Some(output) = &self.output else {
-            let mut bytes = self.input.copy();
-            return match (line.is_inter(), self.root) {
-                (true, root) => collective::inter::reduce_to(line, &mut bytes, root, op).await,
-                (false, Root::There(root)) => collective::reduce(line, &mut bytes, root, op).await,
-                (false, _) => Ok(()),
-            };
-        };
+        let mut result = self.output.as_ref().map(|output| Dense::of(output, false));
         if line.is_inter() {
-            let mut result = Dense::of(output, false);
-            collective::inter::reduce_to(line, result.bytes(), self.root, op).await?;
-            result.put_back();
-            return Ok(());
+            match &mut result {
+                Some(result) => {
+                    let bytes = result.bytes();
+                    collective::inter::reduce_to(line, bytes, self.root, op).await?;
+                }
+                None => {
+                    let mut bytes = self.input.copy();
+                    collective::inter::reduce_to(line, &mut bytes, self.root, op).await?;
+                }
+            }
+        } else {
+            let root = match self.root {
+                Root::There(root) => root,
+                _ => line.rank(),
+            };
+            let mut input = Dense::of(&self.input, true);
+            let output = result.as_mut().map(Dense::memory);
+            collective::reduce(line, input.memory(), output, root, op).await?;
         }
-        self.input.copy_to(output)?;
-        let mut result = Dense::of(output, true);
-        collective::reduce(line, result.bytes(), line.rank(), op).await?;
-        result.put_back();
+        if let Some(result) = result {
+            result.put_back();
+        }
         Ok(())
     }
 }
@@ -124,11 +130,15 @@ impl Call for Everywhere {
             result.put_back();
             return Ok(());
         }
-        self.input.copy_to(&self.output)?;
-        let mut result = Dense::of(&self.output, true);
+        let mut result = Dense::of(&self.output, false);
+        let mut input = Dense::of(&self.input, true);
+        let (input, output) = (input.memory(), result.memory());
         match self.what {
-            What::Allreduce => collective::allreduce(line, result.bytes(), &self.op).await?,
-            What::Scan => collective::scan(line, result.bytes(), &self.op).await?,
+            What::Allreduce => collective::allreduce(line, input, output, &self.op).await?,
+            What::Scan => {
+                output.copy_from(input);
+                collective::scan(line, result.bytes(), &self.op).await?;
+            }
         }
         result.put_back();
         Ok(())
@@ -172,16 +182,18 @@ impl Call for ReduceScatter {
     }
 
     async fn run(&self, line: &Line<Mpi>) -> Done {
-        let mut bytes = self.input.copy();
         let mut mine = Dense::of(&self.output, false);
         let (lengths, op) = (&self.lengths, &self.op);
         match line.is_inter() {
             true => {
+                let mut bytes = self.input.copy();
                 collective::inter::reduce_scatter(line, &mut bytes, lengths, mine.bytes(), op)
                     .await?;
             }
             false => {
-                collective::reduce_scatter(line, &mut bytes, lengths, mine.bytes(), op).await?;
+                let mut input = Dense::of(&self.input, true);
+                let (input, output) = (input.memory(), mine.memory());
+                collective::reduce_scatter(line, input, lengths, output, op).await?;
             }
         }
         mine.put_back();
