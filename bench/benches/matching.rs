@@ -187,5 +187,45 @@ fn arrived_first(engine: &mut Engine, arrivals: &[(u32, i32)], posts: &[(u32, i3
     }
 }
 
-criterion_group!(benches, single, many);
+/// One message at a time, beside a thousand open receives or messages from the same source with other tags.
+fn behind(c: &mut Criterion) {
+    let mut group = c.benchmark_group("matching/behind 1000 of other tags");
+    group.throughput(Throughput::Elements(1));
+    let ways = [
+        ("named", Some(3), Some(TAG)),
+        ("any source", None, Some(TAG)),
+        ("any tag", Some(3), None),
+    ];
+    for (name, peer, tag) in ways {
+        let mut receives = engine();
+        for other in 0..MANY.cast_signed() {
+            post(&mut receives, Some(3), Some(1000 + other));
+        }
+        group.bench_function(format!("expected, {name}: post, arrive, collect"), |b| {
+            b.iter(|| {
+                post(&mut receives, peer, tag);
+                let output = arrive(&mut receives, 3, TAG);
+                collect_delivered(&mut receives, output)
+            });
+        });
+    }
+    for (name, peer, tag) in &ways[..2] {
+        let mut messages = engine();
+        for other in 0..MANY.cast_signed() {
+            let output = arrive(&mut messages, 3, 1000 + other);
+            keep(&mut messages, output);
+        }
+        group.bench_function(format!("unexpected, {name}: arrive, keep, post"), |b| {
+            b.iter(|| {
+                let output = arrive(&mut messages, 3, TAG);
+                keep(&mut messages, output);
+                let posted = post(&mut messages, *peer, *tag);
+                collect_kept(&mut messages, posted);
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, single, many, behind);
 criterion_main!(benches);

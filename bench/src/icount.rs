@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` of some sizes, of polls in vain, and of `QMP_start`, counted by callgrind in one
-//! of several ranks.
+//! Instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` of some sizes, of other calls for small messages, of polls in vain, and of
+//! `QMP_start`, counted by callgrind in one of several ranks.
 //!
-//! `isend_count.c`, `poll_count.c` and `start_count.c` put each counted call into a function of its own, and callgrind writes
+//! `isend_count.c`, `forms_count.c`, `poll_count.c` and `start_count.c` put each counted call into a function of its own, and callgrind writes
 //! one file per call; so the count is the median over calls, and one call that had to wait for a late message spoils nothing.
 
 use std::fs;
@@ -34,6 +34,17 @@ pub fn size_budget(bytes: u32) -> f64 {
         _ => 450.0 + f64::from(bytes) / 4.0,
     }
 }
+
+/// Calls with a message of 8 bytes and a status, and at most so many instructions for each: `MPI_Startall` and `MPI_Waitall` of a
+/// persistent receive and a persistent send, the others of a message that is there.
+pub const FORMS: [(&str, f64); 6] = [
+    ("MPI_Sendrecv", 300.0),
+    ("MPI_Startall", 450.0),
+    ("MPI_Waitall", 720.0),
+    ("MPI_Test", 540.0),
+    ("MPI_Testall", 630.0),
+    ("MPI_Waitany", 590.0),
+];
 
 /// At most so many for an `MPI_Test` in vain of a rank that has a core of its own.
 pub const TEST_BUDGET: f64 = 290.0;
@@ -78,6 +89,19 @@ const ISEND: Traced = Traced {
     counted: &["counted_isend", "counted_irecv", "counted_wait"],
     left_out: &[],
 };
+const FORMS_COUNT: Traced = Traced {
+    name: "forms_count",
+    others: 1,
+    counted: &[
+        "counted_sendrecv",
+        "counted_startall",
+        "counted_waitall",
+        "counted_test",
+        "counted_testall",
+        "counted_waitany",
+    ],
+    left_out: &[],
+};
 const POLLS: Traced = Traced {
     name: "poll_count",
     others: 1,
@@ -111,6 +135,19 @@ pub fn count(
         unreachable!("three functions are counted");
     };
     Ok(Counts { isend, irecv, wait })
+}
+
+/// Counts the calls of [`FORMS`], in this order.
+///
+/// # Errors
+/// As [`count`].
+pub fn count_forms(
+    mpi: &Installation,
+    level: Level,
+    work: &Path,
+    limit: Duration,
+) -> Result<Vec<Summary>, Error> {
+    FORMS_COUNT.count(mpi, with_a_core(mpi, level)?, &[], work, limit)
 }
 
 /// Counts an `MPI_Test` and an `MPI_Iprobe`, in this order, that find nothing.
@@ -265,7 +302,7 @@ mod tests {
 
     #[test]
     fn the_binary_has_the_functions_that_are_named_to_callgrind() {
-        for traced in [ISEND, POLLS, START] {
+        for traced in [ISEND, FORMS_COUNT, POLLS, START] {
             let file = programs::sources().join(format!("{}.c", traced.name));
             let source = fs::read_to_string(file).unwrap();
             for name in traced.counted.iter().chain([&END_OF_CALL]) {

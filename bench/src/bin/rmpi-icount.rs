@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpi-icount`: instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` of some sizes, of polls in vain, and of the
-//! `QMP_start` of a halo, held against their budgets.
+//! `rmpi-icount`: instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` of some sizes, of other calls for small messages, of polls in
+//! vain, and of the `QMP_start` of a halo, held against their budgets.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use bench::Error;
 use bench::icount::{
-    self, IPROBE_BUDGET, ISEND_BUDGET, ISEND_WITHOUT_STACKS, SIZES, START_BUDGET, SUM_BUDGET,
-    TEST_BUDGET, size_budget,
+    self, FORMS, IPROBE_BUDGET, ISEND_BUDGET, ISEND_WITHOUT_STACKS, SIZES, START_BUDGET,
+    SUM_BUDGET, TEST_BUDGET, size_budget,
 };
 use bench::peers::{Installation, Kind, Level};
+use bench::stats::Summary;
 use clap::{Parser, ValueEnum};
 
 /// Counts instructions with callgrind: of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` of some sizes, of polls in vain, and of `QMP_start`.
@@ -52,6 +53,8 @@ enum What {
     Sum,
     /// The three of some sizes, with statuses
     Sizes,
+    /// `MPI_Sendrecv`, persistent requests, and tests that find a message
+    Forms,
     /// `MPI_Test` and `MPI_Iprobe` that find nothing
     Polls,
     /// `QMP_start` of eight receives and eight sends, without the copying
@@ -103,6 +106,9 @@ fn count(cli: &Cli, mpi: &Installation, work: &Path) -> Result<Vec<Row>, Error> 
         for bytes in SIZES {
             rows.extend(size(cli, mpi, work, limit, bytes)?);
         }
+    }
+    if matches!(cli.only, None | Some(What::Forms)) {
+        rows.extend(forms(cli, mpi, work, limit)?);
     }
     if matches!(cli.only, None | Some(What::Polls)) {
         rows.extend(polls(cli, mpi, work, limit)?);
@@ -171,6 +177,20 @@ fn row(name: &str, key: &str, count: f64, budget: Option<(What, f64)>) -> Row {
         count,
         budget,
     }
+}
+
+fn forms(cli: &Cli, mpi: &Installation, work: &Path, limit: Duration) -> Result<Vec<Row>, Error> {
+    let counts = icount::count_forms(mpi, level(cli), work, limit)?;
+    let row = |((name, most), count): (&(&str, f64), &Summary)| {
+        let key = format!("{}_form", name.trim_start_matches("MPI_").to_lowercase());
+        row(
+            &format!("{name}, found"),
+            &key,
+            count.median,
+            Some((What::Forms, *most)),
+        )
+    };
+    Ok(FORMS.iter().zip(&counts).map(row).collect())
 }
 
 fn polls(cli: &Cli, mpi: &Installation, work: &Path, limit: Duration) -> Result<[Row; 2], Error> {

@@ -19,6 +19,10 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         "MPI_Isend, MPI_Irecv and MPI_Wait together keep theirs",
         || check(&prefix, "sum"),
     );
+    tally.check(
+        "MPI_Sendrecv, persistent requests and tests that find a message keep theirs",
+        || check(&prefix, "forms"),
+    );
     tally.check("MPI_Test and MPI_Iprobe in vain keep theirs", || {
         check(&prefix, "polls")
     });
