@@ -17,14 +17,24 @@
 #include <time.h>
 
 #define BATCH_SECONDS 0.5e-3
+
+/* How long a batch is at least, and above how many seconds an iteration is measured only once. */
+struct pace {
+    double batch_seconds, once_above;
+};
+static const struct pace usual_pace = {BATCH_SECONDS, 1e9};
+
 enum { MIN_BATCHES = 5, MAX_BATCHES = 2000, BATCHES_OF_FIXED = 100, BUFFER_ALIGNMENT = 4096 };
 /* A machine that got busy meanwhile may need far longer for its batches than was planned: after so many of them it is
  * looked whether so many times the measuring time is over. */
 enum { BATCHES_PER_LOOK = 8, PATIENCE = 3 };
 
 /* Whose clock counts: rank 0's, in programs where it sends the first and gets the last message of an iteration, or the
- * slowest rank's in programs where all take part. */
-enum clock_of { CLOCK_OF_RANK_0, CLOCK_OF_SLOWEST };
+ * slowest rank's in programs where all take part, or the average of all. */
+enum clock_of { CLOCK_OF_RANK_0, CLOCK_OF_SLOWEST, CLOCK_OF_ALL };
+
+/* Seconds of the batch at hand that are none of the measured operation's: who does something beside it adds to them. */
+static double uncounted;
 
 /* Runs `count` iterations of what is measured, on every rank. */
 typedef void run_fn(void *state, long count);
@@ -50,14 +60,16 @@ static inline void die(int code, const char *message) {
     exit(code);
 }
 
-/* All ranks get what rank 0 (or the slowest) measured. Two ranks need nothing but a message. */
+/* All ranks get what rank 0 (or the slowest, or the average) measured. Two ranks need nothing but a message. */
 static inline double agree(double seconds, enum clock_of whose, int rank) {
     double all = seconds;
     int size;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (whose == CLOCK_OF_SLOWEST)
-        MPI_Allreduce(&seconds, &all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    else if (rank == 0)
+    if (whose != CLOCK_OF_RANK_0) {
+        MPI_Allreduce(&seconds, &all, 1, MPI_DOUBLE, whose == CLOCK_OF_ALL ? MPI_SUM : MPI_MAX, MPI_COMM_WORLD);
+        return whose == CLOCK_OF_ALL ? all / size : all;
+    }
+    if (rank == 0)
         for (int peer = 1; peer < size; peer++)
             MPI_Send(&all, 1, MPI_DOUBLE, peer, 99, MPI_COMM_WORLD);
     else
@@ -66,24 +78,28 @@ static inline double agree(double seconds, enum clock_of whose, int rank) {
 }
 
 static inline double time_batch(run_fn *run, void *state, long count, enum clock_of whose) {
-    if (whose == CLOCK_OF_SLOWEST)
+    if (whose != CLOCK_OF_RANK_0)
         MPI_Barrier(MPI_COMM_WORLD);
+    uncounted = 0;
     double start = now();
     run(state, count);
-    return now() - start;
+    return now() - start - uncounted;
 }
 
 /* Runs batches of growing size until one is long enough and the warm-up is done; returns iterations per batch. */
-static inline long calibrate(const struct options *options, run_fn *run, void *state, enum clock_of whose, int rank,
-                             long *warmed, double *batch_seconds) {
+static inline long calibrate(const struct options *options, const struct pace *pace, run_fn *run, void *state,
+                             enum clock_of whose, int rank, long *warmed, double *batch_seconds) {
     long count = 1;
     for (;;) {
-        *batch_seconds = agree(time_batch(run, state, count, whose), whose, rank);
+        /* What does not count takes its time all the same. */
+        double counted = time_batch(run, state, count, whose);
+        *batch_seconds = agree(counted + uncounted, whose, rank);
         *warmed += count;
         int warm = *warmed >= options->warm_up || *batch_seconds * (double)(*warmed / count) > options->seconds;
-        if (*batch_seconds >= BATCH_SECONDS && warm)
+        int slow = *batch_seconds > pace->once_above * (double)count;
+        if (slow || (*batch_seconds >= pace->batch_seconds && warm))
             return count;
-        if (*batch_seconds < BATCH_SECONDS)
+        if (*batch_seconds < pace->batch_seconds)
             count *= 2;
     }
 }
@@ -124,10 +140,15 @@ static inline void summarise(struct timing *timing, double *samples) {
     timing->max = samples[timing->batches - 1];
 }
 
-/* Rank 0 gets the slowest rank's time of each batch, where the slowest counts. */
-static inline void take_slowest(double *samples, int batches, enum clock_of whose, int rank) {
-    if (whose == CLOCK_OF_SLOWEST)
-        MPI_Reduce(rank == 0 ? MPI_IN_PLACE : samples, samples, batches, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+/* Rank 0 gets the slowest rank's time of each batch, or the average, where that counts. */
+static inline void take_all(double *samples, int batches, enum clock_of whose, int rank) {
+    int size;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (whose != CLOCK_OF_RANK_0)
+        MPI_Reduce(rank == 0 ? MPI_IN_PLACE : samples, samples, batches, MPI_DOUBLE,
+                   whose == CLOCK_OF_ALL ? MPI_SUM : MPI_MAX, 0, MPI_COMM_WORLD);
+    for (int i = 0; i < batches && whose == CLOCK_OF_ALL; i++)
+        samples[i] /= size;
 }
 
 /* Whether `done` batches have to be enough, by rank 0's (or the slowest rank's) clock, so that all ranks agree. */
@@ -137,14 +158,17 @@ static inline int time_is_over(const struct options *options, int done, double s
     return agree(now() - start, whose, rank) > PATIENCE * options->seconds;
 }
 
-/* Measures `run`; the result is complete on rank 0 only. */
-static inline struct timing measure(const struct options *options, run_fn *run, void *state, enum clock_of whose) {
+/* Measures `run` in batches of a pace; the result is complete on rank 0 only. */
+static inline struct timing measure_at(const struct options *options, const struct pace *pace, run_fn *run,
+                                       void *state, enum clock_of whose) {
     struct timing timing = {0};
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     double batch_seconds;
-    long count = calibrate(options, run, state, whose, rank, &timing.warm_up, &batch_seconds);
+    long count = calibrate(options, pace, run, state, whose, rank, &timing.warm_up, &batch_seconds);
     plan_batches(options, batch_seconds, &count, &timing.batches);
+    if (batch_seconds > pace->once_above * (double)count)
+        timing.batches = 1;
     double *samples = malloc((size_t)timing.batches * sizeof *samples);
     if (samples == NULL)
         die(FAILED, "no memory for the samples");
@@ -154,11 +178,16 @@ static inline struct timing measure(const struct options *options, run_fn *run, 
         if (time_is_over(options, i + 1, start, whose, rank))
             timing.batches = i + 1;
     }
-    take_slowest(samples, timing.batches, whose, rank);
+    take_all(samples, timing.batches, whose, rank);
     summarise(&timing, samples);
     timing.iterations = count * timing.batches;
     free(samples);
     return timing;
+}
+
+/* The same at the usual pace. */
+static inline struct timing measure(const struct options *options, run_fn *run, void *state, enum clock_of whose) {
+    return measure_at(options, &usual_pace, run, state, whose);
 }
 
 /* `count` buffers of `bytes` each; every one starts on its own cache line, large ones on their own page. */
@@ -166,10 +195,11 @@ struct buffers {
     unsigned char *base;
     size_t bytes, stride;
     int count, mpi_memory;
+    size_t shift; /* bytes of the allocation before `base` */
 };
 
 static inline struct buffers new_buffers(const struct options *options, size_t bytes, int count) {
-    struct buffers buffers = {NULL, bytes, 0, count, options->mpi_memory};
+    struct buffers buffers = {NULL, bytes, 0, count, options->mpi_memory, 0};
     size_t unit = bytes >= BUFFER_ALIGNMENT ? BUFFER_ALIGNMENT : 64;
     buffers.stride = (bytes + unit - 1) / unit * unit + (bytes == 0 ? unit : 0);
     size_t total = (buffers.stride * (size_t)count + BUFFER_ALIGNMENT - 1) / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
@@ -183,11 +213,23 @@ static inline struct buffers new_buffers(const struct options *options, size_t b
     return buffers;
 }
 
+/* Buffers one behind the other in what `malloc` gives, `shift` bytes behind its beginning. */
+static inline struct buffers plain_buffers(size_t bytes, int count, size_t shift) {
+    struct buffers buffers = {NULL, bytes, bytes, count, 0, shift};
+    size_t total = bytes * (size_t)count + shift;
+    unsigned char *memory = malloc(total ? total : 1);
+    if (memory == NULL)
+        die(FAILED, "no memory for the buffers");
+    memset(memory, 1, total);
+    buffers.base = memory + shift;
+    return buffers;
+}
+
 static inline void free_buffers(struct buffers *buffers) {
     if (buffers->mpi_memory)
         MPI_Free_mem(buffers->base);
     else
-        free(buffers->base);
+        free(buffers->base - buffers->shift);
     buffers->base = NULL;
 }
 

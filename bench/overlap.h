@@ -135,7 +135,7 @@ static inline struct timing measure_overlap(const struct options *options, struc
     static run_fn *const phases[3] = {alone, computation, together};
     struct timing timing = {0};
     double batch_seconds, *times[3];
-    long count = calibrate(options, alone, o, whose, o->rank, &timing.warm_up, &batch_seconds);
+    long count = calibrate(options, &usual_pace, alone, o, whose, o->rank, &timing.warm_up, &batch_seconds);
     o->steps = (long)(seconds_alone(o, count, whose) / seconds_per_step()) + 1;
     plan_batches(options, 3 * batch_seconds, &count, &timing.batches);
     for (int i = 0; i < 3; i++)
@@ -149,7 +149,7 @@ static inline struct timing measure_overlap(const struct options *options, struc
             timing.batches = batch + 1;
     }
     for (int i = 0; i < 3; i++)
-        take_slowest(times[i], timing.batches, whose, o->rank);
+        take_all(times[i], timing.batches, whose, o->rank);
     if (o->rank == 0)
         conclude(&timing, times);
     timing.iterations = count * timing.batches;

@@ -8,20 +8,26 @@
 struct windows {
     struct buffers out, in;
     MPI_Request *sends, *receives;
+    MPI_Status *statuses; /* where the ends of the requests are told, or MPI_STATUSES_IGNORE */
     int size, rank, peer, window;
     int sender, receiver; /* this rank's parts: one of them, or both */
     long turn;            /* windows so far */
 };
 
-static inline struct windows open_windows(const struct options *options, size_t size, int rank, int peer) {
-    struct windows w = {.size = (int)size, .rank = rank, .peer = peer, .window = options->window};
-    w.out = new_buffers(options, size, options->buffers);
-    w.in = new_buffers(options, size, options->buffers);
+/* Windows over buffers that are there; close_windows frees them. */
+static inline struct windows windows_over(struct buffers out, struct buffers in, int window, int rank, int peer) {
+    struct windows w = {.out = out, .in = in, .size = (int)out.bytes, .rank = rank, .peer = peer, .window = window};
+    w.statuses = MPI_STATUSES_IGNORE;
     w.sends = malloc((size_t)w.window * sizeof *w.sends);
     w.receives = malloc((size_t)w.window * sizeof *w.receives);
     if (w.sends == NULL || w.receives == NULL)
         die(FAILED, "no memory for the requests (try a smaller --window)");
     return w;
+}
+
+static inline struct windows open_windows(const struct options *options, size_t size, int rank, int peer) {
+    struct buffers out = new_buffers(options, size, options->buffers), in = new_buffers(options, size, options->buffers);
+    return windows_over(out, in, options->window, rank, peer);
 }
 
 static inline void close_windows(struct windows *w) {
@@ -39,10 +45,10 @@ static inline void one_window(struct windows *w) {
     if (w->sender) {
         for (int i = 0; i < w->window; i++)
             MPI_Isend(buffer(&w->out, first + i), w->size, MPI_BYTE, w->peer, 1, MPI_COMM_WORLD, &w->sends[i]);
-        MPI_Waitall(w->window, w->sends, MPI_STATUSES_IGNORE);
+        MPI_Waitall(w->window, w->sends, w->statuses);
     }
     if (w->receiver)
-        MPI_Waitall(w->window, w->receives, MPI_STATUSES_IGNORE);
+        MPI_Waitall(w->window, w->receives, w->statuses);
 }
 
 /* Windows one after the other; a sender goes on when the receiver has the whole window. */
