@@ -3,7 +3,7 @@
 //!
 //! The benchmark programs themselves are C programs beside this crate (`bench/*.c`), ordinary MPI programs; this crate
 //! starts them ([`programs`]), measures what the machine allows without MPI ([`limits`]) and compares libraries in
-//! alternating rounds of one run ([`compare`]), because figures of different hours or machines say nothing about each
+//! alternating rounds of one run ([`compare`], and [`grid`] for every size of every operation), because figures of different hours or machines say nothing about each
 //! other.
 //!
 //! **Knows** the C programs' JSON lines, how other MPIs are started, and processes, shared memory and CPUs of the system.
@@ -16,6 +16,7 @@
 pub mod compare;
 pub mod curves;
 pub mod files;
+pub mod grid;
 pub mod icount;
 pub mod interrupt;
 pub mod limits;

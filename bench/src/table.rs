@@ -213,6 +213,8 @@ pub fn plot(program: &Program, curves: &[Curve], complete: bool) -> String {
                 title: axis_title(report),
                 scale: scale(report.unit, &places),
             },
+            joined: true,
+            mark: None,
             series: curves
                 .iter()
                 .zip(&places)

@@ -44,6 +44,13 @@ fn compare(folder: &Path, own: &str, peers: &[(&str, &str)], options: &[&str]) -
 }
 
 fn command(folder: &Path, own: &str, peers: &[(&str, &str)]) -> Command {
+    let mut command = command_of_all(folder, own, peers);
+    command.args(["--rows", "alltoall8"]);
+    command
+}
+
+/// With all rows.
+fn command_of_all(folder: &Path, own: &str, peers: &[(&str, &str)]) -> Command {
     install(&folder.join("rmpi"), true, own);
     let mut command = Command::new(env!("CARGO_BIN_EXE_rmpi-compare"));
     // A lock of this test's own: a real measurement may be running.
@@ -55,7 +62,6 @@ fn command(folder: &Path, own: &str, peers: &[(&str, &str)]) -> Command {
             .arg("--peer")
             .arg(format!("{name}={}", folder.join(name).display()));
     }
-    command.args(["--rows", "alltoall8"]);
     command
 }
 
@@ -306,4 +312,146 @@ fn wrong_words_are_told() {
         "{}",
         text(&output.stderr)
     );
+}
+
+/// What a program of the grid prints that measured one barrier.
+fn barrier(microseconds: f64) -> String {
+    format!(
+        "echo \"{{\\\"metric\\\":\\\"barrier\\\",\\\"bytes\\\":0,\\\"unit\\\":\\\"us\\\",\\\"value\\\":{microseconds}}}\""
+    )
+}
+
+/// The grid with one row.
+fn grid(folder: &Path, own: &str, peers: &[(&str, &str)]) -> Command {
+    let mut command = command_of_all(folder, own, peers);
+    command.args(["--grid", "short", "--rows", "coll64+apart+barrier"]);
+    command
+}
+
+/// The same script, which also notes in a file that it ran.
+fn noted(mark: &Path, body: &str) -> String {
+    format!("echo x >> {}; {body}", mark.display())
+}
+
+fn times(mark: &Path) -> usize {
+    fs::read_to_string(mark).map_or(0, |text| text.lines().count())
+}
+
+#[test]
+fn the_grid_says_where_another_leads_and_who_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (json, plot) = (
+        folder.path().join("grid.json"),
+        folder.path().join("grid.svg"),
+    );
+    let peers = [("slow", barrier(300.0)), ("fast", barrier(50.0))];
+    let [(slow, slow_body), (fast, fast_body)] = &peers;
+    let peers = [
+        (*slow, slow_body.as_str()),
+        (*fast, fast_body.as_str()),
+        ("broken", "echo no device >&2; exit 9"),
+    ];
+    let mut command = grid(folder.path(), &barrier(100.0), &peers);
+    command
+        .arg("--json")
+        .arg(&json)
+        .arg("--plot")
+        .arg(&plot)
+        .arg("--check");
+    let output = command.output().unwrap();
+    let stdout = text(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(1),
+        "{stdout}{}",
+        text(&output.stderr)
+    );
+    assert!(
+        stdout.contains("| collectives, 64 ranks | 0.500 | 1 | 0 | 1 |"),
+        "{stdout}"
+    );
+    assert!(
+        stdout.contains(
+            "| 64 ranks: barrier, apart | µs | 100 | 50.0 | fast (default) | **0.500** (0.500–0.500; 3 rounds) |"
+        ),
+        "{stdout}"
+    );
+    assert!(
+        stdout.contains("- broken (default), coll64-apart-others: exit status: 9: no device"),
+        "{stdout}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(json["lines"][0]["peer"]["judged"]["outcome"], "Trails");
+    assert!(fs::read_to_string(plot).unwrap().contains("times better"));
+}
+
+#[test]
+fn close_rows_of_the_grid_get_seven_rounds() {
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("runs");
+    let other = noted(&mark, &barrier(110.0));
+    let output = grid(folder.path(), &barrier(100.0), &[("other", &other)])
+        .output()
+        .unwrap();
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("1.10 (1.10–1.10; 7 rounds)"), "{stdout}");
+    assert_eq!(times(&mark), 7);
+}
+
+#[test]
+fn an_interrupted_grid_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mark, resume) = (folder.path().join("runs"), folder.path().join("kept.json"));
+    // The third run hangs.
+    let hangs = format!(
+        "{}; [ $(wc -l < {mark}) -eq 3 ] && sleep 1000; {}",
+        noted(&mark, ":"),
+        barrier(300.0),
+        mark = mark.display()
+    );
+    let mut command = grid(folder.path(), &barrier(100.0), &[("other", &hangs)]);
+    command.arg("--resume").arg(&resume);
+    let streams = (std::process::Stdio::piped(), std::process::Stdio::piped());
+    let child = command.stdout(streams.0).stderr(streams.1).spawn().unwrap();
+    for _ in 0..3000 {
+        if times(&mark) >= 3 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    kill(
+        Pid::from_raw(child.id().try_into().unwrap()),
+        Signal::SIGINT,
+    )
+    .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stdout = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(130), "{stdout}");
+    assert!(
+        stdout.contains("**Not whole") && stdout.contains("2 rounds)"),
+        "{stdout}"
+    );
+    assert!(
+        text(&output.stderr)
+            .ends_with("interrupted: not whole; the same command goes on from here\n"),
+        "{}",
+        text(&output.stderr)
+    );
+    let output = command.output().unwrap();
+    let stdout = text(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{stdout}{}",
+        text(&output.stderr)
+    );
+    assert!(
+        !stdout.contains("Not whole") && stdout.contains("3.00 (3.00–3.00; 3 rounds)"),
+        "{stdout}"
+    );
+    // The one that was interrupted again, and no other.
+    assert_eq!(times(&mark), 4);
+    let output = command.args(["--up-to", "8"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("holds another measurement"));
 }

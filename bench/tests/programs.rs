@@ -5,6 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bench::grid::cells::Extent;
+use bench::grid::plan::{Start, starts};
 use bench::programs::{Line, Over, PROGRAMS, Program, Report, sources};
 use bench::unit::Unit;
 
@@ -100,6 +102,93 @@ fn programs_compile_without_a_warning_and_validate_what_they_send() {
     compile(&mpicc, "isend_count", &folder.path().join("isend_count"));
     wrong_options_are_told(&mpiexec, &folder.path().join("latency"));
     the_table_has_the_columns_people_know(&mpiexec, &folder.path().join("bandwidth"));
+}
+
+/// What the grid asks of its programs they know, and they check what they receive.
+#[test]
+#[ignore = "needs an installed rmpi: cargo xtask test ranks"]
+fn the_programs_of_the_grid_validate_every_cell() {
+    let (mpicc, mpiexec) = mpi();
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["grid_pair", "grid_coll"] {
+        compile(&mpicc, name, &folder.path().join(name));
+    }
+    // 8 bytes are eager, 256 KiB are not.
+    let words = ["8", "256K", "barrier", "ibarrier"].map(str::to_owned);
+    let wanted = |start: &Start| [2, 8].contains(&start.ranks());
+    let starts = starts(Extent::Whole, &words, Some(256 << 10)).unwrap();
+    for start in starts.into_iter().filter(wanted) {
+        let (program, mut words) = start.words(0.001);
+        words.push("--validate".to_owned());
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let ranks = if start.ranks() == 2 { "2" } else { "6" };
+        let (code, stdout, stderr) = run(&mpiexec, ranks, &folder.path().join(program), &words);
+        assert_eq!(code, Some(0), "{}: {stderr}{stdout}", start.name);
+        let cells = stdout
+            .lines()
+            .filter(|line| line.starts_with("{\"metric\":"));
+        assert_eq!(cells.count(), start.rows.len(), "{}: {stdout}", start.name);
+    }
+    let (code, _, stderr) = run(
+        &mpiexec,
+        "2",
+        &folder.path().join("grid_coll"),
+        &["--cells", "bcats:8"],
+    );
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("--cells cannot be \"bcats:8\""), "{stderr}");
+    let (code, stdout, _) = run(&mpiexec, "1", &folder.path().join("grid_pair"), &["--help"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        stdout.contains("latency-cold") && stdout.contains("--threads"),
+        "{stdout}"
+    );
+}
+
+#[test]
+#[ignore = "needs an installed rmpi: cargo xtask test ranks"]
+fn a_small_grid_of_two_builds_has_a_figure_in_every_row() {
+    let prefix = std::env::var_os("RMPI_PREFIX").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_rmpi-compare"))
+        // A lock of this test's own: a real measurement may be running.
+        .env("TMPDIR", folder.path())
+        .arg("--rmpi")
+        .arg(&prefix)
+        .arg("--against")
+        .arg(&prefix)
+        .args(["--grid", "short", "--rounds", "1", "--seconds", "0.001"])
+        .args([
+            "--rows",
+            "pair+latency+8,coll2+apart+bcast+8,coll8+allreduce+1K",
+        ])
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{stdout}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let rows: Vec<&str> = stdout
+        .lines()
+        .filter(|line| line.starts_with("| ") && line.contains(" ranks: "))
+        .collect();
+    assert!(
+        rows.iter()
+            .any(|row| row.starts_with("| 2 ranks: latency 8 | µs | ")),
+        "{stdout}"
+    );
+    assert!(
+        rows.iter()
+            .any(|row| row.starts_with("| 8 ranks: allreduce 1K, apart | µs | ")),
+        "{stdout}"
+    );
+    assert!(
+        rows.iter().all(|row| row.ends_with("(1 round) |")),
+        "{stdout}"
+    );
 }
 
 /// The help of a program names the flags that the table has, and no other than the common ones.

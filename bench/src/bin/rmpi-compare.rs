@@ -10,10 +10,14 @@ use bench::compare::picture::picture;
 use bench::compare::report::{Comparison, conclude};
 use bench::compare::rounds::{self, Plan};
 use bench::compare::{self, Wish, fetch};
+use bench::grid::cells::Extent;
+use bench::grid::store::Store;
+use bench::grid::{self, Asked};
 use bench::peers::Level;
 use bench::progress::Progress;
 use bench::{Error, files, interrupt, limits, lock, machine, programs, run};
 use clap::{Parser, ValueEnum};
+use serde::Serialize;
 
 /// Compares rmpi with other MPIs and with what the machine allows.
 #[derive(Debug, Parser)]
@@ -31,16 +35,28 @@ struct Cli {
     /// Which settings of the peers
     #[arg(long, value_enum, default_value = "both")]
     settings: Settings,
-    /// Rows or groups of rows, separated by commas; all without this
+    /// Rows or groups of rows, separated by commas; all without this. Of the grid also operations and sizes, as in coll8+bcast+64K
     #[arg(long, value_name = "ROW,...", value_delimiter = ',')]
     rows: Vec<String>,
-    /// How many rounds
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
-    rounds: u16,
+    /// How many rounds; without this 7, of the grid 3, and up to 7 of rows that are close
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
+    /// Every operation in every size (whole, some hours) or in some (short, at most 40 minutes with three peers)
+    #[arg(long, value_name = "EXTENT", value_enum)]
+    grid: Option<Extent>,
+    /// Keep what was measured in this file, and go on from what is there already
+    #[arg(long, value_name = "FILE", requires = "grid")]
+    resume: Option<PathBuf>,
+    /// Only sizes up to this one
+    #[arg(long, value_name = "BYTES", requires = "grid", value_parser = size)]
+    up_to: Option<usize>,
+    /// Measuring time of each cell of the grid
+    #[arg(long, value_name = "SECONDS", requires = "grid", default_value_t = grid::plan::SECONDS, value_parser = seconds)]
+    seconds: f64,
     /// The longest that one run may take
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// Exit with 1 unless every row passes and, with --against, nothing got worse
+    /// Exit with 1 unless every row passes and, with --against, nothing got worse; of the grid: unless nobody else leads
     #[arg(long)]
     check: bool,
     /// Write the report to a file too
@@ -75,7 +91,29 @@ fn after_help() -> &'static str {
      Examples:\n  rmpi-compare --fetch target/peers\n  \
      rmpi-compare --peer mpich5=target/peers/mpich5 --rows latency8,rate8\n  \
      rmpi-compare --peer mpich4=/usr --rows onecore --rounds 9 --markdown RESULTS.md --check\n  \
-     rmpi-compare --rmpi target/rmpi --against /opt/rmpi-before --rows latency8,rate8,crowd --rounds 15"
+     rmpi-compare --rmpi target/rmpi --against /opt/rmpi-before --rows latency8,rate8,crowd --rounds 15\n  \
+     rmpi-compare --peer mpich5=target/peers/mpich5 --grid short --resume grid.json --markdown grid.md --plot grid.svg"
+}
+
+/// Reads a size such as 8, 64K or 4M.
+fn size(text: &str) -> Result<usize, String> {
+    let (digits, factor) = match text.strip_suffix(['K', 'k']) {
+        Some(digits) => (digits, 1 << 10),
+        None => text
+            .strip_suffix(['M', 'm'])
+            .map_or((text, 1), |digits| (digits, 1 << 20)),
+    };
+    let number = digits
+        .parse::<u32>()
+        .map_err(|_| "a number of bytes such as 8, 64K or 4M is needed".to_owned())?;
+    Ok(number as usize * factor)
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 60.0 => Ok(seconds),
+        _ => Err("seconds above 0 and up to 60 are needed".to_owned()),
+    }
 }
 
 fn main() -> ExitCode {
@@ -88,7 +126,7 @@ fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     let done = match &cli.fetch {
-        _ if cli.list => files::print(&list()).map(|_| ExitCode::SUCCESS),
+        _ if cli.list => list(&cli).and_then(|rows| files::print(&rows).map(|_| ExitCode::SUCCESS)),
         Some(folder) => fetch_peers(folder),
         None => compare_all(&cli),
     };
@@ -98,7 +136,12 @@ fn main() -> ExitCode {
     })
 }
 
-fn list() -> String {
+fn list(cli: &Cli) -> Result<String, Error> {
+    if let Some(extent) = cli.grid {
+        return Ok(grid::list(&grid::plan::starts(
+            extent, &cli.rows, cli.up_to,
+        )?));
+    }
     let mut text = String::new();
     for row in ROWS {
         let any = |bar: &&[Bar]| {
@@ -114,7 +157,7 @@ fn list() -> String {
             bars.join("; ")
         ));
     }
-    text
+    Ok(text)
 }
 
 fn fetch_peers(folder: &Path) -> Result<ExitCode, Error> {
@@ -132,6 +175,9 @@ fn compare_all(cli: &Cli) -> Result<ExitCode, Error> {
         files::try_writable(option, file)?;
     }
     let work = std::env::temp_dir().join(format!("rmpi-compare.{}", std::process::id()));
+    if let Some(extent) = cli.grid {
+        return measure_grid(cli, extent, &work);
+    }
     let plan = compare::plan(&wish(cli, &work), |warning| {
         eprintln!("rmpi-compare: {warning}")
     })?;
@@ -144,10 +190,7 @@ fn compare_all(cli: &Cli) -> Result<ExitCode, Error> {
     }
     run::adopt_orphans();
     let comparison = measure(&plan);
-    // The binaries of this run are of no use to anybody else.
-    if let Err(error) = std::fs::remove_dir_all(&work) {
-        eprintln!("rmpi-compare: cannot remove {}: {error}", work.display());
-    }
+    remove_binaries(&work);
     match comparison {
         Err(_) if interrupt::seen() => {
             eprintln!("rmpi-compare: interrupted before anything was measured");
@@ -155,6 +198,13 @@ fn compare_all(cli: &Cli) -> Result<ExitCode, Error> {
         }
         Err(error) => Err(error),
         Ok(comparison) => show(cli, &plan, &comparison),
+    }
+}
+
+/// The binaries of this run are of no use to anybody else.
+fn remove_binaries(work: &Path) {
+    if let Err(error) = std::fs::remove_dir_all(work) {
+        eprintln!("rmpi-compare: cannot remove {}: {error}", work.display());
     }
 }
 
@@ -174,17 +224,7 @@ fn named_files(cli: &Cli) -> Vec<(&'static str, &Path)> {
 /// Prints and writes what was measured, also where it is not whole.
 fn show(cli: &Cli, plan: &Plan, comparison: &Comparison) -> Result<ExitCode, Error> {
     let text = comparison.markdown(&plan.contenders);
-    let printed = files::print(&text);
-    for (option, file) in named_files(cli) {
-        let content = match option {
-            "--markdown" => format!("<!-- SPDX-License-Identifier: MIT OR Apache-2.0 -->\n{text}"),
-            "--json" => serde_json::to_string_pretty(comparison)
-                .map_err(|e| Error::Program(format!("cannot write JSON: {e}")))?,
-            _ => picture(comparison, plan.own),
-        };
-        files::write(option, file, &content)?;
-    }
-    printed?;
+    tell(cli, &text, comparison, || picture(comparison, plan.own))?;
     if interrupt::seen() && !comparison.complete {
         eprintln!(
             "rmpi-compare: interrupted: not whole, {} of {} rounds were finished",
@@ -199,6 +239,26 @@ fn show(cli: &Cli, plan: &Plan, comparison: &Comparison) -> Result<ExitCode, Err
     })
 }
 
+/// Prints a report and writes the files that options name.
+fn tell(
+    cli: &Cli,
+    text: &str,
+    figures: &impl Serialize,
+    picture: impl Fn() -> String,
+) -> Result<(), Error> {
+    let printed = files::print(text);
+    for (option, file) in named_files(cli) {
+        let content = match option {
+            "--markdown" => format!("<!-- SPDX-License-Identifier: MIT OR Apache-2.0 -->\n{text}"),
+            "--json" => serde_json::to_string_pretty(figures)
+                .map_err(|e| Error::Program(format!("cannot write JSON: {e}")))?,
+            _ => picture(),
+        };
+        files::write(option, file, &content)?;
+    }
+    printed.map(|_| ())
+}
+
 fn wish(cli: &Cli, work: &Path) -> Wish {
     let levels = match cli.settings {
         Settings::Both => vec![],
@@ -211,7 +271,7 @@ fn wish(cli: &Cli, work: &Path) -> Wish {
         peers: cli.peers.clone(),
         levels,
         rows: cli.rows.clone(),
-        rounds: usize::from(cli.rounds),
+        rounds: usize::from(cli.rounds.unwrap_or(7)),
         limit: Duration::from_secs(cli.limit),
         work: work.to_owned(),
     }
@@ -224,12 +284,16 @@ fn usual_prefix() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("target/rmpi"))
 }
 
-fn measure(plan: &Plan) -> Result<Comparison, Error> {
-    let _lock = lock::take(&lock::path(), || {
+fn take_lock() -> Result<lock::Lock, Error> {
+    lock::take(&lock::path(), || {
         eprintln!(
             "rmpi-compare: another measurement is running on this machine; waiting for its end"
         );
-    })?;
+    })
+}
+
+fn measure(plan: &Plan) -> Result<Comparison, Error> {
+    let _lock = take_lock()?;
     // Not before the lock: who waits for it may be ended like any program.
     interrupt::watch()?;
     let machine = machine::describe();
@@ -242,4 +306,71 @@ fn measure(plan: &Plan) -> Result<Comparison, Error> {
     });
     drop(progress);
     Ok(conclude(plan, &measured, machine))
+}
+
+fn measure_grid(cli: &Cli, extent: Extent, work: &Path) -> Result<ExitCode, Error> {
+    let (wish, asked) = (
+        wish(cli, work),
+        Asked {
+            extent,
+            seconds: cli.seconds,
+            up_to: cli.up_to,
+            rounds: cli.rounds.map(usize::from),
+        },
+    );
+    let plan = grid::prepare(&wish, &asked)?;
+    let mut store = Store::open(cli.resume.as_deref(), &grid::header(&wish, &asked, &plan))?;
+    run::adopt_orphans();
+    let machine = machine::describe();
+    let measured = grid_rounds(&plan, &mut store);
+    remove_binaries(work);
+    if interrupt::seen() && store.records().is_empty() {
+        eprintln!("rmpi-compare: interrupted before anything was measured");
+        return Ok(ExitCode::from(interrupt::exit_code()));
+    }
+    measured?;
+    let report = grid::report::conclude(&plan, &store, machine);
+    tell(cli, &report.markdown(), &report, || {
+        grid::picture::picture(&report)
+    })?;
+    if interrupt::seen() {
+        let how = if cli.resume.is_some() {
+            "the same command goes on from here"
+        } else {
+            "with --resume FILE it could go on from here"
+        };
+        eprintln!("rmpi-compare: interrupted: not whole; {how}");
+        return Ok(ExitCode::from(interrupt::exit_code()));
+    }
+    Ok(if cli.check && !report.passed() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn grid_rounds(plan: &grid::plan::Plan, store: &mut Store) -> Result<(), Error> {
+    let _lock = take_lock()?;
+    interrupt::watch()?;
+    let mut progress = Told(Progress::new(0));
+    progress.0.tell("building");
+    grid::rounds::build(plan)?;
+    progress
+        .0
+        .above(|| eprintln!("rmpi-compare: {}", plan.duration_in_words()));
+    grid::rounds::measure(plan, store, &mut progress)
+}
+
+/// The line at the bottom of the terminal as the grid needs it.
+struct Told(Progress);
+
+impl grid::rounds::Listener for Told {
+    fn expect(&mut self, starts: usize) {
+        self.0.expect(starts);
+    }
+
+    fn tell(&mut self, what: &str) {
+        self.0.tell(what);
+        self.0.step();
+    }
 }

@@ -43,34 +43,14 @@ pub struct Wish {
 ///
 /// # Errors
 /// When a peer or a row does not exist, or there is nobody to measure.
-pub fn plan(wish: &Wish, mut warn: impl FnMut(&str)) -> Result<Plan, Error> {
+pub fn plan(wish: &Wish, warn: impl FnMut(&str)) -> Result<Plan, Error> {
     let rows = rounds::choose_rows(&wish.rows)?;
-    let mut contenders = Vec::new();
-    match Installation::find("rmpi", Kind::Rmpi, &wish.rmpi) {
-        Ok(mpi) => contenders.push(contender(mpi, Level::Default, &wish.work)),
-        Err(error) => warn(&format!("rmpi is left out: {error}")),
-    }
-    let own = (!contenders.is_empty()).then_some(0);
-    let old = match &wish.against {
-        None => None,
-        Some(prefix) if own.is_some() => Some(add_old(&mut contenders, prefix, &wish.work)?),
-        Some(_) => {
-            return Err(Error::Usage(
-                "--against needs a build to hold against the other: --rmpi names it".to_owned(),
-            ));
-        }
-    };
-    for peer in &wish.peers {
-        let mpi = Installation::parse(peer)?;
-        for level in levels_of(&mpi, &rows, &wish.levels) {
-            contenders.push(contender(mpi.clone(), level, &wish.work));
-        }
-    }
-    if contenders.is_empty() {
-        return Err(Error::Usage(
-            "nobody to measure: give --rmpi or --peer".to_owned(),
-        ));
-    }
+    let levels = |mpi: &Installation| levels_of(mpi, &rows, &wish.levels);
+    let Contenders {
+        all: contenders,
+        own,
+        old,
+    } = contenders(wish, levels, warn)?;
     let runs = RUNS
         .iter()
         .filter(|run| rows.iter().any(|row| row.run == run.id))
@@ -86,6 +66,50 @@ pub fn plan(wish: &Wish, mut warn: impl FnMut(&str)) -> Result<Plan, Error> {
         limit: wish.limit,
         program,
     })
+}
+
+/// Who takes part.
+pub(crate) struct Contenders {
+    /// Ours first, if it is there.
+    pub(crate) all: Vec<Contender>,
+    own: Option<usize>,
+    /// The index of the other build of ours.
+    pub(crate) old: Option<usize>,
+}
+
+/// Finds everybody; `levels` says in which settings a peer takes part. Where rmpi is not installed, `warn` is told.
+pub(crate) fn contenders(
+    wish: &Wish,
+    levels: impl Fn(&Installation) -> Vec<Level>,
+    mut warn: impl FnMut(&str),
+) -> Result<Contenders, Error> {
+    let mut all = Vec::new();
+    match Installation::find("rmpi", Kind::Rmpi, &wish.rmpi) {
+        Ok(mpi) => all.push(contender(mpi, Level::Default, &wish.work)),
+        Err(error) => warn(&format!("rmpi is left out: {error}")),
+    }
+    let own = (!all.is_empty()).then_some(0);
+    let old = match &wish.against {
+        None => None,
+        Some(prefix) if own.is_some() => Some(add_old(&mut all, prefix, &wish.work)?),
+        Some(_) => {
+            return Err(Error::Usage(
+                "--against needs a build to hold against the other: --rmpi names it".to_owned(),
+            ));
+        }
+    };
+    for peer in &wish.peers {
+        let mpi = Installation::parse(peer)?;
+        for level in levels(&mpi) {
+            all.push(contender(mpi.clone(), level, &wish.work));
+        }
+    }
+    if all.is_empty() {
+        return Err(Error::Usage(
+            "nobody to measure: give --rmpi or --peer".to_owned(),
+        ));
+    }
+    Ok(Contenders { all, own, old })
 }
 
 /// The old build takes part like the new one, beside it.

@@ -287,11 +287,10 @@ impl Group<'_> {
 
     /// The cache line now; `None` where it does not matter.
     fn probe(&mut self) -> Option<f64> {
-        if self.run.placement != Placement::Pair || machine::cpus().two().is_none() {
+        if self.run.placement != Placement::Pair {
             return None;
         }
-        let figures = figures(&self.plan.program, &["line"], PROBE_MS).ok()?;
-        let line = figures.first()?.median;
+        let line = line_now(&self.plan.program)?;
         self.measured.lines.push(line);
         Some(line)
     }
@@ -411,6 +410,13 @@ impl Group<'_> {
             .filter_map(|row| Some((row.id, value(row)?)))
             .collect())
     }
+}
+
+/// The cache line between two CPUs now, in µs; `None` where there is one CPU. `program` is this binary.
+pub(crate) fn line_now(program: &Path) -> Option<f64> {
+    machine::cpus().two()?;
+    let figures = figures(program, &["line"], PROBE_MS).ok()?;
+    Some(figures.first()?.median)
 }
 
 /// Measures limits in a process of its own, which may bind itself and die as it likes.

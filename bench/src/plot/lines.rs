@@ -25,6 +25,10 @@ pub struct Lines {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
+    /// Whether the points of a series are joined by a line.
+    pub joined: bool,
+    /// A value that gets a line from left to right.
+    pub mark: Option<f64>,
     /// The lines.
     pub series: Vec<Series>,
 }
@@ -81,11 +85,11 @@ pub fn lines(plot: &Lines) -> String {
     let area = Area {
         top,
         x: Span::of(plot.x.scale, points.map(|point| point.x)),
-        y: Span::of(plot.y.scale, heights),
+        y: Span::of(plot.y.scale, heights.chain(plot.mark)),
     };
     frame(&mut paper, &area, plot);
     for (index, series) in plot.series.iter().enumerate() {
-        draw(&mut paper, &area, index, &series.points);
+        draw(&mut paper, &area, index, &series.points, plot.joined);
     }
     paper.finish()
 }
@@ -104,6 +108,9 @@ fn frame(paper: &mut Paper, area: &Area, plot: &Lines) {
         paper.line("grid", (x, area.top), (x, bottom));
         paper.words(x, bottom + 18.0, &label, "middle", "faint");
     }
+    if let Some(y) = plot.mark.and_then(|mark| area.up(mark)) {
+        paper.line("one", (LEFT, y), (RIGHT, y));
+    }
     paper.line("frame", (LEFT, bottom), (RIGHT, bottom));
     paper.line("frame", (LEFT, area.top), (LEFT, bottom));
     paper.words(20.0, area.top - 14.0, &plot.y.title, "start", "ink");
@@ -116,10 +123,10 @@ fn frame(paper: &mut Paper, area: &Area, plot: &Lines) {
     );
 }
 
-fn draw(paper: &mut Paper, area: &Area, index: usize, points: &[Point]) {
+fn draw(paper: &mut Paper, area: &Area, index: usize, points: &[Point], joined: bool) {
     let place = |point: &Point| Some((area.across(point.x)?, area.up(point.y)?));
     let places: Vec<(f64, f64)> = points.iter().filter_map(place).collect();
-    if places.len() > 1 {
+    if joined && places.len() > 1 {
         paper.polyline(index, &places);
     }
     for point in points {
@@ -167,6 +174,8 @@ mod tests {
                 title: "time (µs)".to_owned(),
                 scale: Scale::Log,
             },
+            joined: true,
+            mark: None,
             series,
         }
     }
@@ -243,6 +252,20 @@ mod tests {
         let text = lines(&plot(vec![series("none", &[])]));
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
         look(&text, |_| {});
+    }
+
+    #[test]
+    fn points_may_stand_alone_around_a_mark() {
+        let alone = Lines {
+            joined: false,
+            mark: Some(1.0),
+            ..plot(vec![series("rmpi", RMPI)])
+        };
+        look(&lines(&alone), |document| {
+            assert_eq!(of_class(document, "curve").len(), 0);
+            assert_eq!(of_class(document, "f0").len(), 6);
+            assert_eq!(of_class(document, "one").len(), 1);
+        });
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod scale;
 pub use dots::{Dots, Thing, dots};
 pub use lines::{Axis, Lines, lines};
 pub use scale::Scale;
+pub(crate) use scale::bytes;
 
 /// One point of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]

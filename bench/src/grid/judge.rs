@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From figures to a verdict: who leads in a row.
+
+use serde::Serialize;
+
+use super::store::Value;
+use crate::stats::Summary;
+use crate::unit::Unit;
+
+/// Who is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Outcome {
+    /// rmpi.
+    Leads,
+    /// Another.
+    Trails,
+    /// Nobody clearly.
+    Level,
+    /// There are too few rounds in which both were measured.
+    Missing,
+}
+
+/// A row of two, round by round.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Judged {
+    /// rmpi's figures.
+    pub own: Option<Summary>,
+    /// The other's.
+    pub other: Option<Summary>,
+    /// How many times better rmpi is, in the rounds in which both were measured.
+    pub ratio: Option<Summary>,
+    /// What follows.
+    pub outcome: Outcome,
+}
+
+/// A lead is more than this.
+const MARGIN: f64 = 1.03;
+/// Fewer pairs say nothing.
+const FEWEST_PAIRS: usize = 3;
+/// One pair of so many may say otherwise.
+const PAIRS_PER_EXCEPTION: usize = 7;
+/// Rows are close whose ratio is nearer to 1 than this.
+const CLOSE: f64 = 1.15;
+
+/// Judges rmpi's figures against another's. A pair counts where both met the CPUs on one side: see `compare::rounds`.
+#[must_use]
+pub fn judge(own: &[Value], other: &[Value]) -> Judged {
+    let pair = |own: &Value| {
+        let other = other
+            .iter()
+            .find(|other| other.round == own.round && other.close == own.close)?;
+        Some(times_better(own.unit, own.value, other.value))
+    };
+    let ratios: Vec<f64> = own.iter().filter_map(pair).collect();
+    Judged {
+        own: summary(own),
+        other: summary(other),
+        ratio: Summary::of(&ratios),
+        outcome: outcome(&ratios),
+    }
+}
+
+impl Judged {
+    /// Whether further rounds may say more.
+    pub(super) fn is_close(&self) -> bool {
+        self.ratio
+            .is_some_and(|ratio| ratio.median < CLOSE && ratio.median > 1.0 / CLOSE)
+    }
+}
+
+fn outcome(ratios: &[f64]) -> Outcome {
+    let Some(summary) = Summary::of(ratios).filter(|_| ratios.len() >= FEWEST_PAIRS) else {
+        return Outcome::Missing;
+    };
+    let needed = ratios.len() - ratios.len() / PAIRS_PER_EXCEPTION;
+    let better = |is: &dyn Fn(f64) -> bool| ratios.iter().filter(|ratio| is(**ratio)).count();
+    if summary.median < 1.0 / MARGIN && better(&|ratio| ratio < 1.0) >= needed {
+        return Outcome::Trails;
+    }
+    if summary.median > MARGIN && better(&|ratio| ratio > 1.0) >= needed {
+        return Outcome::Leads;
+    }
+    Outcome::Level
+}
+
+/// How many times better the first figure is.
+pub(super) fn times_better(unit: Unit, own: f64, other: f64) -> f64 {
+    if unit.smaller_is_better() {
+        other / own
+    } else {
+        own / other
+    }
+}
+
+/// Median and spread over the rounds.
+pub(super) fn summary(values: &[Value]) -> Option<Summary> {
+    Summary::of(&values.iter().map(|value| value.value).collect::<Vec<_>>())
+}
+
+/// The mean of ratios: half as fast and twice as fast make one.
+pub(super) fn geometric_mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
+    let logs: Vec<f64> = ratios.map(f64::ln).filter(|log| log.is_finite()).collect();
+    (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(unit: Unit, figures: &[f64]) -> Vec<Value> {
+        let value = |(round, value): (usize, &f64)| Value {
+            round,
+            value: *value,
+            unit,
+            close: false,
+        };
+        figures.iter().enumerate().map(value).collect()
+    }
+
+    fn of_times(own: &[f64], other: &[f64]) -> Outcome {
+        judge(&values(Unit::Us, own), &values(Unit::Us, other)).outcome
+    }
+
+    #[test]
+    fn few_rounds_must_all_agree() {
+        assert_eq!(of_times(&[1.0; 3], &[0.9; 3]), Outcome::Trails);
+        assert_eq!(of_times(&[1.0; 3], &[1.1; 3]), Outcome::Leads);
+        assert_eq!(of_times(&[1.0; 3], &[0.9, 0.9, 1.1]), Outcome::Level);
+        assert_eq!(
+            of_times(&[1.0; 6], &[0.9, 0.9, 0.9, 0.9, 0.9, 1.1]),
+            Outcome::Level
+        );
+        assert_eq!(of_times(&[1.0; 2], &[0.5; 2]), Outcome::Missing);
+    }
+
+    #[test]
+    fn one_of_seven_may_say_otherwise() {
+        let six = [0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 1.1];
+        let five = [0.9, 0.9, 0.9, 0.9, 0.9, 1.1, 1.1];
+        assert_eq!(of_times(&[1.0; 7], &six), Outcome::Trails);
+        assert_eq!(of_times(&[1.0; 7], &five), Outcome::Level);
+    }
+
+    #[test]
+    fn less_than_three_percent_are_no_lead() {
+        assert_eq!(of_times(&[1.0; 7], &[0.98; 7]), Outcome::Level);
+        assert_eq!(of_times(&[1.0; 7], &[1.02; 7]), Outcome::Level);
+        assert_eq!(of_times(&[1.0; 7], &[1.04; 7]), Outcome::Leads);
+    }
+
+    #[test]
+    fn more_is_better_for_rates() {
+        let rates = |figure: f64| values(Unit::MegabytesPerSecond, &[figure; 3]);
+        let judged = judge(&rates(200.0), &rates(100.0));
+        assert_eq!(
+            (judged.ratio.unwrap().median, judged.outcome),
+            (2.0, Outcome::Leads)
+        );
+    }
+
+    #[test]
+    fn rounds_that_lack_one_or_met_other_cpus_are_no_pairs() {
+        let own = values(Unit::Us, &[1.0; 4]);
+        let mut other = values(Unit::Us, &[0.5; 4]);
+        other.remove(1);
+        other[0].close = true;
+        let judged = judge(&own, &other);
+        assert_eq!(
+            (judged.ratio.unwrap().count, judged.outcome),
+            (2, Outcome::Missing)
+        );
+        assert_eq!(judged.other.unwrap().count, 3);
+    }
+
+    #[test]
+    fn close_is_within_15_percent_to_either_side() {
+        let is_close = |other: f64| {
+            judge(&values(Unit::Us, &[1.0; 3]), &values(Unit::Us, &[other; 3])).is_close()
+        };
+        assert!(is_close(1.1) && is_close(0.9));
+        assert!(!is_close(1.2) && !is_close(0.8));
+        assert!(!judge(&[], &[]).is_close());
+    }
+
+    #[test]
+    fn half_and_double_make_one() {
+        let mean = geometric_mean([0.5, 2.0].into_iter()).unwrap();
+        assert!((mean - 1.0).abs() < 1e-12);
+        assert_eq!(geometric_mean(std::iter::empty()), None);
+    }
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which starts there are, of which programs, and about how long they take.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::cells::{self, Extent, Row, families, label};
+use crate::Error;
+use crate::compare::rounds::Contender;
+use crate::machine;
+use crate::peers::{Case, Level, Setting};
+
+/// Rounds of everything, and how many there are at most for rows that are close.
+pub const ROUNDS: usize = 3;
+/// See [`ROUNDS`].
+pub const MOST_ROUNDS: usize = 7;
+/// Measuring time of a cell unless told otherwise.
+pub const SECONDS: f64 = 0.05;
+/// After so long no further round of close rows begins in the short grid.
+pub const SHORT_SECONDS: f64 = 40.0 * 60.0;
+/// A start may take so many times what it should.
+const PATIENCE: f64 = 5.0;
+
+/// One start of a program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Start {
+    /// Its name.
+    pub name: String,
+    /// What it measures, all with the same ranks and in the same manner.
+    pub rows: Vec<Row>,
+}
+
+impl Start {
+    /// How many ranks.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.rows.first().map_or(0, |row| row.ranks)
+    }
+
+    /// The program's name and its options.
+    #[must_use]
+    pub fn words(&self, seconds: f64) -> (&'static str, Vec<String>) {
+        let manner = self.rows.first().map(|row| row.manner);
+        let (program, flags) = manner.map_or(("", &[][..]), cells::Manner::program);
+        let mut words: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        words.extend(["--seconds".to_owned(), seconds.to_string()]);
+        words.extend(["--cells".to_owned(), self.cells()]);
+        (program, words)
+    }
+
+    /// OPERATION:BYTES:BYTES...,OPERATION:BYTES...
+    fn cells(&self) -> String {
+        let mut text = String::new();
+        let mut before = "";
+        for row in &self.rows {
+            if row.metric != before {
+                let comma = if before.is_empty() { "" } else { "," };
+                text.push_str(comma);
+                text.push_str(row.metric);
+                before = row.metric;
+            }
+            text.push(':');
+            text.push_str(&label(row.bytes));
+        }
+        text
+    }
+
+    /// About how long it takes, launcher included, in seconds: as tried with four MPIs on a machine of two CPUs.
+    #[must_use]
+    pub fn estimate(&self, seconds: f64) -> f64 {
+        let (launch, beside) = match self.ranks() {
+            0..=2 => (0.5, 0.03),
+            3..=8 => (0.7, 0.06),
+            9..=32 => (1.5, 0.17),
+            _ => (2.5, 0.27),
+        };
+        launch + self.rows.len() as f64 * (seconds + beside)
+    }
+
+    /// The same start with some of its rows.
+    pub(super) fn only(&self, keep: impl Fn(&Row) -> bool) -> Option<Self> {
+        let rows: Vec<Row> = self.rows.iter().copied().filter(keep).collect();
+        (!rows.is_empty()).then(|| Self {
+            name: self.name.clone(),
+            rows,
+        })
+    }
+}
+
+/// What is to be measured.
+#[derive(Debug)]
+pub struct Plan {
+    /// Short or whole.
+    pub extent: Extent,
+    /// The starts, in their order.
+    pub starts: Vec<Start>,
+    /// Ours first.
+    pub contenders: Vec<Contender>,
+    /// The index of the other build of ours.
+    pub old: Option<usize>,
+    /// Measuring time of a cell.
+    pub seconds: f64,
+    /// Rounds of everything.
+    pub rounds: usize,
+    /// Rounds of rows that are close.
+    pub most_rounds: usize,
+    /// The longest that a start may take, if it should take less than a fifth of that.
+    pub limit: Duration,
+    /// This binary.
+    pub program: PathBuf,
+}
+
+impl Plan {
+    /// About how long so many rounds of everything take.
+    #[must_use]
+    pub fn estimate(&self, rounds: usize) -> f64 {
+        let round: f64 = self
+            .starts
+            .iter()
+            .map(|start| start.estimate(self.seconds))
+            .sum();
+        round * (rounds * self.contenders.len()) as f64
+    }
+
+    /// The same in words, for who waits.
+    #[must_use]
+    pub fn duration_in_words(&self) -> String {
+        let minutes = (self.estimate(self.rounds) / 60.0).ceil();
+        let each = |number: usize, what: &str| {
+            format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+        };
+        let cells = self.starts.iter().map(|start| start.rows.len()).sum();
+        let further = if self.most_rounds > self.rounds {
+            ", rows that are close longer"
+        } else {
+            ""
+        };
+        format!(
+            "{} in {} of {}: about {minutes} min{further}",
+            each(cells, "row"),
+            each(self.rounds, "round"),
+            each(self.contenders.len(), "contender"),
+        )
+    }
+
+    /// The longest that a start may take.
+    pub(super) fn limit_of(&self, start: &Start) -> Duration {
+        self.limit.max(Duration::from_secs_f64(
+            PATIENCE * start.estimate(self.seconds),
+        ))
+    }
+
+    /// How a contender is started with so many ranks: at its best where that is known.
+    pub(super) fn setting(contender: &Contender, ranks: usize) -> Setting {
+        let case = match machine::cpus().count() {
+            cpus if ranks <= cpus => Case::TwoRanks,
+            _ if ranks == 2 => Case::OneCpu,
+            _ => Case::Crowd,
+        };
+        let kind = contender.mpi.kind;
+        kind.setting(case, contender.level)
+            .or_else(|| kind.setting(case, Level::Default))
+            .unwrap_or_default()
+    }
+}
+
+/// The starts of an extent with the rows that the words mean (all without any) and that have at most so many bytes.
+///
+/// # Errors
+/// When a word means no row.
+pub fn starts(extent: Extent, words: &[String], up_to: Option<usize>) -> Result<Vec<Start>, Error> {
+    let all = families(extent);
+    let rows = || all.iter().flat_map(|family| &family.rows);
+    if let Some(wrong) = words
+        .iter()
+        .find(|word| !rows().any(|row| row.is_meant_by(word)))
+    {
+        let mut known: Vec<&str> = rows().flat_map(Row::words).collect();
+        known.sort_unstable();
+        known.dedup();
+        return Err(Error::Usage(format!(
+            "no row of the grid is meant by \"{wrong}\"; words are sizes and {} (a + between words asks for both)",
+            known.join(", ")
+        )));
+    }
+    let wanted = |row: &Row| {
+        let small = up_to.is_none_or(|most| row.bytes <= most);
+        small && (words.is_empty() || words.iter().any(|word| row.is_meant_by(word)))
+    };
+    let start = |family: cells::Family| {
+        Start {
+            name: family.name,
+            rows: family.rows,
+        }
+        .only(wanted)
+    };
+    let starts: Vec<Start> = families(extent).into_iter().filter_map(start).collect();
+    if starts.is_empty() {
+        return Err(Error::Usage(
+            "no row of the grid is as small as --up-to says".to_owned(),
+        ));
+    }
+    Ok(starts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(extent: Extent, words: &[&str], up_to: Option<usize>) -> Vec<Start> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        starts(extent, &words, up_to).unwrap()
+    }
+
+    #[test]
+    fn three_rounds_of_the_short_grid_with_three_peers_leave_time_for_close_rows() {
+        let round: f64 = chosen(Extent::Short, &[], None)
+            .iter()
+            .map(|start| start.estimate(SECONDS))
+            .sum();
+        let all = round * (ROUNDS * 4) as f64;
+        assert!(all < 0.75 * SHORT_SECONDS, "{all}");
+    }
+
+    #[test]
+    fn a_start_names_its_cells_as_the_program_reads_them() {
+        let starts = chosen(
+            Extent::Short,
+            &["coll2+apart+bcast", "coll2+apart+gather"],
+            Some(64),
+        );
+        let [start] = &starts[..] else {
+            panic!("{starts:?}");
+        };
+        let (program, words) = start.words(0.05);
+        assert_eq!(program, "grid_coll");
+        assert_eq!(
+            words,
+            [
+                "--apart",
+                "--seconds",
+                "0.05",
+                "--cells",
+                "bcast:8:64,gather:8:64"
+            ]
+        );
+        assert_eq!(start.ranks(), 2);
+    }
+
+    #[test]
+    fn words_and_sizes_leave_whole_starts_out() {
+        let names = |starts: Vec<Start>| -> Vec<String> {
+            starts.into_iter().map(|start| start.name).collect()
+        };
+        let pairs = names(chosen(Extent::Short, &["pair"], None));
+        assert_eq!(pairs, ["pair", "pair-forms", "pair-threads"]);
+        let small = chosen(Extent::Short, &["coll8"], Some(1024));
+        assert!(
+            small
+                .iter()
+                .all(|start| start.rows.iter().all(|row| row.bytes <= 1024))
+        );
+        assert_eq!(names(chosen(Extent::Short, &["barrier"], None)).len(), 8);
+    }
+
+    #[test]
+    fn an_unknown_word_is_answered_with_the_known_ones() {
+        let error = starts(Extent::Short, &["bcats".to_owned()], None)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("\"bcats\"") && error.contains("bcast") && error.contains("coll32"),
+            "{error}"
+        );
+        let nothing = starts(Extent::Short, &["4M".to_owned()], Some(8)).unwrap_err();
+        assert!(nothing.to_string().contains("--up-to"));
+    }
+}

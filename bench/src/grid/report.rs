@@ -1,0 +1,623 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What comes of the grid: means of the groups, the rows where another leads, the whole table, what did not work.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::cells::{Group, Row};
+use super::judge::{Judged, Outcome, geometric_mean, judge, summary};
+use super::matrix;
+use super::plan::{Plan, Start};
+use super::store::{Record, Sample, Store};
+use crate::machine::Description;
+use crate::stats::Summary;
+use crate::unit::{Unit, three_digits};
+
+/// rmpi against one other in a row.
+#[derive(Clone, Debug, Serialize)]
+pub struct Opponent {
+    /// Its name.
+    pub name: String,
+    /// Whether it is the old build.
+    pub is_old: bool,
+    /// Figures and verdict.
+    pub judged: Judged,
+}
+
+/// One row's outcome.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// Its name.
+    pub title: String,
+    /// Where its ratio counts.
+    pub group: &'static str,
+    /// Its ranks and manner, in words.
+    pub family: String,
+    /// What is done.
+    pub operation: &'static str,
+    /// How many bytes.
+    pub bytes: usize,
+    /// The unit of its figures.
+    pub unit: Option<Unit>,
+    /// rmpi's figures.
+    pub own: Option<Summary>,
+    /// The best peer.
+    pub peer: Option<Opponent>,
+    /// The old build.
+    pub old: Option<Opponent>,
+    /// Everybody's medians.
+    pub medians: BTreeMap<String, f64>,
+}
+
+/// The mean of a group and how its rows fell out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Mean {
+    /// The group.
+    pub group: &'static str,
+    /// How many times better rmpi is, over all rows of the group.
+    pub times_better: f64,
+    /// How many rows that is over.
+    pub rows: usize,
+    /// In so many rmpi leads.
+    pub leads: usize,
+    /// In so many the other leads.
+    pub trails: usize,
+}
+
+/// The whole of it.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Where and when.
+    pub machine: Description,
+    /// Short or whole.
+    pub extent: &'static str,
+    /// Measuring time of a cell.
+    pub seconds: f64,
+    /// Rounds of everything, and at most of a row.
+    pub rounds: (usize, usize),
+    /// Whether all rounds of everything are there.
+    pub complete: bool,
+    /// What each library says it is.
+    pub libraries: BTreeMap<String, String>,
+    /// Group by group, against the best peer of each row.
+    pub against_peers: Vec<Mean>,
+    /// Group by group, against the old build.
+    pub against_old: Vec<Mean>,
+    /// Row by row.
+    pub lines: Vec<Line>,
+    /// How many times a contender was measured with both CPUs on one physical core.
+    pub on_one_core: usize,
+    /// Contender, start, reason.
+    pub failures: BTreeSet<(String, String, String)>,
+}
+
+/// rmpi against the best peer and against the old build in a row, in the rounds before `rounds`.
+pub(super) fn opponents(
+    plan: &Plan,
+    store: &Store,
+    start: &Start,
+    row: &Row,
+    rounds: usize,
+) -> Vec<Opponent> {
+    let values = |index: usize| {
+        let mut values = store.values(&start.name, row, &plan.contenders[index].label());
+        values.retain(|value| value.round < rounds);
+        values
+    };
+    let own = values(0);
+    let opponent = |index: usize| Opponent {
+        name: plan.contenders[index].label(),
+        is_old: plan.old == Some(index),
+        judged: judge(&own, &values(index)),
+    };
+    let (old, peers): (Vec<_>, Vec<_>) = (1..plan.contenders.len())
+        .map(opponent)
+        .filter(|opponent| opponent.judged.other.is_some())
+        .partition(|opponent| opponent.is_old);
+    best(peers).into_iter().chain(old).collect()
+}
+
+/// Who is best beside rmpi, in the rounds in which both were measured; not who shares far fewer of them than others do.
+fn best(peers: Vec<Opponent>) -> Option<Opponent> {
+    let pairs = |peer: &Opponent| peer.judged.ratio.map_or(0, |ratio| ratio.count);
+    let ratio = |peer: &Opponent| {
+        peer.judged
+            .ratio
+            .map_or(f64::INFINITY, |ratio| ratio.median)
+    };
+    let most = peers.iter().map(pairs).max()?;
+    peers
+        .into_iter()
+        .filter(|peer| 2 * pairs(peer) >= most)
+        .min_by(|one, other| ratio(one).total_cmp(&ratio(other)))
+}
+
+/// Draws the conclusions.
+#[must_use]
+pub fn conclude(plan: &Plan, store: &Store, machine: Description) -> Report {
+    let rows = plan
+        .starts
+        .iter()
+        .flat_map(|start| start.rows.iter().map(move |row| (start, row)));
+    let lines: Vec<Line> = rows
+        .map(|(start, row)| line(plan, store, start, row))
+        .collect();
+    let samples = || {
+        let records = store.records().iter();
+        records.flat_map(|record| {
+            record
+                .samples
+                .iter()
+                .map(move |(who, sample)| (record, who, sample))
+        })
+    };
+    let failure = |(record, who, sample): (&Record, &String, &Sample)| {
+        Some((who.clone(), record.start.clone(), sample.failure.clone()?))
+    };
+    let all = |round| {
+        plan.starts
+            .iter()
+            .all(|start| store.has(round, &start.name))
+    };
+    Report {
+        machine,
+        extent: plan.extent.label(),
+        seconds: plan.seconds,
+        rounds: (plan.rounds, plan.most_rounds),
+        complete: (0..plan.rounds).all(all),
+        libraries: samples()
+            .filter_map(|(_, who, sample)| Some((who.clone(), sample.library.clone()?)))
+            .collect(),
+        against_peers: means(&lines, |line| line.peer.as_ref()),
+        against_old: means(&lines, |line| line.old.as_ref()),
+        on_one_core: samples().filter(|(_, _, sample)| sample.close).count(),
+        failures: samples().filter_map(failure).collect(),
+        lines,
+    }
+}
+
+fn line(plan: &Plan, store: &Store, start: &Start, row: &Row) -> Line {
+    let values = |label: &str| store.values(&start.name, row, label);
+    let labels = plan.contenders.iter().map(|contender| contender.label());
+    let medians = labels.filter_map(|label| {
+        let median = summary(&values(&label))?.median;
+        Some((label, median))
+    });
+    let own = plan
+        .contenders
+        .first()
+        .map_or_else(Vec::new, |own| values(&own.label()));
+    let units = plan
+        .contenders
+        .iter()
+        .filter_map(|who| Some(values(&who.label()).first()?.unit));
+    let (old, peers): (Vec<_>, Vec<_>) = opponents(plan, store, start, row, usize::MAX)
+        .into_iter()
+        .partition(|opponent| opponent.is_old);
+    Line {
+        title: row.title(),
+        group: row.group.title(),
+        family: row.family(),
+        operation: row.metric,
+        bytes: row.bytes,
+        unit: units.into_iter().next(),
+        own: summary(&own),
+        peer: peers.into_iter().next(),
+        old: old.into_iter().next(),
+        medians: medians.collect(),
+    }
+}
+
+type Side = fn(&Line) -> Option<&Opponent>;
+
+fn means(lines: &[Line], side: Side) -> Vec<Mean> {
+    let mean = |group: Group| {
+        let of_group = lines.iter().filter(|line| line.group == group.title());
+        let judged: Vec<&Judged> = of_group.filter_map(side).map(|one| &one.judged).collect();
+        let count = |outcome| judged.iter().filter(|one| one.outcome == outcome).count();
+        let ratios = judged.iter().filter_map(|one| Some(one.ratio?.median));
+        Some(Mean {
+            group: group.title(),
+            times_better: geometric_mean(ratios.clone())?,
+            rows: ratios.count(),
+            leads: count(Outcome::Leads),
+            trails: count(Outcome::Trails),
+        })
+    };
+    Group::ALL.into_iter().filter_map(mean).collect()
+}
+
+impl Report {
+    /// Whether everything was measured and nobody else leads anywhere.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        let trails = |opponent: Option<&Opponent>| {
+            opponent.is_some_and(|one| one.judged.outcome == Outcome::Trails)
+        };
+        let lost = |line: &Line| trails(line.peer.as_ref()) || trails(line.old.as_ref());
+        let measured = |line: &Line| line.own.is_some();
+        self.complete && self.lines.iter().all(|line| measured(line) && !lost(line))
+    }
+
+    /// The report as text.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let mut text =
+            String::from("# The grid: rmpi, operation by operation and size by size\n\n");
+        self.head(&mut text);
+        if !self.against_peers.is_empty() {
+            text.push_str("## Against the best other MPI of each row\n\n");
+            self.section(&mut text, &self.against_peers, |line| line.peer.as_ref());
+        }
+        if !self.against_old.is_empty() {
+            text.push_str("## The new build (rmpi) against the old one (rmpi-old)\n\n");
+            self.section(&mut text, &self.against_old, |line| line.old.as_ref());
+        }
+        text.push_str("## All rows at a glance\n\n");
+        matrix::write(&mut text, &self.lines);
+        text.push_str("\n## All rows\n\n");
+        self.all_rows(&mut text);
+        self.tail(&mut text);
+        text
+    }
+
+    fn head(&self, text: &mut String) {
+        let machine = &self.machine;
+        let _ = writeln!(
+            text,
+            "{}; {}; Linux {}; {}; commit {}; the {} grid, {} s per cell; {}.",
+            machine.machine,
+            machine.system,
+            machine.kernel,
+            machine.date,
+            machine.commit,
+            self.extent,
+            self.seconds,
+            self.rounds_in_words(),
+        );
+        if !self.complete {
+            text.push_str("**Not whole: some starts were not measured in every round.**\n");
+        }
+        if machine.busy() {
+            let _ = writeln!(
+                text,
+                "**The machine was busy when this began: load {:.1}.**",
+                machine.load
+            );
+        }
+        if self.on_one_core > 0 {
+            let _ = writeln!(
+                text,
+                "Both CPUs were one physical core in {} starts; such figures are held against each other only.",
+                self.on_one_core
+            );
+        }
+        text.push('\n');
+        for (name, library) in &self.libraries {
+            let _ = writeln!(text, "- {name}: {library}");
+        }
+        text.push_str(
+            "\n\"Times better\" is the median of the ratios within the rounds: above 1 rmpi is better. Somebody leads who is \
+             better in all of three to six rounds, or in six of seven, and by more than 3 %.\n\n",
+        );
+    }
+
+    fn rounds_in_words(&self) -> String {
+        match self.rounds {
+            (1, 1) => "1 round".to_owned(),
+            (rounds, most) if rounds == most => format!("{rounds} rounds"),
+            (rounds, most) => format!("{rounds} rounds, up to {most} of rows that are close"),
+        }
+    }
+
+    /// Means, counts, and the rows where the other leads.
+    fn section(&self, text: &mut String, means: &[Mean], side: Side) {
+        text.push_str(
+            "| group | times better (geometric mean) | rows | rmpi leads | another leads |\n|---|---|---|---|---|\n",
+        );
+        for mean in means {
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {} |",
+                mean.group,
+                three_digits(mean.times_better),
+                mean.rows,
+                mean.leads,
+                mean.trails
+            );
+        }
+        let ratio = |line: &Line| side(line).and_then(|one| Some(one.judged.ratio?.median));
+        let trails =
+            |line: &&Line| side(line).is_some_and(|one| one.judged.outcome == Outcome::Trails);
+        let mut lost: Vec<&Line> = self.lines.iter().filter(trails).collect();
+        lost.sort_by(|one, other| {
+            let of = |line: &Line| ratio(line).unwrap_or(f64::INFINITY);
+            of(one).total_cmp(&of(other))
+        });
+        if lost.is_empty() {
+            let judged =
+                |line: &Line| side(line).is_some_and(|one| one.judged.outcome != Outcome::Missing);
+            text.push_str(if self.lines.iter().any(judged) {
+                "\nNobody else leads in any row.\n\n"
+            } else {
+                "\nWho leads takes at least three rounds to say.\n\n"
+            });
+            return;
+        }
+        let plural = if lost.len() == 1 { "" } else { "s" };
+        let _ = writeln!(
+            text,
+            "\n### Where another leads: {} row{plural}, the worst first\n",
+            lost.len()
+        );
+        text.push_str(
+            "| row | unit | rmpi | the other | | times better |\n|---|---|---|---|---|---|\n",
+        );
+        for line in lost {
+            row(text, line, side(line));
+        }
+        text.push('\n');
+    }
+
+    fn all_rows(&self, text: &mut String) {
+        let with_old = !self.against_old.is_empty();
+        text.push_str("| row | unit | rmpi | best other | | times better |");
+        text.push_str(if with_old {
+            " old | times better than old |\n"
+        } else {
+            "\n"
+        });
+        text.push_str("|---|---|---|---|---|---|");
+        text.push_str(if with_old { "---|---|\n" } else { "\n" });
+        for line in &self.lines {
+            row(text, line, line.peer.as_ref());
+            if with_old {
+                let old = line.old.as_ref();
+                text.truncate(text.trim_end().len());
+                let _ = writeln!(text, " {} | {} |", other(line, old), times(old));
+            }
+        }
+    }
+
+    fn tail(&self, text: &mut String) {
+        if self.failures.is_empty() {
+            return;
+        }
+        text.push_str("\n## What did not work\n\n");
+        for (who, start, why) in &self.failures {
+            let _ = writeln!(text, "- {who}, {start}: {why}");
+        }
+    }
+}
+
+fn row(text: &mut String, line: &Line, opponent: Option<&Opponent>) {
+    let _ = writeln!(
+        text,
+        "| {} | {} | {} | {} | {} | {} |",
+        line.title,
+        line.unit.map_or("–", Unit::label),
+        shown(line, line.own.as_ref()),
+        other(line, opponent),
+        opponent.map_or("–", |one| one.name.as_str()),
+        times(opponent),
+    );
+}
+
+/// A figure; beside that of small messages the messages per second.
+fn shown(line: &Line, summary: Option<&Summary>) -> String {
+    let Some((summary, unit)) = summary.zip(line.unit) else {
+        return "–".to_owned();
+    };
+    let figure = unit.show(summary.median);
+    if unit != Unit::MegabytesPerSecond || line.bytes == 0 || line.bytes > 1024 {
+        return figure;
+    }
+    let rate = summary.median * 1e6 / line.bytes as f64;
+    let per_second = Unit::MessagesPerSecond;
+    format!(
+        "{figure} ({} {})",
+        per_second.show(rate),
+        per_second.label()
+    )
+}
+
+fn other(line: &Line, opponent: Option<&Opponent>) -> String {
+    shown(line, opponent.and_then(|one| one.judged.other.as_ref()))
+}
+
+/// The ratio and from where to where it went; bold where the other leads.
+fn times(opponent: Option<&Opponent>) -> String {
+    let Some((opponent, ratio)) = opponent.and_then(|one| Some((one, one.judged.ratio?))) else {
+        return "–".to_owned();
+    };
+    let figure = three_digits(ratio.median);
+    let spread = match ratio.count {
+        1 => " (1 round)".to_owned(),
+        count => format!(
+            " ({}–{}; {count} rounds)",
+            three_digits(ratio.min),
+            three_digits(ratio.max)
+        ),
+    };
+    match opponent.judged.outcome {
+        Outcome::Trails => format!("**{figure}**{spread}"),
+        _ => format!("{figure}{spread}"),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    use super::super::cells::Extent;
+    use super::*;
+    use crate::compare::rounds::Contender;
+    use crate::peers::{Installation, Kind, Level};
+
+    /// A plan of one start, `pair`, with rmpi, an old build and another MPI.
+    pub(in super::super) fn plan(rows: &[Row]) -> Plan {
+        let folder = tempfile::tempdir().unwrap();
+        let bin = folder.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        for name in ["rmpicc", "rmpiexec", "mpicc", "mpiexec"] {
+            std::fs::write(bin.join(name), "").unwrap();
+            let mode = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(bin.join(name), mode).unwrap();
+        }
+        let contender = |name: &str, kind, level| Contender {
+            mpi: Installation::find(name, kind, folder.path()).unwrap(),
+            level,
+            binaries: folder.path().to_owned(),
+        };
+        Plan {
+            extent: Extent::Short,
+            starts: vec![Start {
+                name: "pair".to_owned(),
+                rows: rows.to_vec(),
+            }],
+            contenders: vec![
+                contender("rmpi", Kind::Rmpi, Level::Default),
+                contender("rmpi-old", Kind::Rmpi, Level::Default),
+                contender("slow", Kind::Other, Level::Best),
+                contender("other", Kind::Other, Level::Best),
+            ],
+            old: Some(1),
+            seconds: 0.05,
+            rounds: 3,
+            most_rounds: 7,
+            limit: Duration::from_secs(30),
+            program: folder.path().to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cells::Manner;
+    use super::super::store::testing::record;
+    use super::testing::plan;
+    use super::*;
+    use crate::machine;
+
+    const LATENCY: Row = Row {
+        group: Group::Pair,
+        manner: Manner::Messages,
+        metric: "latency",
+        ranks: 2,
+        bytes: 8,
+    };
+    const ONE_WAY: Row = Row {
+        metric: "oneway",
+        ..LATENCY
+    };
+
+    fn report(row: Row, own: f64, old: f64, slow: Option<f64>, other: f64) -> Report {
+        let plan = plan(&[row]);
+        let mut store = Store::default();
+        for round in 0..3 {
+            let figures = [
+                ("rmpi (default)", Some(own)),
+                ("rmpi-old (default)", Some(old)),
+                ("slow (best)", slow),
+                ("other (best)", Some(other)),
+            ];
+            store.add(record(round, "pair", &row, &figures)).unwrap();
+        }
+        conclude(&plan, &store, machine::describe())
+    }
+
+    #[test]
+    fn a_row_is_held_against_the_best_peer_and_the_old_build() {
+        let report = report(LATENCY, 1.0, 1.5, Some(9.0), 0.8);
+        let text = report.markdown();
+        assert!(
+            text.contains("| point to point | 0.800 | 1 | 0 | 1 |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("### Where another leads: 1 row, the worst first"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| 2 ranks: latency 8 | µs | 1.00 | 0.800 | other (best) | **0.800** (0.800–0.800; 3 rounds) |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| 1.50 | 1.50 (1.50–1.50; 3 rounds) |"),
+            "{text}"
+        );
+        assert!(text.contains("Nobody else leads in any row."), "{text}");
+        assert!(!report.passed() && report.complete);
+    }
+
+    #[test]
+    fn all_rows_stand_in_few_lines_too() {
+        let mut report = report(LATENCY, 1.0, 1.5, None, 0.8);
+        let mut wide = report.lines[0].clone();
+        (wide.bytes, wide.peer) = (1024, None);
+        report.lines.push(wide);
+        let text = report.markdown();
+        let table = "### 2 ranks: messages\n\n| | 8 | 1K |\n|---|---|---|\n| latency | 1.00 · **0.800** | 1.00 |\n";
+        assert!(text.contains(table), "{text}");
+    }
+
+    #[test]
+    fn small_windows_say_messages_per_second_too() {
+        let report = report(ONE_WAY, 400.0, 400.0, None, 200.0);
+        let text = report.markdown();
+        assert!(
+            text.contains("| GB/s | 0.400 (50.0 Mmsg/s) | 0.200 (25.0 Mmsg/s) |"),
+            "{text}"
+        );
+        assert!(report.passed());
+        assert_eq!(report.against_peers[0].leads, 1);
+    }
+
+    #[test]
+    fn who_fails_is_told_and_is_no_best() {
+        let text = report(LATENCY, 1.0, 1.0, None, 2.0).markdown();
+        assert!(
+            text.contains("- slow (best), pair: exit status: 9\n"),
+            "{text}"
+        );
+        assert_eq!(text.matches("slow (best)").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn the_best_shares_as_many_rounds_as_the_others() {
+        let plan = plan(&[LATENCY]);
+        let mut store = Store::default();
+        for round in 0..5 {
+            // What looks best was measured once.
+            let lucky = (round == 0).then_some(0.1);
+            let figures = [
+                ("rmpi (default)", Some(1.0)),
+                ("slow (best)", lucky),
+                ("other (best)", Some(2.0)),
+            ];
+            store
+                .add(record(round, "pair", &LATENCY, &figures))
+                .unwrap();
+        }
+        let found = opponents(&plan, &store, &plan.starts[0], &LATENCY, usize::MAX);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].name, "other (best)");
+        assert_eq!(found[0].judged.outcome, Outcome::Leads);
+    }
+
+    #[test]
+    fn what_is_not_whole_is_told() {
+        let plan = plan(&[LATENCY]);
+        let report = conclude(&plan, &Store::default(), machine::describe());
+        let text = report.markdown();
+        assert!(
+            text.contains("**Not whole")
+                && text.contains("| 2 ranks: latency 8 | – | – | – | – | – |"),
+            "{text}"
+        );
+        assert!(!report.passed());
+    }
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The measuring itself: each start with all contenders in turn, round after round, then further rounds of rows that are
+//! close.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Instant;
+
+use super::cells::Extent;
+use super::plan::{Plan, SHORT_SECONDS, Start};
+use super::report;
+use super::store::{Cell, MOVED, Record, Sample, Store};
+use crate::compare::rounds::{CLOSE_BELOW_US, Contender, line_now};
+use crate::compare::start::cleanly;
+use crate::{Error, interrupt, programs, run};
+
+/// How often a start is repeated because the CPUs moved meanwhile.
+const TRIES: usize = 3;
+/// How often those are started again who met the CPUs on the side where fewer met them.
+const REPEATS: usize = 2;
+
+/// Builds both programs for every contender, as far as they are needed.
+///
+/// # Errors
+/// What a compiler said.
+pub fn build(plan: &Plan) -> Result<(), Error> {
+    for contender in &plan.contenders {
+        std::fs::create_dir_all(&contender.binaries)
+            .map_err(|e| Error::io(format!("cannot make {}", contender.binaries.display()), e))?;
+        for start in &plan.starts {
+            let (program, _) = start.words(plan.seconds);
+            let binary = contender.binaries.join(program);
+            if !binary.exists() {
+                let mpi = &contender.mpi;
+                programs::compile(mpi.mpicc(), &mpi.environment(), program, &binary)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the measuring tells of its progress.
+pub trait Listener {
+    /// There are so many starts in all.
+    fn expect(&mut self, starts: usize);
+    /// This comes next.
+    fn tell(&mut self, what: &str);
+}
+
+/// Measures what the store does not hold yet. After a signal only whole starts of a round are there.
+///
+/// # Errors
+/// When the store's file cannot be written.
+pub fn measure(plan: &Plan, store: &mut Store, listener: &mut impl Listener) -> Result<(), Error> {
+    let each = plan.contenders.len();
+    let base = plan.starts.len() * plan.rounds * each;
+    listener.expect(base);
+    for round in 0..plan.rounds {
+        round_of(plan, &plan.starts, round, store, listener)?;
+    }
+    let close = close_starts(plan, store);
+    let further = plan.rounds..plan.most_rounds;
+    if !interrupt::seen() {
+        listener.expect(base + close.len() * further.len() * each);
+    }
+    for round in further {
+        round_of(plan, &close, round, store, listener)?;
+    }
+    Ok(())
+}
+
+/// The starts with the rows alone that were close in the rounds of everything: so a measurement that is continued finds
+/// the same ones.
+fn close_starts(plan: &Plan, store: &Store) -> Vec<Start> {
+    let close = |start: &Start| {
+        start.only(|row| {
+            report::opponents(plan, store, start, row, plan.rounds)
+                .iter()
+                .any(|opponent| opponent.judged.is_close())
+        })
+    };
+    plan.starts.iter().filter_map(close).collect()
+}
+
+fn round_of(
+    plan: &Plan,
+    starts: &[Start],
+    round: usize,
+    store: &mut Store,
+    listener: &mut impl Listener,
+) -> Result<(), Error> {
+    for start in starts {
+        if store.has(round, &start.name) {
+            for _ in &plan.contenders {
+                listener.tell(&format!("round {}: {} is there", round + 1, start.name));
+            }
+            continue;
+        }
+        if interrupt::seen() || time_is_over(plan, start, round, store.seconds()) {
+            return Ok(());
+        }
+        if let Some(record) = start_of_all(plan, start, round, store, listener) {
+            store.add(record)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a further round of a start would make the short grid too long.
+fn time_is_over(plan: &Plan, start: &Start, round: usize, seconds: f64) -> bool {
+    let next = start.estimate(plan.seconds) * plan.contenders.len() as f64;
+    plan.extent == Extent::Short && round >= plan.rounds && seconds + next > SHORT_SECONDS
+}
+
+/// One start with all contenders; `None` after a signal.
+fn start_of_all(
+    plan: &Plan,
+    start: &Start,
+    round: usize,
+    store: &Store,
+    listener: &mut impl Listener,
+) -> Option<Record> {
+    let began = Instant::now();
+    let mut samples = BTreeMap::new();
+    let contenders = plan.contenders.len();
+    let mut line = line_of(plan, start);
+    // Who begins changes from round to round.
+    let in_turn = (0..contenders).map(|turn| &plan.contenders[(turn + round) % contenders]);
+    for contender in in_turn.clone() {
+        let who = contender.label();
+        listener.tell(&format!("round {}: {} with {who}", round + 1, start.name));
+        let sample = if store.gave_up(&start.name, &who) {
+            Sample {
+                failure: Some("not asked again after two failures".to_owned()),
+                ..Sample::default()
+            }
+        } else {
+            settled(plan, start, contender, &mut line)
+        };
+        if interrupt::seen() {
+            return None;
+        }
+        samples.insert(who, sample);
+    }
+    for _ in 0..REPEATS {
+        let strays = strays(&samples);
+        for contender in in_turn.clone().filter(|who| strays.contains(&who.label())) {
+            let sample = settled(plan, start, contender, &mut line);
+            if interrupt::seen() {
+                return None;
+            }
+            if sample.failure.is_none() {
+                samples.insert(contender.label(), sample);
+            }
+        }
+    }
+    Some(Record {
+        round,
+        start: start.name.clone(),
+        seconds: began.elapsed().as_secs_f64(),
+        samples,
+    })
+}
+
+/// Those who met the CPUs on another side than most did: their figures cannot be held against the others'.
+fn strays(samples: &BTreeMap<String, Sample>) -> Vec<String> {
+    let measured = || {
+        samples
+            .iter()
+            .filter(|(_, sample)| sample.failure.is_none())
+    };
+    let close = measured().filter(|(_, sample)| sample.close).count();
+    let most_are_close = 2 * close > measured().count();
+    measured()
+        .filter(|(_, sample)| sample.close != most_are_close)
+        .map(|(who, _)| who.clone())
+        .collect()
+}
+
+/// The cache line now; `None` where the distance of two CPUs does not matter.
+fn line_of(plan: &Plan, start: &Start) -> Option<f64> {
+    (start.ranks() == 2)
+        .then(|| line_now(&plan.program))
+        .flatten()
+}
+
+/// Starts a contender until the CPUs were on one side before and after.
+fn settled(plan: &Plan, start: &Start, contender: &Contender, line: &mut Option<f64>) -> Sample {
+    for _ in 0..TRIES {
+        let before = line.take();
+        let mut sample = sample(plan, start, contender);
+        *line = line_of(plan, start);
+        let sides = [before, *line].map(|line| line.is_some_and(|us| us < CLOSE_BELOW_US));
+        if sides[0] == sides[1] || sample.failure.is_some() || interrupt::seen() {
+            sample.close = sides[0];
+            return sample;
+        }
+    }
+    Sample {
+        failure: Some(MOVED.to_owned()),
+        ..Sample::default()
+    }
+}
+
+/// What a contender prints until its end or the limit.
+fn sample(plan: &Plan, start: &Start, contender: &Contender) -> Sample {
+    let command = command(plan, start, contender);
+    let mut sample = Sample::default();
+    let ended = cleanly(|| {
+        let outcome = run::run(
+            &mut run::guarded(&plan.program, &command),
+            plan.limit_of(start),
+        )?;
+        read(&outcome.stdout, &mut sample);
+        match outcome.complaint() {
+            Some(complaint) => Err(Error::Program(complaint)),
+            None => Ok(()),
+        }
+    });
+    let missing = start.rows.len().saturating_sub(sample.cells.len());
+    sample.failure = match ended {
+        Err(error) => Some(error.to_string()),
+        Ok(()) if missing > 0 => Some(format!("{missing} cells were not printed")),
+        Ok(()) => None,
+    };
+    sample
+}
+
+fn command(plan: &Plan, start: &Start, contender: &Contender) -> Command {
+    let ranks = start.ranks();
+    let (program, words) = start.words(plan.seconds);
+    let mut command = contender
+        .mpi
+        .launcher(Plan::setting(contender, ranks), ranks, None);
+    // What a launcher leaves there when it is killed goes away with our binaries.
+    command.env("TMPDIR", &contender.binaries);
+    command.arg(contender.binaries.join(program)).args(words);
+    command
+}
+
+/// Takes the cells and the library's name out of what was printed; launchers print lines of their own.
+fn read(printed: &str, sample: &mut Sample) {
+    for line in printed.lines() {
+        if line.starts_with("{\"metric\":") {
+            sample.cells.extend(serde_json::from_str::<Cell>(line));
+        } else if line.starts_with("{\"grid\":") {
+            let head: Option<serde_json::Value> = serde_json::from_str(line).ok();
+            let library = head.and_then(|head| Some(head["library"].as_str()?.to_owned()));
+            sample.library = library;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cells::{Group, Manner, Row};
+    use super::super::report::testing::plan;
+    use super::super::store::testing::record;
+    use super::*;
+    use crate::unit::Unit;
+
+    #[test]
+    fn cells_are_found_among_a_launchers_lines() {
+        let mut sample = Sample::default();
+        let printed = "warning: no device\n\
+                       {\"grid\":\"grid_pair\",\"ranks\":2,\"cells\":2,\"library\":\"X 1.0\"}\n\
+                       {\"metric\":\"latency\",\"bytes\":8,\"unit\":\"us\",\"value\":0.31,\"p99\":0.4}\n\
+                       {\"metric\":\"oneway\",\"bytes\":8,\"unit\":\"MB/s\",\"value\":4";
+        read(printed, &mut sample);
+        assert_eq!(sample.library.as_deref(), Some("X 1.0"));
+        let [cell] = &sample.cells[..] else {
+            panic!("{sample:?}");
+        };
+        assert_eq!(
+            (cell.metric.as_str(), cell.bytes, cell.unit),
+            ("latency", 8, Unit::Us)
+        );
+    }
+
+    fn row(bytes: usize) -> Row {
+        Row {
+            group: Group::Pair,
+            manner: Manner::Messages,
+            metric: "latency",
+            ranks: 2,
+            bytes,
+        }
+    }
+
+    #[test]
+    fn who_met_other_cpus_than_most_is_a_stray() {
+        let samples = |sides: &[Option<bool>]| {
+            let sample = |side: &Option<bool>| Sample {
+                close: side.unwrap_or(false),
+                failure: side.is_none().then(|| "no end".to_owned()),
+                ..Sample::default()
+            };
+            let named = sides.iter().enumerate();
+            let all: BTreeMap<String, Sample> = named
+                .map(|(index, side)| (index.to_string(), sample(side)))
+                .collect();
+            strays(&all)
+        };
+        assert_eq!(samples(&[Some(true), Some(true), Some(false), None]), ["2"]);
+        assert_eq!(samples(&[Some(false), Some(true), Some(false)]), ["1"]);
+        assert!(samples(&[Some(true), Some(true), None]).is_empty());
+        assert!(samples(&[]).is_empty());
+    }
+
+    #[test]
+    fn further_rounds_hold_the_rows_that_are_close() {
+        let plan = plan(&[row(8), row(64)]);
+        let mut store = Store::default();
+        for round in 0..3 {
+            let figure = |row: &Row, other| {
+                record(
+                    round,
+                    "pair",
+                    row,
+                    &[("rmpi (default)", Some(1.0)), ("other (best)", Some(other))],
+                )
+            };
+            let mut both = figure(&row(8), 1.1);
+            for (who, sample) in figure(&row(64), 2.0).samples {
+                both.samples
+                    .entry(who)
+                    .or_default()
+                    .cells
+                    .extend(sample.cells);
+            }
+            store.add(both).unwrap();
+        }
+        let close = close_starts(&plan, &store);
+        assert_eq!(close.len(), 1);
+        assert_eq!(close[0].rows, [row(8)]);
+        // What a further round measured does not change the choice.
+        let far = record(
+            3,
+            "pair",
+            &row(8),
+            &[("rmpi (default)", Some(1.0)), ("other (best)", Some(9.0))],
+        );
+        store.add(far).unwrap();
+        assert_eq!(close_starts(&plan, &store).len(), 1);
+    }
+
+    #[test]
+    fn further_rounds_end_when_the_short_grid_has_taken_its_time() {
+        let mut plan = plan(&[row(8)]);
+        let start = plan.starts[0].clone();
+        assert!(!time_is_over(&plan, &start, 3, SHORT_SECONDS - 100.0));
+        assert!(time_is_over(&plan, &start, 3, SHORT_SECONDS - 0.1));
+        assert!(!time_is_over(&plan, &start, 2, 2.0 * SHORT_SECONDS));
+        plan.extent = Extent::Whole;
+        assert!(!time_is_over(&plan, &start, 3, 2.0 * SHORT_SECONDS));
+    }
+}

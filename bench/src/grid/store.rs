@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was measured, start by start, and the file that keeps it: a JSON line for the measurement and one for each start
+//! of a round when all contenders are through with it. A line is written at once, so that an interruption leaves at most
+//! the last one cut off; that one is measured again.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::cells::Row;
+use crate::Error;
+use crate::unit::Unit;
+
+/// Which measurement a file holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// Short or whole.
+    pub grid: String,
+    /// Measuring time of a cell.
+    pub seconds: f64,
+    /// The words of `--rows`.
+    pub rows: Vec<String>,
+    /// The largest size.
+    pub up_to: Option<usize>,
+    /// Who takes part.
+    pub contenders: Vec<String>,
+}
+
+/// Why a sample is missing that is not the contender's fault.
+pub(super) const MOVED: &str = "the CPUs moved between physical cores in every try";
+
+/// A figure that a program printed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The operation.
+    pub metric: String,
+    /// How many bytes.
+    pub bytes: usize,
+    /// The figure's unit.
+    pub unit: Unit,
+    /// The median of the batches.
+    pub value: f64,
+}
+
+/// What one contender made of a start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// What it measured until its end or its failure.
+    pub cells: Vec<Cell>,
+    /// Whether both CPUs were one core meanwhile.
+    pub close: bool,
+    /// Why it did not finish.
+    pub failure: Option<String>,
+    /// What its library says it is.
+    pub library: Option<String>,
+}
+
+/// A start of a round with all contenders.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The round, from 0.
+    pub round: usize,
+    /// The start's name.
+    pub start: String,
+    /// How long all of it took.
+    pub seconds: f64,
+    /// By the contenders' names.
+    pub samples: BTreeMap<String, Sample>,
+}
+
+/// A figure of a row in a round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Value {
+    /// The round.
+    pub round: usize,
+    /// The figure.
+    pub value: f64,
+    /// Its unit.
+    pub unit: Unit,
+    /// Whether both CPUs were one core meanwhile.
+    pub close: bool,
+}
+
+/// All records, and where they are kept.
+#[derive(Debug, Default)]
+pub struct Store {
+    records: Vec<Record>,
+    file: Option<(File, PathBuf)>,
+}
+
+impl Store {
+    /// A store in a file: what it holds already is read. Without a file it is in memory alone.
+    ///
+    /// # Errors
+    /// When the file holds another measurement, or cannot be read and written.
+    pub fn open(file: Option<&Path>, header: &Header) -> Result<Self, Error> {
+        let Some(path) = file else {
+            return Ok(Self::default());
+        };
+        let what = |e| Error::io(format!("cannot use {}", path.display()), e);
+        let mut options = File::options();
+        let mut file = options
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(path)
+            .map_err(what)?;
+        let text = std::fs::read_to_string(path).map_err(what)?;
+        let (records, whole) = read(&text, header, path)?;
+        file.set_len(whole as u64).map_err(what)?;
+        if whole == 0 {
+            file.write_all(line(header)?.as_bytes()).map_err(what)?;
+        }
+        Ok(Self {
+            records,
+            file: Some((file, path.to_owned())),
+        })
+    }
+
+    /// Whether a start of a round is there.
+    #[must_use]
+    pub fn has(&self, round: usize, start: &str) -> bool {
+        self.records
+            .iter()
+            .any(|record| record.round == round && record.start == start)
+    }
+
+    /// Keeps a record.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn add(&mut self, record: Record) -> Result<(), Error> {
+        if let Some((file, path)) = &mut self.file {
+            let text = line(&record)?;
+            file.write_all(text.as_bytes())
+                .map_err(|e| Error::io(format!("cannot write {}", path.display()), e))?;
+        }
+        self.records.push(record);
+        Ok(())
+    }
+
+    /// How long everything took so far.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.records.iter().map(|record| record.seconds).sum()
+    }
+
+    /// The records.
+    #[must_use]
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// Whether a contender failed in a start in each of the last two rounds that it was in.
+    #[must_use]
+    pub fn gave_up(&self, start: &str, contender: &str) -> bool {
+        let mut last = self.samples(start, contender).rev().take(2);
+        let failed = |sample: Option<(usize, &Sample)>| {
+            let failure = sample.and_then(|(_, sample)| sample.failure.as_deref());
+            failure.is_some_and(|why| why != MOVED)
+        };
+        failed(last.next()) && failed(last.next())
+    }
+
+    /// The figures of a row that a start measures, round by round.
+    #[must_use]
+    pub fn values(&self, start: &str, row: &Row, contender: &str) -> Vec<Value> {
+        let of = |(round, sample): (usize, &Sample)| {
+            let mut cells = sample.cells.iter();
+            let cell = cells.find(|cell| cell.metric == row.metric && cell.bytes == row.bytes)?;
+            (cell.value.is_finite() && cell.value > 0.0).then_some(Value {
+                round,
+                value: cell.value,
+                unit: cell.unit,
+                close: sample.close,
+            })
+        };
+        self.samples(start, contender).filter_map(of).collect()
+    }
+
+    fn samples<'a>(
+        &'a self,
+        start: &str,
+        contender: &str,
+    ) -> impl DoubleEndedIterator<Item = (usize, &'a Sample)> {
+        let records = self
+            .records
+            .iter()
+            .filter(move |record| record.start == start);
+        records.filter_map(move |record| Some((record.round, record.samples.get(contender)?)))
+    }
+}
+
+fn line(value: &impl Serialize) -> Result<String, Error> {
+    let text = serde_json::to_string(value);
+    text.map(|text| text + "\n")
+        .map_err(|e| Error::Program(format!("cannot write JSON: {e}")))
+}
+
+/// The records of a text, and how many of its bytes are whole lines.
+fn read(text: &str, header: &Header, path: &Path) -> Result<(Vec<Record>, usize), Error> {
+    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    let mut lines = text[..whole].lines();
+    let Some(first) = lines.next() else {
+        return Ok((Vec::new(), 0));
+    };
+    let other = |why: &str| {
+        Err(Error::Usage(format!(
+            "--resume: {} {why}; name another file, or repeat the options that it was made with",
+            path.display()
+        )))
+    };
+    match serde_json::from_str::<Header>(first) {
+        Ok(found) if found == *header => {}
+        Ok(_) => return other("holds another measurement"),
+        Err(_) => return other("holds no measurement of the grid"),
+    }
+    let mut records = Vec::new();
+    for (index, line) in lines.enumerate() {
+        match serde_json::from_str(line) {
+            Ok(record) => records.push(record),
+            Err(_) => return other(&format!("is damaged in line {}", index + 2)),
+        }
+    }
+    Ok((records, whole))
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+
+    /// A record of one cell, with a figure for each contender.
+    pub(in super::super) fn record(
+        round: usize,
+        start: &str,
+        row: &Row,
+        figures: &[(&str, Option<f64>)],
+    ) -> Record {
+        let unit = if row.metric.starts_with("oneway") {
+            Unit::MegabytesPerSecond
+        } else {
+            Unit::Us
+        };
+        let sample = |value: Option<f64>| Sample {
+            cells: value
+                .map(|value| Cell {
+                    metric: row.metric.to_owned(),
+                    bytes: row.bytes,
+                    unit,
+                    value,
+                })
+                .into_iter()
+                .collect(),
+            failure: value.is_none().then(|| "exit status: 9".to_owned()),
+            ..Sample::default()
+        };
+        Record {
+            round,
+            start: start.to_owned(),
+            seconds: 1.0,
+            samples: figures
+                .iter()
+                .map(|(who, value)| ((*who).to_owned(), sample(*value)))
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cells::{Group, Manner};
+    use super::testing::record;
+    use super::*;
+
+    const ROW: Row = Row {
+        group: Group::Pair,
+        manner: Manner::Messages,
+        metric: "latency",
+        ranks: 2,
+        bytes: 8,
+    };
+
+    fn header() -> Header {
+        Header {
+            grid: "short".to_owned(),
+            seconds: 0.05,
+            rows: vec!["pair".to_owned()],
+            up_to: None,
+            contenders: vec!["rmpi".to_owned(), "other (best)".to_owned()],
+        }
+    }
+
+    fn good(round: usize) -> Record {
+        record(
+            round,
+            "pair",
+            &ROW,
+            &[("rmpi", Some(0.3)), ("other", Some(0.4))],
+        )
+    }
+
+    #[test]
+    fn what_was_kept_is_there_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("grid.json");
+        let mut store = Store::open(Some(&path), &header()).unwrap();
+        store.add(good(0)).unwrap();
+        store.add(good(1)).unwrap();
+        drop(store);
+        let store = Store::open(Some(&path), &header()).unwrap();
+        assert_eq!(store.records(), [good(0), good(1)]);
+        assert!(store.has(1, "pair") && !store.has(2, "pair") && !store.has(1, "pairs8"));
+        assert_eq!(store.seconds(), 2.0);
+        let values = store.values("pair", &ROW, "other");
+        assert_eq!((values[1].round, values[1].value), (1, 0.4));
+    }
+
+    #[test]
+    fn a_last_line_that_is_cut_off_is_measured_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("grid.json");
+        let mut store = Store::open(Some(&path), &header()).unwrap();
+        store.add(good(0)).unwrap();
+        store.add(good(1)).unwrap();
+        drop(store);
+        let text = std::fs::read_to_string(&path).unwrap();
+        for cut in [1, 20, 100] {
+            std::fs::write(&path, &text[..text.len() - cut]).unwrap();
+            let mut store = Store::open(Some(&path), &header()).unwrap();
+            assert_eq!(store.records(), [good(0)]);
+            store.add(good(1)).unwrap();
+            drop(store);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        // Not even the first line is whole.
+        std::fs::write(&path, &text[..10]).unwrap();
+        assert!(
+            Store::open(Some(&path), &header())
+                .unwrap()
+                .records()
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn another_measurement_is_not_continued_and_not_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("grid.json");
+        drop(Store::open(Some(&path), &header()).unwrap());
+        let other = Header {
+            seconds: 0.1,
+            ..header()
+        };
+        let error = Store::open(Some(&path), &other).unwrap_err().to_string();
+        assert!(error.contains("holds another measurement"), "{error}");
+        std::fs::write(&path, "my notes\n").unwrap();
+        let error = Store::open(Some(&path), &header()).unwrap_err().to_string();
+        assert!(error.contains("holds no measurement"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "my notes\n");
+    }
+
+    #[test]
+    fn a_line_in_the_middle_that_cannot_be_read_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("grid.json");
+        drop(Store::open(Some(&path), &header()).unwrap());
+        let mut text = std::fs::read_to_string(&path).unwrap();
+        text.push_str("{\"round\":0\n");
+        std::fs::write(&path, text).unwrap();
+        let error = Store::open(Some(&path), &header()).unwrap_err().to_string();
+        assert!(error.contains("is damaged in line 2"), "{error}");
+    }
+
+    #[test]
+    fn who_fails_twice_in_a_row_is_not_asked_again() {
+        let mut store = Store::default();
+        let bad = |round| record(round, "pair", &ROW, &[("other", None)]);
+        for (record, gave_up) in [
+            (bad(0), false),
+            (good(1), false),
+            (bad(2), false),
+            (bad(3), true),
+        ] {
+            store.add(record).unwrap();
+            assert_eq!(store.gave_up("pair", "other"), gave_up);
+        }
+        let mut moved = bad(4);
+        let other = moved.samples.entry("other".to_owned()).or_default();
+        other.failure = Some(MOVED.to_owned());
+        store.add(moved).unwrap();
+        assert!(!store.gave_up("pair", "other"));
+    }
+}
