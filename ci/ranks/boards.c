@@ -144,6 +144,21 @@ static void section_6_14_different_calls_are_told(void)
 
 // A call of one rank fails for its arguments, and the others wait for it there until it makes its next call: those that need
 // it get an error, and from the next call on all is right, whatever that is.
+// A block of a number for each rank; `n` below 0 makes it a wrong call.
+static int scatter_blocks(int root, int n)
+{
+    int blocks[64], counts[64], places[64], got = -1;
+    for (int i = 0; i < size; i++) {
+        blocks[i] = i + root;
+        counts[i] = n;
+        places[i] = i;
+    }
+    int code = MPI_Scatterv(blocks, counts, places, MPI_INT, &got, n, MPI_INT, root, MPI_COMM_WORLD);
+    if (code == MPI_SUCCESS)
+        EQUAL(got, rank + root);
+    return code;
+}
+
 static int missed(int call, int root, int absent)
 {
     int n = rank == absent ? -1 : 1, sum = 0, all[64] = {0};
@@ -152,18 +167,25 @@ static int missed(int call, int root, int absent)
     case 1: return MPI_Reduce(&n, &sum, n, MPI_INT, MPI_SUM, root, MPI_COMM_WORLD);
     case 2: return MPI_Allreduce(&n, &sum, n, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     case 3: return MPI_Scan(&n, &sum, n, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    case 4: return scatter_blocks(root, n);
     default: return MPI_Reduce_scatter_block(all, &sum, n, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     }
 }
 
 static int is_needed(int call, int root, int absent)
 {
-    return call == 0 ? absent == root : call == 1 ? rank == root : 1;
+    switch (call) {
+    case 0:
+    case 4: return absent == root;
+    case 1: return rank == root;
+    case 3: return absent < rank;
+    default: return 1;
+    }
 }
 
 static void section_6_14_a_rank_misses_a_call(void)
 {
-    enum { CALLS = 5 };
+    enum { CALLS = 6 };
     if (size < 2 || size > 64)
         return;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -177,7 +199,10 @@ static void section_6_14_a_rank_misses_a_call(void)
                                                             : MPI_SUCCESS;
             CHECK(code == wanted, "turn %d: %d, expected %d", turn, code, wanted);
         }
-        bcast_of(MPI_COMM_WORLD, root_of_next, 100);
+        if (turn / 4 % 2)
+            GOOD(scatter_blocks(root_of_next, 1));
+        else
+            bcast_of(MPI_COMM_WORLD, root_of_next, 100);
         sum_of(MPI_COMM_WORLD, 3);
         if (turn % 2)
             GOOD(MPI_Barrier(MPI_COMM_WORLD));

@@ -90,6 +90,23 @@ static void s6_5_displacements_from_no_memory(void)
 }
 
 // The words are about the ranks of the communicator, and not about messages.
+// The root's own block is not as long as those that it has room for: an error there, whichever way blocks go.
+static void s6_5_the_root_has_room_for_other_blocks(void)
+{
+    enum { MOST = 300000 };
+    static const int items[][3] = {{1, 1, 4}, {4, 4, 1}, {MOST, 2, 2}, {2, 2, MOST}}; // of the root, of others, and room
+    int *mine = calloc(MOST, sizeof(int)), *all = calloc((size_t)MOST * (size_t)size, sizeof(int));
+    for (int i = 0; i < 4; i++) {
+        const int *it = items[i];
+        int code = MPI_Gather(mine, it[rank > 0], MPI_INT, all, it[2], MPI_INT, 0, MPI_COMM_WORLD);
+        CHECK(rank > 0 || code != MPI_SUCCESS, "room for %d", it[2]);
+        MPI_Barrier(MPI_COMM_WORLD);
+        next_ones_are_right();
+    }
+    free(mine);
+    free(all);
+}
+
 static void s6_4_what_a_wrong_count_is_told_as(void)
 {
     char text[MPI_MAX_ERROR_STRING];
@@ -175,6 +192,7 @@ int main(int argc, char **argv)
     RUN(s6_14_after_a_bad_argument_of_one_rank);
     RUN(s7_4_2_after_a_communicator_that_one_rank_could_not_make);
     RUN(s6_5_displacements_from_no_memory);
+    RUN(s6_5_the_root_has_room_for_other_blocks);
     RUN(s6_4_what_a_wrong_count_is_told_as);
     RUN(s3_9_errors_of_a_start);
     RUN(s6_9_1_who_only_stands_by);

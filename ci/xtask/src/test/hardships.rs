@@ -77,7 +77,7 @@ const HARDSHIPS: &[Hardship] = &[
     },
     Hardship {
         name: "the memory of the program is too small",
-        line: "rmpiexec -n 2 bash -c 'ulimit -v 60000; exec ./exchange 67108864'",
+        line: "rmpiexec -n 2 bash -c 'ulimit -v 130000; exec ./exchange 67108864'",
         code: 3,
         words: &["no memory for", "called MPI_Abort with code 3"],
     },
