@@ -163,6 +163,9 @@ fn mpir_008_gdb_stops_at_the_breakpoint_and_no_rank_has_run() {
     );
 }
 
+/// What gdb 13 says where a process with several threads ends just as gdb lets it go on: once in ten times on a busy machine.
+const LOST_THE_END: &str = "Couldn't get registers: No such process.";
+
 /// The second of four ranks alone is attached to; the others run by themselves. MPIR-009..012.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
@@ -175,7 +178,14 @@ fn mpir_012_gdb_attaches_to_one_rank_and_the_others_go_on() {
         print rank\nset var *(int *) &MPIR_debug_gate = 1\nprint *(int *) &MPIR_debug_gate\n\
         shell until [ $(cat others | wc -l) = 3 ]; do sleep 0.02; done; echo all others are there\n\
         detach\ninferior 1\ncontinue\n";
-    let told = gdb_starts(lines, &["-n", "4", "./program"], folder.path());
+    let mut told = gdb_starts(lines, &["-n", "4", "./program"], folder.path());
+    for _ in 0..5 {
+        if !told.contains(LOST_THE_END) {
+            break;
+        }
+        fs::remove_file(folder.path().join("others")).unwrap();
+        told = gdb_starts(lines, &["-n", "4", "./program"], folder.path());
+    }
     expect(
         &told,
         &["$1 = 4", "_start in section .text of /lib", "Breakpoint 2"],

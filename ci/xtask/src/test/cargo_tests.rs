@@ -69,8 +69,8 @@ fn number_before(summary: &str, word: &str) -> usize {
         .sum()
 }
 
-/// Building may be part of it.
-const LIMIT: Duration = Duration::from_secs(3600);
+/// Building may be part of it. What hangs must leave time for the stages behind it.
+const LIMIT: Duration = Duration::from_secs(1800);
 
 #[cfg(test)]
 mod tests {
