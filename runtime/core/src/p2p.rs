@@ -192,13 +192,20 @@ impl Universe {
         mode: Mode,
     ) -> Result<RequestId, Error> {
         let mut send = Self::describe(target, memory, mode);
-        send.key = self.export(send.peer, send.buffer, send.bytes);
+        if !self.goes_whole(send.bytes, send.synchronous) {
+            send.key = self.export(send.peer, send.buffer, send.bytes);
+        }
         send.early = self.goes_early(send.peer, send.bytes, send.key);
         let request = self.engine.start_send(send).map_err(|_| exhausted())?;
         self.traffic.count(send.peer, send.bytes);
         self.lend(request, send.key);
         self.drain_outbox(target.peer);
         Ok(request)
+    }
+
+    /// Whether a synchronous send will hardly be announced: then, once in a blue moon, its data are asked for frame by frame.
+    pub(crate) fn goes_whole(&self, bytes: u64, synchronous: bool) -> bool {
+        synchronous && bytes <= self.eager_limit_bytes
     }
 
     /// Starts a send of structured data. `None`: it is complete already. What does not go at once is packed frame by frame,
@@ -276,7 +283,7 @@ impl Universe {
             .start_receive(receive, false)
             .map_err(|_| exhausted())?;
         if let Some(output) = output {
-            self.carry_out(output);
+            self.carry_out_at_once(output);
         }
         Ok(request)
     }
@@ -299,7 +306,7 @@ impl Universe {
             .map_err(|_| exhausted())?;
         self.keep_structured(request, data);
         if let Some(output) = output {
-            self.carry_out(output);
+            self.carry_out_at_once(output);
         }
         Ok(request)
     }
@@ -330,7 +337,7 @@ impl Universe {
         let started = self.engine.start_matched_receive(message, bytes, buffer);
         let (request, output) = started.map_err(|_| exhausted())?;
         if let Some(output) = output {
-            self.carry_out(output);
+            self.carry_out_at_once(output);
         }
         Ok(request)
     }
@@ -350,7 +357,7 @@ impl Universe {
         let (request, output) = started.map_err(|_| exhausted())?;
         self.keep_structured(request, data);
         if let Some(output) = output {
-            self.carry_out(output);
+            self.carry_out_at_once(output);
         }
         Ok(request)
     }

@@ -44,7 +44,11 @@ impl Universe {
         }
         let fields = self.engine.arena().fields(request);
         let (peer, buffer, bytes) = (Peer(fields.peer), fields.buffer, fields.bytes);
-        let key = self.export(peer, buffer, bytes);
+        let is_synchronous = fields.flags & FLAG_SYNCHRONOUS != 0;
+        let key = match self.goes_whole(bytes, is_synchronous) {
+            true => wire::NO_KEY,
+            false => self.export(peer, buffer, bytes),
+        };
         // Asked at each start: a request may live long.
         let early = self.goes_early(peer, bytes, key);
         self.engine.restart_send(request, key, early);
@@ -132,7 +136,7 @@ impl Universe {
             self.mind_receive(self.source_of(request));
         }
         if let Some(output) = self.engine.restart_receive(request) {
-            self.carry_out(output);
+            self.carry_out_at_once(output);
         }
     }
 }

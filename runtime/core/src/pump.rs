@@ -259,6 +259,14 @@ impl Universe {
         }
     }
 
+    /// An output of a call that may return without a turn of progress: what answers the sender goes at once.
+    pub(crate) fn carry_out_at_once(&mut self, output: Output) {
+        self.carry_out(output);
+        if self.engine.busy_peers() != 0 {
+            self.drain();
+        }
+    }
+
     /// An output that needs no arrived frame.
     #[inline(never)]
     pub(crate) fn carry_out(&mut self, output: Output) {

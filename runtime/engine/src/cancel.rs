@@ -3,8 +3,8 @@
 
 use queue_layout::{FLAG_CANCELLED, FLAG_CANCELLING, Kind, State};
 
-use crate::credit::control;
 use crate::matching::Envelope;
+use crate::synchronous::{KEPT_MARK, mark_of};
 use crate::wire::{Head, WAS_CANCELLED};
 use crate::{Arrival, Engine, Output, Peer, RequestId, wire};
 
@@ -28,9 +28,14 @@ impl Engine {
             (Kind::Send, State::Announced) if fields.flags & FLAG_CANCELLING == 0 => {
                 self.arena
                     .change(request, |fields| fields.flags |= FLAG_CANCELLING);
-                let word = wire::token_word(self.arena.token(request), 0);
+                #[allow(clippy::cast_possible_truncation, reason = "marks are few")]
+                let head = Head {
+                    kind: wire::CANCEL,
+                    flags: mark_of(&fields) as u16,
+                    word: wire::token_word(self.arena.token(request), 0),
+                };
                 let words = [u64::from(fields.context)];
-                self.put_off_control(Peer(fields.peer), control(wire::CANCEL, word), &words);
+                self.put_off_control(Peer(fields.peer), head, &words);
             }
             _ => {}
         }
@@ -53,11 +58,20 @@ impl Engine {
             return self.refuse();
         }
         let token = wire::low(arrival.head.word);
-        let found = self.find_announcement(wire::low(arrival.words[0]), arrival.peer, token);
+        let name = match arrival.head.flags {
+            0 => Name::Announced(token),
+            mark => Name::Marked(mark.into()),
+        };
+        let found = self.find_waiting(wire::low(arrival.words[0]), arrival.peer, name);
         if let Some(message) = found {
             self.unlink_unexpected(message);
-            self.arena.give_back(message);
-            self.relax();
+            match name {
+                Name::Marked(_) => self.drop_message(message),
+                Name::Announced(_) => {
+                    self.arena.give_back(message);
+                    self.relax();
+                }
+            }
         }
         let flags = if found.is_some() { WAS_CANCELLED } else { 0 };
         let head = Head {
@@ -91,15 +105,30 @@ impl Engine {
         None
     }
 
-    fn find_announcement(&mut self, context: u32, peer: Peer, token: u32) -> Option<RequestId> {
+    /// The message of that name that no receive has met.
+    fn find_waiting(&mut self, context: u32, peer: Peer, name: Name) -> Option<RequestId> {
         let wanted = Envelope {
             context,
             peer: peer.0,
             tag: queue_layout::ANY_TAG,
         };
         self.matching
-            .find_unexpected_that(&self.arena, wanted, |fields| {
-                fields.state == State::Envelope && wire::low(fields.scratch[0]) == token
+            .find_unexpected_that(&self.arena, wanted, |fields| match name {
+                Name::Announced(token) => {
+                    fields.state == State::Envelope && wire::low(fields.scratch[0]) == token
+                }
+                Name::Marked(mark) => {
+                    fields.state == State::Kept && fields.scratch[KEPT_MARK] == mark
+                }
             })
     }
+}
+
+/// What a CANCEL names a message by.
+#[derive(Clone, Copy)]
+enum Name {
+    /// The token of its send.
+    Announced(u32),
+    /// The mark that came with it.
+    Marked(u64),
 }

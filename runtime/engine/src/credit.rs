@@ -8,6 +8,7 @@ use queue_layout::{
     CHUNK_SLOTS, FLAG_CANCELLED, FLAG_EARLY, FLAG_ORPHAN, FLAG_SYNCHRONOUS, Kind, MAX_CHUNKS, State,
 };
 
+use crate::synchronous::{MARK, mark_of};
 use crate::wire::{self, Head};
 use crate::{Body, Engine, Event, OutFrame, Output, Peer, RequestId};
 
@@ -129,7 +130,7 @@ impl Engine {
             Outgoing::Control { .. } => {}
             Outgoing::Message(request) => {
                 if self.goes_eager(peer, request) {
-                    self.complete(request);
+                    self.posted_whole(request);
                 } else if self.goes_early(peer, request) {
                     let bytes = self.arena.change(request, |fields| {
                         fields.state = State::Moving;
@@ -141,6 +142,8 @@ impl Engine {
                 } else {
                     let bytes = self.arena.change(request, |fields| {
                         fields.state = State::Announced;
+                        // The peer knows it by its token.
+                        fields.scratch[MARK] = 0;
                         fields.bytes
                     });
                     self.tally.announced.add(1);
@@ -179,6 +182,15 @@ impl Engine {
             }
         }
         self.drop_front(peer);
+    }
+
+    /// A whole message has left: a synchronous send waits for its match.
+    fn posted_whole(&mut self, request: RequestId) {
+        if self.arena.fields(request).flags & FLAG_SYNCHRONOUS == 0 {
+            return self.complete(request);
+        }
+        self.arena
+            .change(request, |fields| fields.state = State::Announced);
     }
 
     fn replace_front(&mut self, peer: Peer, outgoing: Outgoing) {
@@ -313,7 +325,7 @@ impl Engine {
     pub(crate) fn goes_eager(&self, peer: Peer, request: RequestId) -> bool {
         let fields = self.arena.fields(request);
         fields.bytes <= self.config.eager_limit_bytes
-            && fields.flags & FLAG_SYNCHRONOUS == 0
+            && (fields.flags & FLAG_SYNCHRONOUS == 0 || mark_of(fields) != 0)
             && !self.outboxes[peer.0 as usize].throttled
     }
 
@@ -375,7 +387,13 @@ impl Engine {
         let fields = self.arena.fields(request);
         let word = wire::envelope_word(crate::ContextId(fields.context), fields.tag);
         if self.goes_eager(peer, request) {
-            let head = control(wire::EAGER, word);
+            #[allow(clippy::cast_possible_truncation, reason = "marks are few")]
+            let flags = mark_of(fields) as u16;
+            let head = Head {
+                kind: wire::EAGER,
+                flags,
+                word,
+            };
             return OutFrame {
                 head,
                 body: Body::Payload {

@@ -47,6 +47,7 @@ mod receive;
 mod rendezvous;
 mod request;
 mod send;
+mod synchronous;
 pub mod wire;
 
 use std::collections::{HashMap, VecDeque};
@@ -295,6 +296,7 @@ pub struct Engine {
     throttling: Vec<Peer>,
     /// Remote keys of sends that have ended.
     returned: Vec<(Peer, [u64; 3])>,
+    marks: synchronous::Marks,
     sequence: u64,
     config: Config,
     tally: Arc<Tally>,
@@ -321,6 +323,7 @@ impl Engine {
             incoming: HashMap::new(),
             throttling: Vec::new(),
             returned: Vec::new(),
+            marks: synchronous::Marks::default(),
             sequence: 0,
             config,
             tally,
@@ -354,6 +357,7 @@ impl Engine {
             wire::RELEASE => self.arrive_throttle(arrival.peer, false),
             wire::CANCEL => self.arrive_cancel(arrival),
             wire::CANCELLED => self.arrive_cancelled(arrival),
+            wire::MATCHED => self.arrive_matched(arrival),
             _ => self.refuse(),
         }
     }

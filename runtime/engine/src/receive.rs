@@ -7,6 +7,7 @@ use queue_layout::{
 
 use crate::matching::Envelope;
 use crate::request::Collected;
+use crate::synchronous::KEPT_MARK;
 use crate::{
     Arrival, ContextId, Engine, Event, Exhausted, Failure, Found, Output, Peer, Receive, RequestId,
     wire,
@@ -83,7 +84,7 @@ impl Engine {
         Some(token)
     }
 
-    /// Matches a whole message with the first receive of its queue. The fast path of [`arrive`](Self::arrive); answers the
+    /// Matches a whole message without a mark with the first receive of its queue. The fast path of [`arrive`](Self::arrive); answers the
     /// address of the receive's buffer and how many bytes fit. `None`: nothing was done.
     #[inline(always)]
     pub fn arrive_first(&mut self, peer: Peer, word: u64, bytes: u64) -> Option<(u64, u64)> {
@@ -111,7 +112,7 @@ impl Engine {
         Some((fields.buffer, bytes.min(fields.bytes)))
     }
 
-    /// Matches a whole message with the receive that a token names, and collects it in the same step: what
+    /// Matches a whole message without a mark with the receive that a token names, and collects it in the same step: what
     /// [`arrive_first`](Self::arrive_first) and [`collect_plain`](Self::collect_plain) do one after the other. Only for
     /// receives from [`post_first`](Self::post_first), of any context. Answers the address of the receive's buffer. `None`:
     /// nothing was done.
@@ -187,12 +188,15 @@ impl Engine {
             peer: arrival.peer.0,
             tag,
         };
-        if tag < 0 {
+        if tag < 0 || arrival.head.flags != 0 && self.is_flooded(arrival.peer) {
             return self.refuse();
         }
         let Some(request) = self.matching.take_posted(&mut self.arena, message) else {
             return self.arrive_unexpected(arrival, message);
         };
+        if arrival.head.flags != 0 {
+            self.answer_mark(arrival.peer, arrival.head.flags.into());
+        }
         let bytes = self.matched(request, message, arrival.bytes, State::Complete);
         self.note_request(Event::RequestComplete, request);
         self.release_orphan(request);
@@ -232,6 +236,7 @@ impl Engine {
             return self.refuse();
         }
         let id = self.add_unexpected(message, arrival.bytes, State::Kept)?;
+        self.arena.private(id).scratch[KEPT_MARK] = arrival.head.flags.into();
         self.charge(arrival.peer, arrival.bytes);
         Some(Output::Keep { message: id })
     }
@@ -384,6 +389,9 @@ impl Engine {
             }
             let bytes = self.matched(request, envelope, fields.bytes, State::Complete);
             self.note_request(Event::RequestComplete, request);
+            if fields.scratch[KEPT_MARK] != 0 {
+                self.answer_mark(Peer(fields.peer), fields.scratch[KEPT_MARK]);
+            }
             return Some(Output::DeliverKept {
                 request,
                 message,

@@ -7,6 +7,7 @@ use queue_layout::{
 };
 
 use crate::credit::Outgoing;
+use crate::synchronous::MARK;
 use crate::{ContextId, Engine, Event, Exhausted, Failure, Peer, RequestId, Send};
 
 impl Engine {
@@ -44,9 +45,15 @@ impl Engine {
     /// What a start of a persistent send finds out anew.
     pub(crate) fn fill_restart(&mut self, request: RequestId, key: [u64; 3], early: bool) -> Peer {
         let early = if early { FLAG_EARLY } else { 0 };
+        let fields = self.arena.fields(request);
+        let mark = match fields.flags & FLAG_SYNCHRONOUS {
+            0 => 0,
+            _ => self.take_mark(request, fields.bytes),
+        };
         self.arena.change(request, |fields| {
             fields.flags = fields.flags & !FLAG_GATED | early;
             fields.scratch[..3].copy_from_slice(&key);
+            fields.scratch[MARK] = mark;
             Peer(fields.peer)
         })
     }
@@ -110,6 +117,11 @@ impl Engine {
             fields.matched_bytes = 0;
         });
         Ok(request)
+    }
+
+    /// Gives the slot of a request of another sort back that nobody was told of.
+    pub fn give_up_other(&mut self, request: RequestId) {
+        self.arena.give_back(request);
     }
 
     /// As [`start_other`](Self::start_other), but persistent and inactive.
@@ -232,6 +244,11 @@ impl Engine {
 
     fn fill_send(&mut self, request: RequestId, send: Send, flags: u16) {
         let sequence = self.next_sequence();
+        let is_marked = send.synchronous && flags & FLAG_PERSISTENT == 0;
+        let mark = match is_marked {
+            true => self.take_mark(request, send.bytes),
+            false => 0,
+        };
         self.arena.change(request, |fields| {
             fields.state = State::Queued;
             fields.kind = Kind::Send;
@@ -249,6 +266,7 @@ impl Engine {
             fields.buffer = send.buffer;
             fields.sequence = sequence;
             fields.scratch[..3].copy_from_slice(&send.key);
+            fields.scratch[MARK] = mark;
         });
     }
 }

@@ -233,6 +233,7 @@ impl Scene {
             _ if kind == wire::DATA && !self.streams.is_empty() => {
                 self.random.pick(&self.streams).into()
             }
+            _ if kind == wire::MATCHED => self.random.below(20),
             0 => self.random.next(),
             1 => u64::from(self.token()) | u64::from(self.token()) << 32,
             _ => {

@@ -9,8 +9,10 @@
 
 mod common;
 
-use common::{Reads, World, key, pattern};
-use engine::{Config, ContextId, Engine, Failure, Output, Peer, Receive, RequestId, Send, State};
+use common::{News, Reads, World, key, pattern};
+use engine::{
+    Config, ContextId, Engine, Failure, Output, Peer, Receive, RequestId, Send, State, wire,
+};
 use queue_layout::{FLAG_CANCELLED, Fields};
 
 const CONTEXT: ContextId = ContextId(4);
@@ -157,6 +159,62 @@ fn s3_4_a_synchronous_send_ends_after_its_match_and_not_before() {
     }
 }
 
+/// The frames that one rank has posted, by kind, and how many of them had flags.
+fn posted(world: &mut World, from: u32, kind: u8) -> (usize, usize) {
+    let is_it = |news: &&News| matches!(news, News::Posted { from: rank, frame, .. } if *rank == from && frame.head.kind == kind);
+    let found: Vec<_> = world.news.iter().filter(is_it).collect();
+    let has_flags =
+        |news: &&&News| matches!(news, News::Posted { frame, .. } if frame.head.flags != 0);
+    (found.len(), found.iter().filter(has_flags).count())
+}
+
+#[test]
+fn s3_4_a_small_synchronous_send_takes_two_frames_and_no_more_than_some_at_once() {
+    const MANY: usize = 300;
+    const MARKS: usize = 256;
+    let mut world = world(Reads::Work);
+    for round in 0..3 {
+        world.news.clear();
+        let sent: Vec<_> = (0..MANY)
+            .map(|tag| send(&mut world, 0, 1, tag as i32, 60, true))
+            .collect();
+        world.settle();
+        assert_eq!(posted(&mut world, 0, wire::EAGER), (MARKS, MARKS));
+        assert_eq!(posted(&mut world, 0, wire::RTS).0, MANY - MARKS);
+        // The other way round, so that answers come in another order than marks were given.
+        for tag in (0..MANY).rev() {
+            assert!(!is_complete(&world, 0, sent[tag]), "round {round}");
+            let request = receive(&mut world, 1, Some(0), Some(tag as i32), 60);
+            world.settle();
+            assert!(is_complete(&world, 0, sent[tag]), "round {round}");
+            assert_eq!(content(&mut world, 1, request), pattern(tag, 60));
+            world.engines[1].collect(request);
+            world.engines[0].collect(sent[tag]);
+        }
+        assert_eq!(posted(&mut world, 1, wire::MATCHED), (MARKS, 0));
+    }
+}
+
+#[test]
+fn s3_8_4_a_small_synchronous_send_is_taken_back_where_no_receive_has_met_it() {
+    let mut world = world(Reads::Work);
+    let (kept, met) = (
+        send(&mut world, 0, 1, 1, 60, true),
+        send(&mut world, 0, 1, 2, 60, true),
+    );
+    world.settle();
+    receive(&mut world, 1, Some(0), Some(2), 60);
+    for request in [kept, met] {
+        world.engines[0].cancel(request);
+    }
+    world.settle();
+    let was_cancelled = |request| fields(&world, 0, request).flags & FLAG_CANCELLED != 0;
+    assert_eq!((was_cancelled(kept), was_cancelled(met)), (true, false));
+    assert!(is_complete(&world, 0, kept) && is_complete(&world, 0, met));
+    let counters = world.engines[1].counters();
+    assert_eq!((counters.unexpected_length, counters.kept_bytes), (0, 0));
+}
+
 #[test]
 fn s3_5_wildcards_and_names_take_turns_in_posting_order() {
     let mut world = world(Reads::Work);
@@ -182,7 +240,7 @@ fn s3_5_a_source_is_never_taken_for_another() {
     for rounds in [1, 4] {
         let mut engine = Engine::new(Config::default(), PEERS);
         let arrive = |engine: &mut Engine, peer: u32, tag: i32| {
-            let head = engine::wire::eager(CONTEXT, tag);
+            let head = wire::eager(CONTEXT, tag);
             let arrival = engine::Arrival {
                 peer: Peer(peer),
                 head,

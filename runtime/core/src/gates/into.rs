@@ -116,7 +116,7 @@ impl Universe {
             is_bound = false;
         }
         if let Some(output) = self.engine.restart_receive(request) {
-            self.carry_out(output);
+            self.carry_out_at_once(output);
         }
         let into = &mut self.gates.into[class as usize];
         if !is_bound {

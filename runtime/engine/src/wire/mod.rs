@@ -8,22 +8,23 @@
 //! | field | bytes | meaning |
 //! |-------|------:|---------|
 //! | kind  | 1 | one of the kinds below; 0 is never sent, 128 and above belong to the transport |
-//! | flags | 2 | bit 0 of an RTS: synchronous send; bit 0 of CANCELLED: it was; of a FIN: how many further tokens there are |
-//! | word  | 8 | for EAGER, RTS and FIRST `context | tag << 32`; for MORE 0; else `to | from << 32`, the tokens of two requests |
+//! | flags | 2 | of an EAGER: the mark of a synchronous send, or 0; bit 0 of an RTS: synchronous send; of a CANCEL: the mark of the message, or 0 if it was announced; bit 0 of CANCELLED: it was; of a FIN: how many further tokens there are |
+//! | word  | 8 | for EAGER, RTS and FIRST `context | tag << 32`; for MORE 0; for MATCHED the mark; else `to | from << 32`, the tokens of two requests |
 //!
 //! | kind | body | what the receiver does |
 //! |------|------|------------------------|
-//! | 1 EAGER | the message | matches it, or keeps it |
+//! | 1 EAGER | the message | matches it, or keeps it; answers MATCHED when it is matched if there is a mark |
 //! | 2 RTS | token, message bytes, remote key (3 words, 0 where nothing can be read) | matches it, then reads the data (FIN) or asks for them (CTS) |
 //! | 3 CTS | bytes wanted | streams that many bytes as DATA |
 //! | 4 FIN | further tokens, two a word | completes the announced sends: those of one sender that were read meanwhile |
 //! | 5 DATA | the next bytes of the message | appends them |
 //! | 6 THROTTLE | none | from now on announces every message |
 //! | 7 RELEASE | none | ends THROTTLE |
-//! | 8 CANCEL | context | takes the announced message out of its queue if it can, answers CANCELLED |
+//! | 8 CANCEL | context | takes the message out of its queue if it can, answers CANCELLED |
 //! | 9 CANCELLED | none | completes the send as cancelled, or goes on waiting |
 //! | 10 FIRST | message bytes | matches it, or keeps it, and waits for its bytes |
 //! | 11 MORE | the next bytes of the sender's last FIRST | appends them |
+//! | 12 MATCHED | none | completes the synchronous send that has the mark |
 //!
 //! A *token* names a request at the process that made it: `index << 8 | generation`.
 
@@ -54,7 +55,7 @@ pub const DATA: u8 = 5;
 pub const THROTTLE: u8 = 6;
 /// It is not any more.
 pub const RELEASE: u8 = 7;
-/// The sender wants an announced message back.
+/// The sender wants a message back that no receive has met.
 pub const CANCEL: u8 = 8;
 /// Answer to CANCEL.
 pub const CANCELLED: u8 = 9;
@@ -63,6 +64,9 @@ pub const CANCELLED: u8 = 9;
 pub const FIRST: u8 = 10;
 /// Some bytes of such a message.
 pub const MORE: u8 = 11;
+
+/// A receive has met a message with a mark.
+pub const MATCHED: u8 = 12;
 
 /// The longest message that FIRST may announce, whatever the ranks' own limits are.
 pub const MOST_EARLY_BYTES: u64 = 1 << 20;

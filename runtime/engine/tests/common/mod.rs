@@ -300,7 +300,8 @@ impl World {
     /// The fast path of arrival, which the owner may try first; as an ordinary output if it was taken.
     fn arrive_first(&mut self, from: u32, to: u32, frame: &Frame) -> Option<Output> {
         let engine = &mut self.engines[to as usize];
-        if frame.head.kind != wire::EAGER || self.random.below(2) == 0 {
+        let is_plain = frame.head.kind == wire::EAGER && frame.head.flags == 0;
+        if !is_plain || self.random.below(2) == 0 {
             return None;
         }
         let bytes = frame.body.len() as u64;

@@ -33,7 +33,8 @@ impl Program {
             assert!(message.fate != Fate::Started && message.fate != Fate::TakenBack);
             // A synchronous send, as any that was announced, ends only after its match.
             let matched = message.fate == Fate::Matched;
-            assert!(matched || !message.announced, "too early: {message:?}");
+            let waits = message.announced || message.synchronous;
+            assert!(matched || !waits, "too early: {message:?}");
         }
         // The buffer is the application's again.
         self.world.buffer(send.buffer).fill(0xDD);

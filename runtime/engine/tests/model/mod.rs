@@ -589,9 +589,10 @@ impl Program {
         message.fate = Fate::OnWire;
         message.announced = frame.head.kind == wire::RTS;
         message.early = frame.head.kind == wire::FIRST;
-        assert!(
-            message.announced || !message.synchronous,
-            "a synchronous send went eager"
+        assert_eq!(
+            frame.head.kind == wire::EAGER && frame.head.flags != 0,
+            message.synchronous && !message.announced,
+            "a synchronous message that is not announced has a mark, and no other"
         );
         assert!(!message.early || message.bytes <= self.config.early_limit_bytes);
         if !message.announced && !message.early {

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Small synchronous sends (`MPI_Ssend`, MPI 5.0 section 3.4): the data go at once, as an eager message's do, with a *mark*
+//! that names the send; the receiver answers with the mark (MATCHED) when a receive has met the message.
+//!
+//! A mark is a small number, which fits into the flags of a frame. There are as many as may be under way at once; who needs
+//! one more announces the message instead.
+
+use queue_layout::{FLAG_SYNCHRONOUS, Fields, Kind, State};
+
+use crate::credit::control;
+use crate::{Arrival, Engine, Output, Peer, RequestId, wire};
+
+/// Which sends have marks.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// By mark, 1 less: the token of the send that had it last.
+    tokens: Vec<u32>,
+    /// The next mark to be tried, 1 less.
+    next: usize,
+}
+
+impl Engine {
+    /// A mark for a synchronous send of so many bytes that is being started; 0: it is to be announced.
+    pub(crate) fn take_mark(&mut self, request: RequestId, bytes: u64) -> u64 {
+        if bytes > self.config.eager_limit_bytes {
+            return 0;
+        }
+        let place = self.marks.next;
+        match self.marks.tokens.get(place).copied() {
+            Some(token) if self.marked(place, token).is_some() => return 0,
+            Some(_) => {}
+            None => self.marks.tokens.resize(place + 1, 0),
+        }
+        self.marks.tokens[place] = self.arena.token(request);
+        self.marks.next = (place + 1) % MOST_MARKS;
+        place as u64 + 1
+    }
+
+    /// The send of a token, if it is under way and has the mark of that place.
+    fn marked(&self, place: usize, token: u32) -> Option<RequestId> {
+        let request = self.arena.find(token)?;
+        let fields = self.arena.fields(request);
+        let is_under_way = matches!(fields.state, State::Queued | State::Announced);
+        let is_it = fields.kind == Kind::Send && mark_of(fields) == place as u64 + 1;
+        (is_it && is_under_way).then_some(request)
+    }
+
+    /// A receive has met a message with a mark: its sender is told.
+    #[cold]
+    pub(crate) fn answer_mark(&mut self, peer: Peer, mark: u64) {
+        self.put_off_control(peer, control(wire::MATCHED, mark), &[]);
+    }
+
+    pub(crate) fn arrive_matched(&mut self, arrival: &Arrival) -> Option<Output> {
+        let place = usize::try_from(arrival.head.word.wrapping_sub(1)).unwrap_or(usize::MAX);
+        let token = self.marks.tokens.get(place).copied();
+        let named = token.and_then(|token| self.marked(place, token));
+        let Some(request) = named.filter(|_| arrival.bytes == 0) else {
+            return self.refuse();
+        };
+        let fields = self.arena.fields(request);
+        if fields.state != State::Announced || fields.peer != arrival.peer.0 {
+            return self.refuse();
+        }
+        self.complete(request);
+        None
+    }
+}
+
+/// The mark of a send; 0: it has none.
+pub(crate) fn mark_of(send: &Fields) -> u64 {
+    match send.flags & FLAG_SYNCHRONOUS {
+        0 => 0,
+        _ => send.scratch[MARK],
+    }
+}
+
+/// The scratch word of a synchronous send that holds its mark. The first three are its remote key.
+pub(crate) const MARK: usize = 3;
+/// The scratch word of a kept message that holds the mark that came with it, or 0.
+pub(crate) const KEPT_MARK: usize = 2;
+/// Small synchronous sends that are under way at once; more are announced.
+const MOST_MARKS: usize = 256;
