@@ -5,7 +5,7 @@
 //! A bundle has a slot of its own, so that the application holds an ordinary request; it completes when all its parts
 //! have.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use engine::{ContextId, RequestId};
 
@@ -17,7 +17,7 @@ use crate::{Error, Mode, Target, Universe};
 #[derive(Debug, Default)]
 pub(crate) struct Bundles {
     open: Vec<Bundle>,
-    replays: HashMap<u32, Replay>,
+    replays: FxHashMap<u32, Replay>,
     /// Buffered sends that are not complete.
     buffered: Vec<Buffered>,
     /// Requests that the application has freed before they were complete, and whose data must still be settled.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rows by which a debugger knows this process's communicators (`queue_layout::CommTable`).
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 use queue_layout::{CommFacts, CommRow, CommTable, FIRST_ROWS, Tally};
@@ -15,7 +15,7 @@ pub(crate) struct CommRows {
     chunks: usize,
     free: Vec<&'static CommRow>,
     /// The rows in use by context, with the groups that they point into.
-    used: HashMap<u32, (&'static CommRow, [Option<Group>; 2])>,
+    used: FxHashMap<u32, (&'static CommRow, [Option<Group>; 2])>,
     /// Counts them.
     tally: Arc<Tally>,
 }

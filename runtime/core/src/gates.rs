@@ -27,7 +27,7 @@
 mod into;
 mod out;
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use engine::{ContextId, Peer, RequestId, wire};
 use transport::Arrived;
@@ -88,8 +88,8 @@ pub(crate) struct Gates {
     members: Vec<Member>,
     into: Vec<Into>,
     out: Vec<Out>,
-    into_names: HashMap<Name, u32>,
-    out_names: HashMap<Name, u32>,
+    into_names: FxHashMap<Name, u32>,
+    out_names: FxHashMap<Name, u32>,
     /// Classes that are bound.
     bound_into: u32,
     bound_out: u32,

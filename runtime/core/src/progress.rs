@@ -93,6 +93,11 @@ pub trait Visit: Copy {
         task::go_on_new(self, first);
     }
 
+    /// After task `number` was started, which was polled before that: now and then a turn of all.
+    fn turn_for_tried(self, number: u64) {
+        task::go_on_at_times(self, number);
+    }
+
     /// A turn of progress, and of a few of the tasks that go on in the background, if there are any: for calls that have
     /// nothing to wait for.
     fn tend(self) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process of the job from `MPI_Init` to `MPI_Finalize`.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::FxHashMap;
+use std::collections::HashSet;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,13 +43,13 @@ pub struct Universe {
     /// Collectives that were tried at hand.
     pub(crate) calls_at_hand: u32,
     /// What structured and buffered requests keep beside their slot, by token.
-    pub(crate) sides: HashMap<u32, Side>,
+    pub(crate) sides: FxHashMap<u32, Side>,
     /// The frame whose bytes are on their way into structured data.
     pub(crate) window: Vec<u8>,
     /// Receives whose data could go one way only, by token: their times say nothing about the choice.
     pub(crate) unmeasured: HashSet<u32>,
     /// Groups that are not that of all ranks, by context: for the source in a status, and for what ends with a lost rank.
-    pub(crate) groups: HashMap<u32, Group>,
+    pub(crate) groups: FxHashMap<u32, Group>,
     /// Contexts of communicators that were freed while operations on them were pending.
     ending: Vec<u32>,
     pub(crate) bundles: Bundles,
@@ -146,7 +147,7 @@ impl Universe {
         let ledgers = (fabric.ledger(), Arc::clone(channels.ledger()));
         Self {
             engine: Engine::counting(config, size, tally),
-            groups: HashMap::from([(SELF_CONTEXT.0, predefined[1].group.clone())]),
+            groups: FxHashMap::from_iter([(SELF_CONTEXT.0, predefined[1].group.clone())]),
             comm_rows,
             calls: Box::default(),
             predefined,
@@ -161,7 +162,7 @@ impl Universe {
             ),
             turned_up: 0,
             calls_at_hand: 0,
-            sides: HashMap::new(),
+            sides: FxHashMap::default(),
             window: Vec::new(),
             unmeasured: HashSet::new(),
             ending: Vec::new(),

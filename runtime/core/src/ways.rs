@@ -7,7 +7,7 @@
 //! What is timed is a busy period: from the first transfer of a size class that a peer's messages begin to the end of
 //! the last; all transfers of a period go the same way.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::time::{Duration, Instant};
 
 use engine::Peer;
@@ -28,7 +28,7 @@ pub(crate) struct Ways {
     fixed: Option<Way>,
     /// Periods of which two go the other way.
     trial_every: u32,
-    choices: HashMap<(Peer, u32), Choice>,
+    choices: FxHashMap<(Peer, u32), Choice>,
 }
 
 impl Ways {
@@ -41,7 +41,7 @@ impl Ways {
                 _ => None,
             },
             trial_every: u32::try_from(trial_every).unwrap_or(u32::MAX),
-            choices: HashMap::new(),
+            choices: FxHashMap::default(),
         }
     }
 

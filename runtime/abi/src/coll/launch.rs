@@ -2,7 +2,7 @@
 //! The three ways of running a collective: now, in the background, or again and again.
 
 use queue_layout::CommRow;
-use runtime::collective::Root;
+use runtime::collective::{Root, try_at_once};
 use runtime::var::events;
 use runtime::{Comm, Event, Line, Meeting, Peer, RequestId, Visit, Within};
 
@@ -11,7 +11,7 @@ use crate::enter::Mpi;
 use crate::error::Result;
 use crate::express;
 use crate::handle::MPI_Request;
-use crate::state::request_handle;
+use crate::state::{DONE, request_handle};
 
 /// A collective with its arguments looked up.
 pub(crate) trait Call: Clone + 'static {
@@ -96,12 +96,28 @@ pub(crate) fn later(
 ) -> Result<()> {
     let line = Line::new(mpi, comm);
     let told = told(&line, comm, &call);
+    // Before anything is lent to the task.
+    let id = mpi.visit(|universe| universe.reserve_task(comm.context))?;
     let task = Box::pin(async move { line.end(call.run(&line).await) });
-    let first = mpi.visit(|universe| universe.next_task());
-    let id = mpi.visit(|universe| universe.start_task(comm.context, task))?;
+    let task = match try_at_once(mpi, task) {
+        Ok(Ok(())) => {
+            mpi.visit(|universe| universe.give_up_task(id));
+            request.set(DONE);
+            return Ok(());
+        }
+        // To be told by who awaits it.
+        Ok(Err(error)) => Box::pin(async { Err(error) }),
+        Err(task) => task,
+    };
+    let (number, token) = mpi.visit(|universe| {
+        let number = universe.next_task();
+        universe.start_task(id, task);
+        (number, universe.token(id))
+    });
     tell(mpi, id, told);
-    request.set(request_handle(mpi.visit(|universe| universe.token(id))));
-    begun(mpi, first);
+    request.set(request_handle(token));
+    express::pause();
+    mpi.turn_for_tried(number);
     Ok(())
 }
 

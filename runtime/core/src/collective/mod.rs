@@ -42,6 +42,6 @@ pub use neighbourhood::Neighbourhood;
 pub use reduce::{Reducer, allreduce, exscan, reduce, reduce_scatter, scan};
 pub use root::Root;
 pub use shape::Shape;
-pub use task::{Starter, Task};
+pub use task::{Starter, Task, try_at_once};
 pub use tree::{barrier, bcast, bcast_from_here};
 pub use various::{allgather_various, alltoall_various, gather_various, scatter_various};

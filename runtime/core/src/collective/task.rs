@@ -5,7 +5,7 @@
 //! may visit meanwhile: they find the request in the list but not its task, and leave it alone. A task's memory is lent
 //! until it ends; so it is dropped only then.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use engine::{ContextId, RequestId};
+use rustc_hash::FxHashMap;
 
 use crate::var::Variable;
 use crate::var::live::live;
@@ -27,14 +28,17 @@ pub type Starter = Box<dyn Fn() -> Task>;
 /// All that is under way, and how what has ended did.
 #[derive(Default)]
 pub(crate) struct Tasks {
-    /// By the number of the start, which is the order in which they are polled.
-    running: BTreeMap<u64, Running>,
-    started: u64,
+    /// In the order of their starts, which is that in which they are polled; `None`: it has ended.
+    running: VecDeque<Option<Running>>,
+    /// Of these, those that have not ended.
+    under_way: usize,
+    /// The number of the first one in `running`: how many starts came before it.
+    first: u64,
     /// Where the next poll of a few begins.
     cursor: u64,
-    starters: HashMap<u32, Starter>,
+    starters: FxHashMap<u32, Starter>,
     /// By token, until the request is collected.
-    ended: HashMap<u32, Option<Arc<Error>>>,
+    ended: FxHashMap<u32, Option<Arc<Error>>>,
 }
 
 struct Running {
@@ -46,14 +50,28 @@ struct Running {
 impl Tasks {
     fn start(&mut self, request: RequestId, task: Task) {
         let task = Some(task);
-        self.running.insert(self.started, Running { request, task });
-        self.started += 1;
+        self.running.push_back(Some(Running { request, task }));
+        self.under_way += 1;
+    }
+
+    /// The number of the next start.
+    fn next(&self) -> u64 {
+        self.first + self.running.len() as u64
+    }
+
+    fn place(&self, number: u64) -> usize {
+        usize::try_from(number.saturating_sub(self.first)).unwrap_or(usize::MAX)
     }
 
     /// Takes the first task from number `from` on to poll it, if nobody else does.
     fn take(&mut self, from: u64) -> Option<(u64, Task)> {
-        let mut later = self.running.range_mut(from..);
-        later.find_map(|(number, running)| Some((*number, running.task.take()?)))
+        for place in self.place(from)..self.running.len() {
+            let running = self.running[place].as_mut();
+            if let Some(task) = running.and_then(|running| running.task.take()) {
+                return Some((self.first + place as u64, task));
+            }
+        }
+        None
     }
 
     /// Takes the next one in turn.
@@ -64,30 +82,49 @@ impl Tasks {
     }
 
     fn put_back(&mut self, number: u64, task: Task) {
-        if let Some(running) = self.running.get_mut(&number) {
+        let place = self.place(number);
+        if let Some(Some(running)) = self.running.get_mut(place) {
             running.task = Some(task);
         }
+    }
+
+    /// The request of a task that has ended, which is forgotten.
+    fn end(&mut self, number: u64) -> Option<RequestId> {
+        let place = self.place(number);
+        let ended = self.running.get_mut(place)?.take()?;
+        self.under_way -= 1;
+        while let Some(None) = self.running.front() {
+            self.running.pop_front();
+            self.first += 1;
+        }
+        Some(ended.request)
     }
 }
 
 impl fmt::Debug for Tasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tasks({} under way)", self.running.len())
+        write!(f, "Tasks({} under way)", self.under_way)
     }
 }
 
 impl Universe {
-    /// A request for a task that begins with the next turn of progress.
+    /// A request for a task that is to be [started](Self::start_task), or [given up](Self::give_up_task) as it need not be.
     ///
     /// # Errors
     /// When no request slot is left.
-    pub fn start_task(&mut self, context: ContextId, task: Task) -> Result<RequestId, Error> {
-        let request = self
-            .engine
-            .start_other(context)
-            .map_err(|_| crate::p2p::exhausted())?;
+    pub fn reserve_task(&mut self, context: ContextId) -> Result<RequestId, Error> {
+        let reserved = self.engine.start_other(context);
+        reserved.map_err(|_| crate::p2p::exhausted())
+    }
+
+    /// The task begins, or goes on, with the next turn of progress.
+    pub fn start_task(&mut self, request: RequestId, task: Task) {
         self.tasks.start(request, task);
-        Ok(request)
+    }
+
+    /// The reserved request is not needed.
+    pub fn give_up_task(&mut self, request: RequestId) {
+        self.engine.give_up_other(request);
     }
 
     /// An inactive persistent request, whose starts begin the tasks that `starter` makes.
@@ -124,21 +161,21 @@ impl Universe {
     /// Whether the request stands for a task that is under way.
     #[must_use]
     pub fn is_running_task(&self, request: RequestId) -> bool {
-        let mut running = self.tasks.running.values();
+        let mut running = self.tasks.running.iter().flatten();
         running.any(|running| running.request == request)
     }
 
     /// The number that the next task to be started gets.
     #[must_use]
     pub fn next_task(&self) -> u64 {
-        self.tasks.started
+        self.tasks.next()
     }
 
     /// Whether any task is under way.
     #[inline(always)]
     #[must_use]
     pub fn has_tasks(&self) -> bool {
-        !self.tasks.running.is_empty()
+        self.tasks.under_way != 0
     }
 
     /// How the task of a complete request ended; `None`: it is no task's.
@@ -166,12 +203,29 @@ impl Universe {
     }
 
     fn end_task(&mut self, number: u64, result: Result<(), Error>) {
-        if let Some(Running { request, .. }) = self.tasks.running.remove(&number) {
+        if let Some(request) = self.tasks.end(number) {
             let token = self.token(request);
             self.tasks.ended.insert(token, result.err().map(Arc::new));
             self.engine.finish_other(request, None);
         }
     }
+}
+
+/// Polls a new task that nobody else knows of yet, once, and once more if something has come since. `Err`: it has not ended.
+///
+/// # Errors
+/// The task, which must be [started](Universe::start_task): its memory is lent.
+pub fn try_at_once<V: Visit>(visit: V, mut task: Task) -> Result<Result<(), Error>, Task> {
+    let mut context = Context::from_waker(Waker::noop());
+    if let Poll::Ready(result) = task.as_mut().poll(&mut context) {
+        return Ok(result);
+    }
+    if visit.visit(Universe::progress)
+        && let Poll::Ready(result) = task.as_mut().poll(&mut context)
+    {
+        return Ok(result);
+    }
+    Err(task)
 }
 
 /// Polls every task once that nobody else polls; `true` if one has ended, or anything else happened meanwhile.
@@ -198,9 +252,17 @@ pub(crate) fn go_on_new<V: Visit>(visit: V, from: u64) {
     go_on_from(visit, if all { 0 } else { from });
 }
 
+/// Polls all now and then: after start `number`, of a task that was polled before that, if it is the turn of all.
+pub(crate) fn go_on_at_times<V: Visit>(visit: V, number: u64) {
+    if (number + 1).is_multiple_of(ALL_EVERY) {
+        visit.visit(Universe::progress);
+        go_on_from(visit, 0);
+    }
+}
+
 /// Polls a few, others the next time.
 pub(crate) fn go_on_some<V: Visit>(visit: V) {
-    let count = visit.visit(|universe| universe.tasks.running.len());
+    let count = visit.visit(|universe| universe.tasks.under_way);
     let some = usize::try_from(live(Variable::TasksPerCall)).unwrap_or(usize::MAX);
     for _ in 0..count.min(some) {
         let Some((number, task)) = visit.visit(|universe| universe.tasks.take_next()) else {
@@ -277,9 +339,11 @@ mod tests {
     }
 
     fn start(hand: Hand<'_>, task: Task) -> RequestId {
-        let context = ContextId(0);
-        hand.visit(|universe| universe.start_task(context, task))
-            .unwrap()
+        hand.visit(|universe| {
+            let request = universe.reserve_task(ContextId(0)).unwrap();
+            universe.start_task(request, task);
+            request
+        })
     }
 
     #[test]
@@ -320,6 +384,26 @@ mod tests {
         change(Variable::TasksPerCall, 8);
         let four = polls.iter().filter(|polls| polls.get() == 4);
         assert_eq!(four.count(), 3 * 4, "{polls:?}");
+    }
+
+    #[test]
+    fn tasks_end_in_any_order_and_those_that_remain_keep_their_numbers() {
+        let mut tasks = Tasks::default();
+        let requests = [7, 8, 9].map(RequestId);
+        for request in requests {
+            tasks.start(request, Box::pin(std::future::pending()));
+        }
+        assert_eq!(tasks.end(1), Some(requests[1]));
+        assert_eq!(tasks.end(1), None);
+        assert_eq!((tasks.under_way, tasks.next()), (2, 3));
+        let (number, task) = tasks.take(1).unwrap();
+        assert_eq!(number, 2);
+        tasks.put_back(number, task);
+        assert_eq!(tasks.end(0), Some(requests[0]));
+        assert_eq!((tasks.first, tasks.running.len()), (2, 1));
+        assert_eq!(tasks.take(0).map(|(number, _)| number), Some(2));
+        assert_eq!(tasks.end(2), Some(requests[2]));
+        assert_eq!((tasks.under_way, tasks.next()), (0, 3));
     }
 
     #[test]
