@@ -221,6 +221,9 @@ impl Universe {
     ) -> Result<Option<RequestId>, Error> {
         let bytes = data.bytes();
         if bytes <= self.eager_limit_bytes {
+            if mode == Mode::Standard && self.send_packed(target, data) {
+                return Ok(None);
+            }
             return self.send_owned(target, data.pack(), mode);
         }
         self.count_send();
@@ -239,15 +242,32 @@ impl Universe {
         };
         let request = self.engine.start_send(send).map_err(|_| exhausted())?;
         self.traffic.count(send.peer, send.bytes);
-        let side = Side::Streamed {
-            data: data.clone(),
-            frame: Vec::new(),
-            offset: 0,
-        };
+        let side = Side::Streamed { data: data.clone() };
         let token = self.engine.arena().token(request);
         self.sides.insert(token, side);
         self.drain_outbox(target.peer);
         Ok(Some(request))
+    }
+
+    /// Sends structured data at once, if nothing is in the way. `false`: nothing was done.
+    fn send_packed(&mut self, target: Target, data: &Structured) -> bool {
+        let bytes = data.bytes();
+        let is_free = !self.gates.minds_sends() && self.engine.is_clear(target.peer);
+        if !is_free || !self.sends_at_once(bytes) {
+            return false;
+        }
+        let body = self.packed.room(bytes);
+        data.pack_at(0, body);
+        let head = crate::pump::head(wire::eager(target.context, target.tag));
+        let is_posted = self
+            .fabric
+            .post_send(carrier(target.peer), head, body)
+            .is_ok();
+        if is_posted {
+            self.traffic.count(target.peer, bytes);
+            self.count_send();
+        }
+        is_posted
     }
 
     /// Starts a send of bytes that the operation keeps until it is complete. `None`: it is complete already.

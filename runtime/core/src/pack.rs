@@ -183,22 +183,36 @@ impl Cursor {
     }
 
     /// `count` blocks of `N` bytes, all of which the dense bytes have; answers where the next would be.
-    fn repeat_fixed<const N: usize>(
+    #[inline(always)]
+    fn repeat_fixed<const N: usize>(&mut self, count: u64, stride: i64, base: *mut u8) -> *mut u8 {
+        let stride = isize::try_from(stride).unwrap_or(0);
+        match self.way {
+            Way::Out => self.repeat_blocks::<N, false>(count, stride, base),
+            Way::In => self.repeat_blocks::<N, true>(count, stride, base),
+        }
+    }
+
+    /// The same, one way. What changes from block to block is in registers: the blocks could lie anywhere, for all the compiler knows,
+    /// also over the cursor.
+    #[inline(never)]
+    fn repeat_blocks<const N: usize, const IN: bool>(
         &mut self,
         count: u64,
-        stride: i64,
+        stride: isize,
         mut base: *mut u8,
     ) -> *mut u8 {
+        let mut packed = self.packed;
         for _ in 0..count {
-            let (from, to) = self.ends(base);
+            let (from, to) = if IN { (packed, base) } else { (base, packed) };
             // SAFETY: as in `copy`: `N` bytes of the structure, and `count * N <= left` of the dense bytes.
             let block = unsafe { from.cast::<[u8; N]>().read() };
             // SAFETY: as above.
             unsafe { to.cast::<[u8; N]>().write(block) };
-            self.packed = self.packed.wrapping_add(N);
-            self.left -= N;
-            base = shifted(base, stride);
+            packed = packed.wrapping_add(N);
+            base = base.wrapping_offset(stride);
         }
+        self.left -= packed.addr() - self.packed.addr();
+        self.packed = packed;
         base
     }
 

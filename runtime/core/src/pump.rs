@@ -23,10 +23,6 @@ pub(crate) enum Side {
     Streamed {
         /// The data.
         data: Structured,
-        /// The frame that was packed last: the transport may have had no room for it.
-        frame: Vec<u8>,
-        /// Where its bytes begin in the message.
-        offset: u64,
     },
     /// Where the bytes that are being received belong.
     Received {
@@ -218,10 +214,9 @@ impl Universe {
             return false;
         };
         // Out of the peer's memory first: it may change there while it is looked at.
-        self.window.clear();
-        self.window.resize(usize::try_from(bytes).unwrap_or(0), 0);
-        self.fabric.copy_body(arrived, &mut self.window);
-        data.unpack_at(offset, &self.window);
+        let window = window(&mut self.window, bytes);
+        self.fabric.copy_body(arrived, window);
+        data.unpack_at(offset, window);
         true
     }
 
@@ -446,22 +441,19 @@ impl Universe {
         bytes: u64,
     ) -> bool {
         let token = self.engine.arena().token(request);
-        let Some(Side::Streamed {
-            data,
-            frame,
-            offset,
-        }) = self.sides.get_mut(&token)
-        else {
+        let Some(Side::Streamed { data }) = self.sides.get(&token) else {
             unreachable!(
                 "a send without a buffer has its data beside its slot until it is complete"
             )
         };
-        if *offset != at || frame.len() as u64 != bytes {
-            frame.resize(usize::try_from(bytes).unwrap_or(0), 0);
+        let frame = window(&mut self.packed.memory, bytes);
+        if self.packed.of != Some((token, at, bytes)) {
             data.pack_at(at, frame);
-            *offset = at;
         }
-        self.fabric.post_send(peer, head, frame).is_ok()
+        let is_posted = self.fabric.post_send(peer, head, frame).is_ok();
+        // Where there was no room it is asked for again soon; once it has gone the program may change its data.
+        self.packed.of = (!is_posted).then_some((token, at, bytes));
+        is_posted
     }
 
     /// A request was collected: a persistent one keeps its side for the next start.
@@ -475,6 +467,31 @@ impl Universe {
             self.sides.retain(|token, _| arena.find(*token).is_some());
         }
     }
+}
+
+/// The frame of structured data that was packed last.
+#[derive(Debug, Default)]
+pub(crate) struct Packed {
+    memory: Vec<u8>,
+    /// The request's token, where in its data the frame begins and its bytes, as long as it has not gone.
+    of: Option<(u32, u64, u64)>,
+}
+
+impl Packed {
+    /// Room for so many bytes of data that go at once.
+    pub(crate) fn room(&mut self, bytes: u64) -> &mut [u8] {
+        self.of = None;
+        window(&mut self.memory, bytes)
+    }
+}
+
+/// The first `bytes` bytes of memory that is used again and again and grows where it has to.
+fn window(memory: &mut Vec<u8>, bytes: u64) -> &mut [u8] {
+    let bytes = usize::try_from(bytes).unwrap_or(0);
+    if memory.len() < bytes {
+        memory.resize(bytes, 0);
+    }
+    &mut memory[..bytes]
 }
 
 #[inline(always)]

@@ -23,7 +23,7 @@ use crate::gates::Gates;
 use crate::network::{self, Network};
 use crate::oversubscription::Crowding;
 use crate::polling::Polling;
-use crate::pump::Side;
+use crate::pump::{Packed, Side};
 use crate::var::live::{self, live};
 use crate::var::traffic::{self, Traffic};
 use crate::var::{Values, Variable, gauges, settings};
@@ -46,6 +46,8 @@ pub struct Universe {
     pub(crate) sides: FxHashMap<u32, Side>,
     /// The frame whose bytes are on their way into structured data.
     pub(crate) window: Vec<u8>,
+    /// The frame of structured data on its way out.
+    pub(crate) packed: Packed,
     /// Receives whose data could go one way only, by token: their times say nothing about the choice.
     pub(crate) unmeasured: HashSet<u32>,
     /// Groups that are not that of all ranks, by context: for the source in a status, and for what ends with a lost rank.
@@ -164,6 +166,7 @@ impl Universe {
             calls_at_hand: 0,
             sides: FxHashMap::default(),
             window: Vec::new(),
+            packed: Packed::default(),
             unmeasured: HashSet::new(),
             ending: Vec::new(),
             bundles: Bundles::default(),
