@@ -41,15 +41,15 @@ pub const FORMS: [(&str, f64); 6] = [
     ("MPI_Sendrecv", 300.0),
     ("MPI_Startall", 450.0),
     ("MPI_Waitall", 720.0),
-    ("MPI_Test", 540.0),
+    ("MPI_Test", 230.0),
     ("MPI_Testall", 630.0),
     ("MPI_Waitany", 590.0),
 ];
 
 /// At most so many for an `MPI_Test` in vain of a rank that has a core of its own.
-pub const TEST_BUDGET: f64 = 290.0;
+pub const TEST_BUDGET: f64 = 265.0;
 /// At most so many for an `MPI_Iprobe` in vain of such a rank.
-pub const IPROBE_BUDGET: f64 = 365.0;
+pub const IPROBE_BUDGET: f64 = 340.0;
 /// At most so many for `QMP_start` of eight receives and eight sends, without the copying.
 pub const START_BUDGET: f64 = 400.0;
 

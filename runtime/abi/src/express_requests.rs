@@ -446,8 +446,14 @@ unsafe fn take(request: MPI_Request, looks: bool) -> Option<(MPI_Status, bool)> 
     // SAFETY: the lane is open.
     let universe = unsafe { universe() };
     let mut ended = universe.collect_at_hand(token);
-    if ended.is_none() && looks && universe.take_in_what_came() {
-        ended = universe.collect_at_hand(token);
+    if ended.is_none() && looks && universe.has_come_first() {
+        if let Some((source, tag, bytes)) = universe.take_if_first(token) {
+            let status = MPI_Status::received(source.cast_signed(), tag, bytes);
+            return Some((status, false));
+        }
+        if universe.take_in_what_came() {
+            ended = universe.collect_at_hand(token);
+        }
     }
     let (ended, stays) = ended?;
     Some((status_of(ended), stays))

@@ -9,7 +9,7 @@ use queue_layout::{FLAG_PERSISTENT, FLAG_PLAIN};
 use transport::FarLook;
 
 use crate::Universe;
-use crate::pump::Look;
+use crate::pump::{Look, Small};
 
 /// How a request ended that a fast path has collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +40,23 @@ impl Universe {
     #[inline(never)]
     fn wait_a_little(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
         match self.take_in_small(token) {
+            Ok(ended) => Some(ended),
+            Err(Small::Longer) => self.wait_for_long(token, context),
+            Err(Small::Other) => self.look_around(token, context),
+        }
+    }
+
+    /// The same where the body of what comes first lies in a buffer of its sender.
+    #[inline(never)]
+    fn wait_for_long(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
+        match self.take_in_long(token) {
             Some(ended) => Some(ended),
             None => self.look_around(token, context),
         }
     }
 
-    /// The third part of [`wait_briefly`](Self::wait_briefly): the receive is complete already, or something else comes first.
+    /// The third part of [`wait_briefly`](Self::wait_briefly): the message is longer, the receive is complete already, or something
+    /// else comes first.
     #[inline(never)]
     fn look_around(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
         if !self.sides.is_empty() {
@@ -57,15 +68,12 @@ impl Universe {
                 Collected::NotYet => {}
                 Collected::Special | Collected::Sent => return None,
             }
-            if let Some(ended) = self.take_in_awaited(token) {
-                return Some(ended);
-            }
             match self.take_in_first(token) {
                 Look::Awaited(peer, tag, bytes) => return Some((peer, tag, bytes)),
                 Look::Taken => {}
                 Look::Nothing if self.fabric.is_attentive() => std::hint::spin_loop(),
-                // Every some hundred frames: no reason to leave the fast path with the rest of a window.
-                Look::Other if self.fabric.has_run_out() && self.progress() => {}
+                // Every some frames: no reason to leave the fast path with the rest of a window.
+                Look::Other if self.fabric.has_run_out() => self.progress_beside_first(),
                 Look::Other if self.looks_far() => {
                     if let Some(ended) = self.look_far(token) {
                         return Some(ended);
@@ -161,9 +169,31 @@ impl Universe {
                 std::hint::spin_loop();
                 true
             }
-            Look::Other if self.fabric.has_run_out() => self.progress(),
+            Look::Other if self.fabric.has_run_out() => {
+                self.progress_beside_first();
+                true
+            }
             Look::Nothing | Look::Other => false,
         }
+    }
+
+    /// Whether something has come over the ring that is polled first.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_come_first(&mut self) -> bool {
+        self.fabric.first_frame().is_some()
+    }
+
+    /// For calls that may answer "not yet": collects a receive from [`receive_first`](Self::receive_first) whose message comes
+    /// first. The answer is that of [`wait_briefly`](Self::wait_briefly).
+    #[inline]
+    pub fn take_if_first(&mut self, token: u32) -> Option<(u32, i32, u64)> {
+        let awaited = self.take_in_awaited(token);
+        let ended = awaited
+            .or_else(|| self.take_in_small(token).ok())
+            .or_else(|| self.take_in_long(token))?;
+        self.polling.begin_anew();
+        Some(ended)
     }
 
     /// Takes in what has come first, for calls that may answer "not yet": at most so many messages as a wait looks at. `false`:

@@ -241,6 +241,19 @@ impl Universe {
     #[inline]
     pub fn progress(&mut self) -> bool {
         self.fabric.poll(&mut self.completions);
+        self.take_in_all()
+    }
+
+    /// The same, but for the messages that the fast path of waiting takes in one by one.
+    #[inline(never)]
+    pub(crate) fn progress_beside_first(&mut self) {
+        self.fabric.poll_beside_first(&mut self.completions);
+        self.take_in_all();
+    }
+
+    /// Takes in what a poll has found, and does the rest of a turn.
+    #[inline(always)]
+    fn take_in_all(&mut self) -> bool {
         let count = self.completions.len();
         self.turned_up = self.turned_up.wrapping_add(count as u64);
         for index in 0..count {

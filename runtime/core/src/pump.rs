@@ -34,6 +34,15 @@ pub(crate) enum Side {
 /// The address of the buffer in the slot of a request whose data have gaps: they are found in its [`Side`].
 pub(crate) const NO_BUFFER: u64 = 0;
 
+/// Why the next frame is no small message for a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Small {
+    /// It is longer.
+    Longer,
+    /// There is none, or it is something else.
+    Other,
+}
+
 /// What a look at the next frame found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
@@ -71,19 +80,40 @@ impl Universe {
 
     /// The same for a message of up to 48 bytes.
     #[inline(always)]
-    pub(crate) fn take_in_small(&mut self, token: u32) -> Option<(u32, i32, u64)> {
-        let frame = self.fabric.first_frame()?;
+    pub(crate) fn take_in_small(&mut self, token: u32) -> Result<(u32, i32, u64), Small> {
+        let frame = self.fabric.first_frame().ok_or(Small::Other)?;
         let (peer, head) = (frame.peer().0, frame.head());
         let is_plain = head.kind == wire::EAGER && head.flags == 0;
-        if !is_plain || usize::from(head.len) > SLOT_BODY_BYTES {
-            return None;
+        if usize::from(head.len) > SLOT_BODY_BYTES {
+            return Err(Small::Longer);
+        }
+        if !is_plain {
+            return Err(Small::Other);
         }
         let bytes = u64::from(head.len);
         let buffer = self
             .engine
-            .arrive_for(token, Peer(peer), head.word, bytes)?;
+            .arrive_for(token, Peer(peer), head.word, bytes)
+            .ok_or(Small::Other)?;
         frame.copy_inline(user_buf::of_matched(buffer, bytes).as_mut_slice());
         frame.take();
+        Ok((peer, wire::tag_of(head.word), bytes))
+    }
+
+    /// The same for a longer one.
+    #[inline(always)]
+    pub(crate) fn take_in_long(&mut self, token: u32) -> Option<(u32, i32, u64)> {
+        let frame = self.fabric.first_frame()?;
+        let (peer, head) = (frame.peer().0, frame.head());
+        if head.kind != wire::EAGER || head.flags != 0 {
+            return None;
+        }
+        let body = frame.body()?;
+        let bytes = body.bytes();
+        let buffer = self
+            .engine
+            .arrive_for(token, Peer(peer), head.word, bytes)?;
+        frame.take_into(body, user_buf::of_matched(buffer, bytes).as_mut_slice());
         Some((peer, wire::tag_of(head.word), bytes))
     }
 

@@ -658,6 +658,19 @@ impl Fabric {
         self.shm.poll(completions);
     }
 
+    /// As [`poll`](Self::poll), but for what has come over the ring that is polled first: for who takes
+    /// [frame after frame](Self::first_frame) from there, and must not forget the others.
+    pub fn poll_beside_first(&mut self, completions: &mut Completions) {
+        completions.clear();
+        if self.loopback.has_completions() || self.sim.is_some() {
+            self.poll_others(completions);
+        }
+        if let Some(net) = &mut self.net {
+            net.poll(completions);
+        }
+        self.shm.poll_beside_first(completions);
+    }
+
     #[cold]
     #[inline(never)]
     fn poll_others(&mut self, completions: &mut Completions) {

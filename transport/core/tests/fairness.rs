@@ -28,6 +28,11 @@ fn fabrics(ranks: u32) -> Vec<Fabric> {
 fn poll(fabric: &mut Fabric, counts: &mut [u64]) -> Option<Outcome> {
     let mut completions = Completions::new();
     fabric.poll(&mut completions);
+    count(&mut completions, counts)
+}
+
+/// Counts what a poll has found.
+fn count(completions: &mut Completions, counts: &mut [u64]) -> Option<Outcome> {
     let mut ended = None;
     for at in 0..completions.len() {
         match completions.take(at).unwrap() {
@@ -77,13 +82,20 @@ fn a_quiet_peer_is_heard_through_a_flood() {
 /// Frame by frame from one ring: after some hundreds only a poll shows more, and polls hear everybody.
 #[test]
 fn frames_at_hand_run_out_so_that_others_are_heard() {
+    for besides in [false, true] {
+        frames_at_hand_run_out(besides);
+    }
+}
+
+/// `besides`: with polls that leave the ring of the loud one out.
+fn frames_at_hand_run_out(besides: bool) {
     let mut ranks = fabrics(3);
     ranks[0].set_attentive(true);
     let mut counts = [0; 3];
     flood(&mut ranks[1], 0);
     poll(&mut ranks[0], &mut counts);
     ranks[2].post_send(Peer(0), head(1), b"me").unwrap();
-    let mut polls = 0;
+    let (mut polls, mut completions) = (0, Completions::new());
     while counts[2] == 0 {
         let mut taken = 0;
         flood(&mut ranks[1], 0);
@@ -97,7 +109,13 @@ fn frames_at_hand_run_out_so_that_others_are_heard() {
             taken > 100 && ranks[0].must_poll() && ranks[0].has_run_out(),
             "{taken} frames at hand"
         );
-        poll(&mut ranks[0], &mut counts);
+        let of_the_loud = counts[1];
+        match besides {
+            true => ranks[0].poll_beside_first(&mut completions),
+            false => ranks[0].poll(&mut completions),
+        }
+        count(&mut completions, &mut counts);
+        assert!(!besides || counts[1] == of_the_loud);
         assert!(!ranks[0].must_poll() && !ranks[0].has_run_out());
         polls += 1;
     }

@@ -377,13 +377,23 @@ impl Shm {
 
     #[inline(always)]
     pub(super) fn poll(&mut self, completions: &mut Completions) {
+        self.poll_from(0, completions);
+    }
+
+    /// As [`poll`](Self::poll), but for the ring that is polled first.
+    pub(super) fn poll_beside_first(&mut self, completions: &mut Completions) {
+        self.poll_from(1, completions);
+    }
+
+    #[inline(always)]
+    fn poll_from(&mut self, first: usize, completions: &mut Completions) {
         self.polls += 1;
         self.active.polled();
         // Before the rings: one that is never empty must not keep the ends of reads waiting.
         if self.transfers.is_busy() || !self.finished.is_empty() {
             self.poll_transfers(completions);
         }
-        for at in (0..self.active.ranks.len()).rev() {
+        for at in (first..self.active.ranks.len()).rev() {
             self.poll_receiver(at, completions);
         }
         if completions.is_full() {
