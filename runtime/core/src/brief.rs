@@ -68,6 +68,9 @@ impl Universe {
                 Collected::NotYet => {}
                 Collected::Special | Collected::Sent => return None,
             }
+            if let Some(ended) = self.take_in_awaited(token) {
+                return Some(ended);
+            }
             match self.take_in_first(token) {
                 Look::Awaited(peer, tag, bytes) => return Some((peer, tag, bytes)),
                 Look::Taken => {}
