@@ -406,7 +406,7 @@ static void gathers(void)
         }
     GOOD(MPI_Barrier(MPI_COMM_WORLD));
     count_from_here();
-    GOOD(MPI_Gather(out, 100, MPI_INT, in, 100, MPI_INT, 0, MPI_COMM_WORLD));
+    GOOD(MPI_Gather(out, 300, MPI_INT, in, 300, MPI_INT, 0, MPI_COMM_WORLD));
     expect(GATHER, size - 1, 0, is(GATHER, "tree") ? rounds() : size - 1);
     GOOD(MPI_Barrier(MPI_COMM_WORLD));
     count_from_here();

@@ -15,7 +15,7 @@ use transport::bcast_queue::Told as Entry;
 use transport::seat::Round;
 
 use super::bcast_queue;
-use super::blocks::{gather_wish, scatter_wish};
+use super::blocks::{gather_most, gather_wish, scatter_wish};
 use super::board::Wish;
 use super::parts::{Parts, Space};
 use super::reduce::WHOLE_BYTES;
@@ -231,7 +231,7 @@ impl<'a> AtHand<'a> {
     /// As [`gather_equal`](super::gather_equal); `all` is the root's alone.
     #[must_use]
     pub fn gather(&self, mine: UserMemory, all: Option<UserMemory>) -> Option<()> {
-        if Space::of(mine.bytes()) != Space::Lines {
+        if mine.bytes() > gather_most(self.shape) {
             return None;
         }
         self.goes(mine.bytes(), gather_wish(self.shape))?;

@@ -5,11 +5,12 @@
 //! large of the `v` forms and
 //! whatever else is large, and of intercommunicators); and on dense bytes with equal blocks, where small ones are sent on together.
 
+use transport::seat::LINE_BODY_BYTES;
+
 use super::bcast_queue::{self, BcastQueue};
 use super::board::{Board, Wish};
 use super::choice;
 use super::gather_tree::of_root;
-use super::parts::Space;
 use super::told::Kind;
 use super::{Line, Root, Shape, flat};
 use crate::{Error, Payload, UserMemory, Visit};
@@ -58,7 +59,8 @@ pub async fn gather_equal<V: Visit>(
     let Some(board) = Board::of(line, 0, gather_wish(&line.shape())) else {
         return Box::pin(gather(line, mine, all, root)).await;
     };
-    let is_few = Space::of(block) == Space::Lines;
+    let most = gather_most(&line.shape());
+    let is_few = block <= most;
     if line.rank() != to {
         if is_few {
             return board.give_block(block, &own.copy()).await;
@@ -67,7 +69,7 @@ pub async fn gather_equal<V: Visit>(
         return Box::pin(gather(line, mine, all, root)).await;
     }
     let mut blocks = vec![0; if is_few { block * all.len() } else { 0 }];
-    let (there, messages) = board.gather_blocks(block, &mut blocks).await?;
+    let (there, messages) = board.gather_blocks((block, most), &mut blocks).await?;
     let mut copied = put_own(line, mine, all);
     for rank in there {
         let at = rank as usize;
@@ -80,6 +82,16 @@ pub async fn gather_equal<V: Visit>(
         pending.receive_payload(rank, &all[rank as usize]);
     }
     pending.finish().await.and(copied)
+}
+
+/// The most bytes that a rank puts on a board to be collected. More go as messages, with which it runs ahead of the root; so do all
+/// that do not fit lines where ranks share cores.
+pub(super) fn gather_most(shape: &Shape) -> usize {
+    match shape.flat {
+        true => LINE_BODY_BYTES,
+        false => 1 << 10,
+    }
+    .min(shape.board_bytes)
 }
 
 /// Whether few bytes are gathered over a board.
@@ -268,6 +280,10 @@ pub async fn allgather_bytes<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result
     match shape.choice.allgather {
         Flat => flat::allgather(line, all).await,
         Auto | OverBoard if shape.is_flat(all.len()) => flat::allgather(line, all).await,
+        Auto | OverBoard if !shape.is_carried(block, line.size() as usize) => {
+            let all = blocks_of(all, block);
+            Box::pin(allgather(line, None, &all)).await
+        }
         _ => allgather_bruck(line, all).await,
     }
 }
@@ -314,6 +330,15 @@ pub async fn alltoall_bytes<V: Visit>(
     if let Some(board) = Board::of(line, out.len(), wish) {
         return board.alltoall(out, into).await;
     }
+    let (shape, ranks) = (line.shape(), size as usize);
+    if shape.choice.alltoall != choice::Alltoall::Rounds && !shape.is_carried(bytes, ranks) {
+        let out: Vec<Payload> = out
+            .chunks_exact(bytes)
+            .map(|block| Payload::Dense(UserMemory::of_const(block)))
+            .collect();
+        let into = blocks_of(into, bytes);
+        return Box::pin(alltoall(line, &out, &into)).await;
+    }
     let at = |block: u32| block as usize * bytes..(block as usize + 1) * bytes;
     // Block `d` is the one that still has to go `d` ranks further.
     let mut blocks = Vec::with_capacity(out.len());
@@ -340,6 +365,14 @@ pub async fn alltoall_bytes<V: Visit>(
         into[at((rank + size - distance) % size)].copy_from_slice(&blocks[at(distance)]);
     }
     Ok(())
+}
+
+/// Blocks of so many bytes each.
+fn blocks_of(all: &mut [u8], block: usize) -> Vec<Payload> {
+    let blocks = all.chunks_exact_mut(block);
+    blocks
+        .map(|block| Payload::Dense(UserMemory::of(block)))
+        .collect()
 }
 
 /// The blocks of the other ranks, beginning with the next one, so that not all turn to the same rank first.

@@ -141,16 +141,19 @@ impl<'a, V: Visit> Board<'a, V> {
 
     /// Gives a block of so many bytes to be gathered: `few` are the bytes, if they go over the board. Does not wait.
     pub(super) async fn give_block(&self, bytes: usize, few: &[u8]) -> Result<(), Error> {
-        let told = Told::new(self.line, Kind::Gather, bytes);
-        while !self.arrive_as(told, Space::Lines, few).await?.leave().await {}
+        let (told, space) = (
+            Told::new(self.line, Kind::Gather, bytes),
+            Space::of(few.len()),
+        );
+        while !self.arrive_as(told, space, few).await?.leave().await {}
         Ok(())
     }
 
     /// Waits until all have told what they give, of which so many bytes are expected. Whatever is wrong is noted; `blocks` gets
-    /// the few bytes, rank by rank. Answers the ranks whose blocks are there, and those whose blocks come as messages.
+    /// what goes over the board, rank by rank: at most `most` bytes of each. Answers the ranks whose blocks are there, and those whose blocks come as messages.
     pub(super) async fn gather_blocks(
         &self,
-        bytes: usize,
+        (bytes, most): (usize, usize),
         blocks: &mut [u8],
     ) -> Result<(Vec<u32>, Vec<u32>), Error> {
         let told = Told::new(self.line, Kind::Gather, bytes);
@@ -171,7 +174,7 @@ impl<'a, V: Visit> Board<'a, V> {
         let (mut there, mut messages) = (Vec::new(), Vec::new());
         for (rank, theirs) in theirs.filter(|(_, theirs)| theirs.is_alike(&told)) {
             let given = theirs.bytes as usize;
-            if Space::of(given) == Space::Half {
+            if given > most {
                 messages.push(rank);
             } else if given == bytes {
                 let at = rank as usize * bytes;

@@ -222,7 +222,7 @@ pub(super) fn block_of(
 }
 
 /// Most bytes of a parcel.
-pub(super) const PARCEL_BYTES: usize = 32 << 10;
+pub(super) const PARCEL_BYTES: usize = 48 << 10;
 /// For the length.
 const HEAD_BYTES: usize = 8;
 /// What fits lines behind it.

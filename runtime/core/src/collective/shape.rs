@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What algorithms are chosen by, besides sizes: the same on all ranks.
 
-use transport::seat::{FEW, LINE_BODY_BYTES};
-
 use super::choice::{Allgather, Alltoall, Choices};
 use crate::var::{Values, Variable};
 
@@ -88,10 +86,26 @@ impl Shape {
         ranks > 2 && bytes >= self.scattered_bytes
     }
 
-    /// Whether so few ranks with so few bytes meet in lines of a board, if they have one.
-    fn goes_in_lines(self, block_bytes: usize, ranks: usize) -> bool {
-        let fits = block_bytes <= LINE_BODY_BYTES.min(self.board_bytes);
-        self.boards && self.board_bytes > 0 && fits && ranks <= FEW
+    /// Whether ranks with so many bytes each meet at a board, if they have one: those that are read by all.
+    fn gathers_at_board(self, block_bytes: usize, ranks: usize) -> bool {
+        // Two ranks copy as often by messages, and both at the same time.
+        let most = if ranks > 2 {
+            GATHERED_BYTES
+        } else {
+            PAIR_BYTES
+        };
+        self.meets_with(block_bytes, most)
+    }
+
+    /// The same where each reads its own part of what all others give.
+    fn exchanges_at_board(self, bytes: usize) -> bool {
+        // Where ranks share cores, a message costs as much as the copy of some KiB.
+        let most = if self.flat { usize::MAX } else { PAIR_BYTES };
+        self.meets_with(bytes, most)
+    }
+
+    fn meets_with(self, bytes: usize, most: usize) -> bool {
+        self.boards && self.board_bytes > 0 && bytes <= most.min(self.board_bytes)
     }
 
     /// Whether blocks of this size are carried along by ranks between.
@@ -106,7 +120,7 @@ impl Shape {
         let usual = || {
             self.is_carried(block_bytes, ranks)
                 || self.is_flat(block_bytes.saturating_mul(ranks))
-                || at_board && self.goes_in_lines(block_bytes, ranks)
+                || at_board && self.gathers_at_board(block_bytes, ranks)
         };
         match self.choice.allgather {
             Allgather::Auto => usual(),
@@ -121,7 +135,7 @@ impl Shape {
     pub fn exchanges_bytes(self, block_bytes: usize, ranks: usize, at_board: bool) -> bool {
         let usual = || {
             self.is_carried(block_bytes, ranks)
-                || at_board && self.goes_in_lines(block_bytes.saturating_mul(ranks), ranks)
+                || at_board && self.exchanges_at_board(block_bytes.saturating_mul(ranks))
         };
         match self.choice.alltoall {
             Alltoall::Auto => usual(),
@@ -131,6 +145,11 @@ impl Shape {
         }
     }
 }
+
+/// The most bytes of a rank that are read by all over a board, of more than two ranks,
+const GATHERED_BYTES: usize = 32 << 10;
+/// of two, and of all blocks together that a rank with a core of its own exchanges there.
+const PAIR_BYTES: usize = 4 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -144,5 +163,24 @@ mod tests {
             let shape = Shape::new(&values, false);
             assert!(shape.is_carried(8, least) && !shape.is_carried(8, least - 1));
         }
+    }
+
+    #[test]
+    fn what_all_ranks_read_goes_over_a_board_up_to_its_limit() {
+        let (values, _) = Values::from_environment(std::iter::empty());
+        let (alone, crowded) = (Shape::new(&values, false), Shape::new(&values, true));
+        for (block, ranks, goes) in [(4096, 2, true), (4097, 2, false), (32768, 3, true)] {
+            assert_eq!(alone.gathers_bytes(block, ranks, true), goes, "{block}");
+            assert!(!alone.gathers_bytes(block, ranks, false));
+        }
+        assert!(!alone.gathers_bytes(32769, 8, true));
+        for (block, ranks, goes) in [(2048, 2, true), (2049, 2, false), (512, 8, true)] {
+            assert_eq!(alone.exchanges_bytes(block, ranks, true), goes, "{block}");
+        }
+        assert!(crowded.exchanges_bytes(1024, 64, true));
+        assert!(!crowded.exchanges_bytes(1025, 64, true));
+        let (values, _) =
+            Values::from_environment([("RMPI_BOARD_LIMIT".into(), "0".into())].into_iter());
+        assert!(!Shape::new(&values, true).exchanges_bytes(1024, 64, true));
     }
 }

@@ -7,7 +7,9 @@
 //! an end, and those that notice get an error.
 
 use super::bcast_queue::{self, BcastQueue};
-use super::blocks::{allgather, alltoall, gather, gather_wish, others, put_own, scatter};
+use super::blocks::{
+    allgather, alltoall, gather, gather_most, gather_wish, others, put_own, scatter,
+};
 use super::blocks::{own, scatter_wish};
 use super::board::{Board, Turn, Wish};
 use super::choice;
@@ -33,7 +35,7 @@ pub async fn gather_various<V: Visit>(
         return Box::pin(gather(line, mine, all, root)).await;
     };
     if line.rank() != to {
-        let most = gather_most(&line.shape()) as u64;
+        let most = gatherv_most(&line.shape()) as u64;
         let parcel = (given.bytes() <= most).then(|| given.copy());
         let parcel = parcel.as_deref();
         while !board
@@ -295,19 +297,18 @@ pub(super) fn scatter_limit(shape: &Shape) -> usize {
     bcast_queue::limit(shape, SCATTER_BYTES, scatter_wish(shape)).min(SCATTER_BYTES)
 }
 
-/// The most bytes that a rank puts on a board to be collected. More go as messages, with which it runs ahead of the root; so do all
-/// that do not fit lines where ranks share cores.
-pub(super) fn gather_most(shape: &Shape) -> usize {
+/// The most bytes that a rank puts on a board to be collected: as [`gather_most`], beside the length.
+pub(super) fn gatherv_most(shape: &Shape) -> usize {
     match shape.flat {
         true => parcels::IN_LINES_BYTES,
-        false => 1 << 10,
+        false => gather_most(shape),
     }
 }
 
 /// The most bytes that a rank puts on a board for all others together; more go faster as messages.
 pub(super) fn alltoall_most(shape: &Shape) -> usize {
     match shape.flat {
-        true => 16 << 10,
+        true => parcels::PARCEL_BYTES,
         false => 4 << 10,
     }
 }

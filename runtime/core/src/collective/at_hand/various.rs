@@ -9,7 +9,7 @@ use super::super::blocks::gather_wish;
 use super::super::board::Wish;
 use super::super::parcels::{self, Given, Parcels, fill, filled_bytes, with_room};
 use super::super::told::{Kind, Told};
-use super::super::various::{allgather_wish, alltoall_most, gather_most, scatter_limit};
+use super::super::various::{allgather_wish, alltoall_most, gatherv_most, scatter_limit};
 use super::AtHand;
 use crate::UserMemory;
 
@@ -18,7 +18,7 @@ impl AtHand<'_> {
     #[must_use]
     pub fn gatherv(&self, mine: UserMemory) -> Option<()> {
         self.goes_in_parcels(gather_wish(self.shape))?;
-        if mine.bytes() > gather_most(self.shape) {
+        if mine.bytes() > gatherv_most(self.shape) {
             return None;
         }
         self.arrive_with_parcel(Kind::Gatherv, mine.as_slice())?;
