@@ -4,7 +4,7 @@
 use queue_layout::{FLAG_CANCELLED, FLAG_CANCELLING, Kind, State};
 
 use crate::matching::Envelope;
-use crate::synchronous::{KEPT_MARK, mark_of};
+use crate::synchronous::{KEPT_MARK, mark_in_flags, mark_of};
 use crate::wire::{Head, WAS_CANCELLED};
 use crate::{Arrival, Engine, Output, Peer, RequestId, wire};
 
@@ -28,10 +28,9 @@ impl Engine {
             (Kind::Send, State::Announced) if fields.flags & FLAG_CANCELLING == 0 => {
                 self.arena
                     .change(request, |fields| fields.flags |= FLAG_CANCELLING);
-                #[allow(clippy::cast_possible_truncation, reason = "marks are few")]
                 let head = Head {
                     kind: wire::CANCEL,
-                    flags: mark_of(&fields) as u16,
+                    flags: mark_in_flags(&fields),
                     word: wire::token_word(self.arena.token(request), 0),
                 };
                 let words = [u64::from(fields.context)];
@@ -77,14 +76,20 @@ impl Engine {
         let head = Head {
             kind: wire::CANCELLED,
             flags,
-            word: wire::token_word(token, 0),
+            word: wire::token_word(token, arrival.head.flags.into()),
         };
         self.put_off_control(arrival.peer, head, &[]);
         None
     }
 
     pub(crate) fn arrive_cancelled(&mut self, arrival: &Arrival) -> Option<Output> {
-        let token = wire::low(arrival.head.word);
+        let (token, mark) = (wire::low(arrival.head.word), wire::high(arrival.head.word));
+        // An answer to a cancel of an earlier start, which was matched first.
+        if let Some(request) = self.announced(token, arrival.peer)
+            && mark_of(self.arena.fields(request)) != u64::from(mark)
+        {
+            return None;
+        }
         // A send that was matched first is no longer announced, or will hear of its match.
         if arrival.head.flags & WAS_CANCELLED == 0 {
             if let Some(request) = self.announced(token, arrival.peer) {

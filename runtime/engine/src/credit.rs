@@ -8,7 +8,7 @@ use queue_layout::{
     CHUNK_SLOTS, FLAG_CANCELLED, FLAG_EARLY, FLAG_ORPHAN, FLAG_SYNCHRONOUS, Kind, MAX_CHUNKS, State,
 };
 
-use crate::synchronous::{MARK, mark_of};
+use crate::synchronous::{MARK, mark_in_flags, mark_of};
 use crate::wire::{self, Head};
 use crate::{Body, Engine, Event, OutFrame, Output, Peer, RequestId};
 
@@ -265,6 +265,11 @@ impl Engine {
         self.outboxes[peer.0 as usize].waiting.len() > MOST_WAITING
     }
 
+    /// Whether a frame of this peer's may be answered: it is one, and takes what it is sent.
+    pub(crate) fn may_answer(&self, peer: Peer) -> bool {
+        (peer.0 as usize) < self.outboxes.len() && !self.is_flooded(peer)
+    }
+
     pub(crate) fn arrive_throttle(&mut self, peer: Peer, on: bool) -> Option<Output> {
         let outbox = &mut self.outboxes[peer.0 as usize];
         let before = std::mem::replace(&mut outbox.throttled, on);
@@ -387,11 +392,9 @@ impl Engine {
         let fields = self.arena.fields(request);
         let word = wire::envelope_word(crate::ContextId(fields.context), fields.tag);
         if self.goes_eager(peer, request) {
-            #[allow(clippy::cast_possible_truncation, reason = "marks are few")]
-            let flags = mark_of(fields) as u16;
             let head = Head {
                 kind: wire::EAGER,
-                flags,
+                flags: mark_in_flags(fields),
                 word,
             };
             return OutFrame {

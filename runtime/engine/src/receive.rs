@@ -188,7 +188,7 @@ impl Engine {
             peer: arrival.peer.0,
             tag,
         };
-        if tag < 0 || arrival.head.flags != 0 && self.is_flooded(arrival.peer) {
+        if tag < 0 || arrival.head.flags != 0 && !self.may_answer(arrival.peer) {
             return self.refuse();
         }
         let Some(request) = self.matching.take_posted(&mut self.arena, message) else {

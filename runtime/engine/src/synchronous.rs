@@ -26,13 +26,14 @@ impl Engine {
             return 0;
         }
         let place = self.marks.next;
+        // Also where it is taken: a send that waits for long must not be in the way of all others.
+        self.marks.next = (place + 1) % MOST_MARKS;
         match self.marks.tokens.get(place).copied() {
             Some(token) if self.marked(place, token).is_some() => return 0,
             Some(_) => {}
             None => self.marks.tokens.resize(place + 1, 0),
         }
         self.marks.tokens[place] = self.arena.token(request);
-        self.marks.next = (place + 1) % MOST_MARKS;
         place as u64 + 1
     }
 
@@ -65,6 +66,12 @@ impl Engine {
         self.complete(request);
         None
     }
+}
+
+/// The mark of a send as the flags of a frame have it.
+#[allow(clippy::cast_possible_truncation, reason = "marks are few")]
+pub(crate) fn mark_in_flags(send: &Fields) -> u16 {
+    mark_of(send) as u16
 }
 
 /// The mark of a send; 0: it has none.

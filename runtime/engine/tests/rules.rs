@@ -196,6 +196,56 @@ fn s3_4_a_small_synchronous_send_takes_two_frames_and_no_more_than_some_at_once(
 }
 
 #[test]
+fn s3_4_a_synchronous_send_that_waits_for_long_is_in_nobodys_way() {
+    let mut world = world(Reads::Work);
+    send(&mut world, 0, 1, 1, 8, true);
+    world.settle();
+    world.news.clear();
+    for _ in 0..600 {
+        let sent = send(&mut world, 0, 1, 2, 8, true);
+        let request = receive(&mut world, 1, Some(0), Some(2), 8);
+        world.settle();
+        assert!(is_complete(&world, 0, sent));
+        world.engines[1].collect(request);
+        world.engines[0].collect(sent);
+    }
+    // Each time round one of them found a mark that is taken.
+    assert_eq!(posted(&mut world, 0, wire::RTS).0, 2);
+}
+
+#[test]
+fn s3_9_a_synchronous_start_can_be_cancelled_though_the_cancel_of_the_last_came_too_late() {
+    let mut world = world(Reads::Work);
+    let buffer = world.lend(pattern(1, 8));
+    let described = described(1, 1, 8, buffer, true);
+    let request = world.engines[0].prepare_send(described).unwrap();
+    let start = |world: &mut World| {
+        world.engines[0].restart_send(request, [0; 3], false);
+        world.drain(0);
+        world.deliver_all(1);
+    };
+    receive(&mut world, 1, Some(0), Some(1), 8);
+    start(&mut world);
+    // It was matched, and the answer has not come.
+    world.engines[0].cancel(request);
+    world.drain(0);
+    world.deliver_all(1);
+    let matched = world.hold(1, 0);
+    let (matched, too_late) = matched.split_first().unwrap();
+    world.arrive(1, 0, matched.clone());
+    assert!(is_complete(&world, 0, request));
+    world.engines[0].collect(request);
+    start(&mut world);
+    world.engines[0].cancel(request);
+    for frame in too_late {
+        world.arrive(1, 0, frame.clone());
+    }
+    world.settle();
+    let ended = fields(&world, 0, request);
+    assert!(is_complete(&world, 0, request) && ended.flags & FLAG_CANCELLED != 0);
+}
+
+#[test]
 fn s3_8_4_a_small_synchronous_send_is_taken_back_where_no_receive_has_met_it() {
     let mut world = world(Reads::Work);
     let (kept, met) = (

@@ -9,7 +9,7 @@
 //! |-------|------:|---------|
 //! | kind  | 1 | one of the kinds below; 0 is never sent, 128 and above belong to the transport |
 //! | flags | 2 | of an EAGER: the mark of a synchronous send, or 0; bit 0 of an RTS: synchronous send; of a CANCEL: the mark of the message, or 0 if it was announced; bit 0 of CANCELLED: it was; of a FIN: how many further tokens there are |
-//! | word  | 8 | for EAGER, RTS and FIRST `context | tag << 32`; for MORE 0; for MATCHED the mark; else `to | from << 32`, the tokens of two requests |
+//! | word  | 8 | for EAGER, RTS and FIRST `context | tag << 32`; for MORE 0; for MATCHED the mark; for CANCELLED token and mark of the send; else `to | from << 32`, the tokens of two requests |
 //!
 //! | kind | body | what the receiver does |
 //! |------|------|------------------------|

@@ -249,6 +249,13 @@ impl World {
         }
     }
 
+    /// Takes all frames that one rank has for another: they [arrive](Self::arrive) when the test says so.
+    pub fn hold(&mut self, from: u32, to: u32) -> Vec<Frame> {
+        self.drain(from);
+        let wire = (from * self.ranks() + to) as usize;
+        self.wires[wire].drain(..).collect()
+    }
+
     pub fn arrive(&mut self, from: u32, to: u32, frame: Frame) {
         let mut words = [0; 6];
         for (word, chunk) in words.iter_mut().zip(frame.body.chunks(8)) {
