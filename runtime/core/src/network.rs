@@ -373,6 +373,7 @@ impl Universe {
             let words = [peer.0.into(), 0, 0, 0, 0];
             self.engine.note(Event::PeerLost, words);
             self.lose_gates(peer);
+            self.packed.forget();
         }
         self.end_lost();
     }

@@ -510,8 +510,13 @@ pub(crate) struct Packed {
 impl Packed {
     /// Room for so many bytes of data that go at once.
     pub(crate) fn room(&mut self, bytes: u64) -> &mut [u8] {
-        self.of = None;
+        self.forget();
         window(&mut self.memory, bytes)
+    }
+
+    /// The frame will not be asked for again.
+    pub(crate) fn forget(&mut self) {
+        self.of = None;
     }
 }
 

@@ -28,12 +28,9 @@ pub type Starter = Box<dyn Fn() -> Task>;
 /// All that is under way, and how what has ended did.
 #[derive(Default)]
 pub(crate) struct Tasks {
-    /// In the order of their starts, which is that in which they are polled; `None`: it has ended.
-    running: VecDeque<Option<Running>>,
-    /// Of these, those that have not ended.
-    under_way: usize,
-    /// The number of the first one in `running`: how many starts came before it.
-    first: u64,
+    /// In the order of their starts, which is that in which they are polled.
+    running: VecDeque<Running>,
+    started: u64,
     /// Where the next poll of a few begins.
     cursor: u64,
     starters: FxHashMap<u32, Starter>,
@@ -42,6 +39,8 @@ pub(crate) struct Tasks {
 }
 
 struct Running {
+    /// The number of the start.
+    number: u64,
     request: RequestId,
     /// `None` while somebody polls it.
     task: Option<Task>,
@@ -49,29 +48,36 @@ struct Running {
 
 impl Tasks {
     fn start(&mut self, request: RequestId, task: Task) {
-        let task = Some(task);
-        self.running.push_back(Some(Running { request, task }));
-        self.under_way += 1;
+        self.running.push_back(Running {
+            number: self.started,
+            request,
+            task: Some(task),
+        });
+        self.started += 1;
     }
 
-    /// The number of the next start.
-    fn next(&self) -> u64 {
-        self.first + self.running.len() as u64
+    /// Where the first one from this number on stands.
+    fn place_from(&self, number: u64) -> usize {
+        match self.running.front() {
+            Some(first) if first.number < number => self
+                .running
+                .partition_point(|running| running.number < number),
+            _ => 0,
+        }
     }
 
-    fn place(&self, number: u64) -> usize {
-        usize::try_from(number.saturating_sub(self.first)).unwrap_or(usize::MAX)
+    /// Where the one of this number stands.
+    fn place(&self, number: u64) -> Option<usize> {
+        let place = self.place_from(number);
+        let running = self.running.get(place)?;
+        (running.number == number).then_some(place)
     }
 
     /// Takes the first task from number `from` on to poll it, if nobody else does.
     fn take(&mut self, from: u64) -> Option<(u64, Task)> {
-        for place in self.place(from)..self.running.len() {
-            let running = self.running[place].as_mut();
-            if let Some(task) = running.and_then(|running| running.task.take()) {
-                return Some((self.first + place as u64, task));
-            }
-        }
-        None
+        let place = self.place_from(from);
+        let mut later = self.running.range_mut(place..);
+        later.find_map(|running| Some((running.number, running.task.take()?)))
     }
 
     /// Takes the next one in turn.
@@ -82,28 +88,21 @@ impl Tasks {
     }
 
     fn put_back(&mut self, number: u64, task: Task) {
-        let place = self.place(number);
-        if let Some(Some(running)) = self.running.get_mut(place) {
-            running.task = Some(task);
+        if let Some(place) = self.place(number) {
+            self.running[place].task = Some(task);
         }
     }
 
     /// The request of a task that has ended, which is forgotten.
     fn end(&mut self, number: u64) -> Option<RequestId> {
-        let place = self.place(number);
-        let ended = self.running.get_mut(place)?.take()?;
-        self.under_way -= 1;
-        while let Some(None) = self.running.front() {
-            self.running.pop_front();
-            self.first += 1;
-        }
-        Some(ended.request)
+        let place = self.place(number)?;
+        Some(self.running.remove(place)?.request)
     }
 }
 
 impl fmt::Debug for Tasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tasks({} under way)", self.under_way)
+        write!(f, "Tasks({} under way)", self.running.len())
     }
 }
 
@@ -161,21 +160,21 @@ impl Universe {
     /// Whether the request stands for a task that is under way.
     #[must_use]
     pub fn is_running_task(&self, request: RequestId) -> bool {
-        let mut running = self.tasks.running.iter().flatten();
+        let mut running = self.tasks.running.iter();
         running.any(|running| running.request == request)
     }
 
     /// The number that the next task to be started gets.
     #[must_use]
     pub fn next_task(&self) -> u64 {
-        self.tasks.next()
+        self.tasks.started
     }
 
     /// Whether any task is under way.
     #[inline(always)]
     #[must_use]
     pub fn has_tasks(&self) -> bool {
-        self.tasks.under_way != 0
+        !self.tasks.running.is_empty()
     }
 
     /// How the task of a complete request ended; `None`: it is no task's.
@@ -262,7 +261,7 @@ pub(crate) fn go_on_at_times<V: Visit>(visit: V, number: u64) {
 
 /// Polls a few, others the next time.
 pub(crate) fn go_on_some<V: Visit>(visit: V) {
-    let count = visit.visit(|universe| universe.tasks.under_way);
+    let count = visit.visit(|universe| universe.tasks.running.len());
     let some = usize::try_from(live(Variable::TasksPerCall)).unwrap_or(usize::MAX);
     for _ in 0..count.min(some) {
         let Some((number, task)) = visit.visit(|universe| universe.tasks.take_next()) else {
@@ -395,15 +394,14 @@ mod tests {
         }
         assert_eq!(tasks.end(1), Some(requests[1]));
         assert_eq!(tasks.end(1), None);
-        assert_eq!((tasks.under_way, tasks.next()), (2, 3));
+        assert_eq!((tasks.running.len(), tasks.started), (2, 3));
         let (number, task) = tasks.take(1).unwrap();
         assert_eq!(number, 2);
         tasks.put_back(number, task);
         assert_eq!(tasks.end(0), Some(requests[0]));
-        assert_eq!((tasks.first, tasks.running.len()), (2, 1));
         assert_eq!(tasks.take(0).map(|(number, _)| number), Some(2));
         assert_eq!(tasks.end(2), Some(requests[2]));
-        assert_eq!((tasks.under_way, tasks.next()), (0, 3));
+        assert_eq!((tasks.running.len(), tasks.started), (0, 3));
     }
 
     #[test]
