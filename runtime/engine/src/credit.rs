@@ -140,15 +140,7 @@ impl Engine {
                     self.tally.early_bytes.add(bytes);
                     return self.replace_front(peer, Outgoing::More { request, offset: 0 });
                 } else {
-                    let bytes = self.arena.change(request, |fields| {
-                        fields.state = State::Announced;
-                        // The peer knows it by its token.
-                        fields.scratch[MARK] = 0;
-                        fields.bytes
-                    });
-                    self.tally.announced.add(1);
-                    self.tally.announced_bytes.add(bytes);
-                    self.note_request(Event::RendezvousSendBegin, request);
+                    self.posted_announcement(request);
                 }
             }
             Outgoing::More { request, offset } => {
@@ -191,6 +183,18 @@ impl Engine {
         }
         self.arena
             .change(request, |fields| fields.state = State::Announced);
+    }
+
+    fn posted_announcement(&mut self, request: RequestId) {
+        let bytes = self.arena.change(request, |fields| {
+            fields.state = State::Announced;
+            // The peer knows it by its token.
+            fields.scratch[MARK] = 0;
+            fields.bytes
+        });
+        self.tally.announced.add(1);
+        self.tally.announced_bytes.add(bytes);
+        self.note_request(Event::RendezvousSendBegin, request);
     }
 
     fn replace_front(&mut self, peer: Peer, outgoing: Outgoing) {
