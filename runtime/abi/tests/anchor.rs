@@ -105,7 +105,8 @@ fn check_pending((found, in_transition): &(Vec<Operation>, usize), addresses: &s
     let unexpected = [
         (State::Kept, 0, 21, 12),
         (State::Envelope, 0, 22, 100_000),
-        (State::Envelope, 0, 23, 8),
+        // Synchronous, and yet here: its sender waits for the match alone.
+        (State::Kept, 0, 23, 8),
     ];
     assert_eq!(own(Kind::Unexpected), unexpected);
     let sends = [

@@ -244,8 +244,8 @@ pub const ROWS: [Row; 86] = [
             default: 256,
             unit: "bytes",
         },
-        text: "Blocks up to this size are carried along by ranks between in MPI_Allgather and MPI_Alltoall; larger \
-               ones go straight to their rank.",
+        text: "Blocks up to this size are carried along by ranks between in MPI_Allgather and MPI_Alltoall, where these go by \
+               messages; larger ones go straight to their rank.",
     },
     Row {
         variable: Variable::Providers,
