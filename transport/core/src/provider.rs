@@ -648,19 +648,19 @@ impl Fabric {
     /// Asks once what happened, without waiting, and does a bounded share of the work that is under way.
     #[inline(always)]
     pub fn poll(&mut self, completions: &mut Completions) {
-        completions.clear();
-        if self.loopback.has_completions() || self.sim.is_some() {
-            self.poll_others(completions);
-        }
-        if let Some(net) = &mut self.net {
-            net.poll(completions);
-        }
+        self.poll_all_but_shm(completions);
         self.shm.poll(completions);
     }
 
     /// As [`poll`](Self::poll), but for what has come over the ring that is polled first: for who takes
     /// [frame after frame](Self::first_frame) from there, and must not forget the others.
     pub fn poll_beside_first(&mut self, completions: &mut Completions) {
+        self.poll_all_but_shm(completions);
+        self.shm.poll_beside_first(completions);
+    }
+
+    #[inline(always)]
+    fn poll_all_but_shm(&mut self, completions: &mut Completions) {
         completions.clear();
         if self.loopback.has_completions() || self.sim.is_some() {
             self.poll_others(completions);
@@ -668,7 +668,6 @@ impl Fabric {
         if let Some(net) = &mut self.net {
             net.poll(completions);
         }
-        self.shm.poll_beside_first(completions);
     }
 
     #[cold]
