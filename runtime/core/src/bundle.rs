@@ -9,9 +9,7 @@ use rustc_hash::FxHashMap;
 
 use engine::{ContextId, RequestId};
 
-use crate::pack::Structured;
-use crate::user_buf::UserMemory;
-use crate::{Error, Mode, Target, Universe};
+use crate::{Error, Mode, Payload, Target, Universe};
 
 /// Everything that is under way beside plain sends and receives.
 #[derive(Debug, Default)]
@@ -49,15 +47,6 @@ struct Buffered {
     bytes: u64,
 }
 
-/// Data to send.
-#[derive(Clone, Debug)]
-pub enum Payload {
-    /// Bytes without a gap.
-    Dense(UserMemory),
-    /// Items with gaps.
-    Structured(Structured),
-}
-
 /// The four modes of a send (MPI 5.0 section 3.4); a ready send is a standard one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendMode {
@@ -84,47 +73,6 @@ impl Bundles {
     #[inline]
     pub(crate) fn has_given_up(&self, request: RequestId) -> bool {
         self.given_up.contains(&request)
-    }
-}
-
-impl Payload {
-    /// Bytes of data.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        match self {
-            Self::Dense(memory) => memory.bytes() as u64,
-            Self::Structured(data) => data.bytes(),
-        }
-    }
-
-    /// The data as dense bytes of their own.
-    #[must_use]
-    pub fn copy(&self) -> Box<[u8]> {
-        match self {
-            Self::Dense(memory) => memory.as_slice().into(),
-            Self::Structured(data) => data.pack(),
-        }
-    }
-
-    /// Copies the data to where `target` is, which is as long.
-    ///
-    /// # Errors
-    /// When it is not.
-    pub fn copy_to(&self, target: &Self) -> Result<(), Error> {
-        let (given, expected) = (self.bytes(), target.bytes());
-        if given != expected {
-            return Err(Error::Unequal { given, expected });
-        }
-        match (self, target) {
-            (Self::Dense(from), Self::Dense(to)) => to.copy_from(*from),
-            (Self::Dense(from), Self::Structured(to)) => to.unpack(from.as_slice()),
-            (_, Self::Dense(to)) => {
-                let mut to = *to;
-                to.as_mut_slice().copy_from_slice(&self.copy());
-            }
-            (_, Self::Structured(to)) => to.unpack(&self.copy()),
-        }
-        Ok(())
     }
 }
 

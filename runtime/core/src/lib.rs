@@ -30,6 +30,7 @@ pub mod op;
 mod oversubscription;
 mod p2p;
 mod pack;
+mod payload;
 mod persistent;
 mod polling;
 mod progress;
@@ -49,7 +50,7 @@ pub mod thread {
 
 pub use boot::{Birth, Link, flush_output, leave};
 pub use brief::Ended;
-pub use bundle::{Payload, SendMode};
+pub use bundle::SendMode;
 pub use collective::Line;
 pub use comm::{Comm, Comparison, Group, Within};
 pub use datatype::{Datatype, Signature};
@@ -60,6 +61,7 @@ pub use engine::{
 pub use error::Error;
 pub use p2p::{Mode, Source, Status, Target};
 pub use pack::Structured;
+pub use payload::Payload;
 pub use polling::Pause;
 pub use progress::{Visit, Wait};
 pub use universe::{PREDEFINED, Universe};

@@ -199,7 +199,7 @@ impl Call for Allgather {
         let whole = match (&self.all, self.way) {
             (Equal::Small(whole), _) => whole,
             (Equal::Each(all), AllgatherWay::Direct) => {
-                return collective::allgather(line, mine, all).await;
+                return collective::allgather_equal(line, mine, all).await;
             }
             (Equal::Each(all), AllgatherWay::Various) => {
                 return collective::allgather_various(line, mine, all).await;

@@ -37,21 +37,50 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
     /// This rank's bytes to all. It waits for room, and not for them.
     pub(super) async fn tell(&self, kind: Kind, bytes: &[u8]) -> Result<(), Error> {
         let told = Told::new(self.0.line, kind, bytes.len());
-        // What the others expect, who do not know the length of a parcel.
-        let met = match kind {
-            Kind::Scatterv => Told::new(self.0.line, kind, 0),
-            _ => told,
-        };
+        self.begin_to_tell(told).await?;
+        self.tell_as(told, told, bytes).await
+    }
+
+    /// A [parcel](super::parcels), whose length the others do not know.
+    pub(super) async fn tell_parcel(&self, kind: Kind, bytes: &[u8]) -> Result<(), Error> {
+        let told = Told::new(self.0.line, kind, bytes.len());
+        let expected = Told::new(self.0.line, kind, 0);
+        self.begin_to_tell(expected).await?;
+        self.tell_as(told, expected, bytes).await
+    }
+
+    /// Blocks that lie in the half of the board in the next round, each in its reader's place; the entry has their lengths.
+    pub(super) async fn tell_on_board(&self, kind: Kind, all: &[Payload]) -> Result<(), Error> {
+        let expected = Told::new(self.0.line, kind, 0);
+        self.begin_to_tell(expected).await?;
+        let turn = self.0.begin_as(expected, Space::Half).await?;
+        for (rank, block) in (0..).zip(all) {
+            turn.parcels().put_in_place(rank, block, 0..block.bytes());
+        }
+        turn.arrive();
+        let lengths = all.iter().map(Payload::bytes);
+        let lengths = lengths.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+        let table: Vec<u8> = lengths.flat_map(u32::to_ne_bytes).collect();
+        let told = Told::new(self.0.line, kind, ON_BOARD);
+        self.tell_as(told, expected, &table).await
+    }
+
+    /// Before it tells, a rank meets those that wait for it elsewhere.
+    async fn begin_to_tell(&self, expected: Told) -> Result<(), Error> {
         if self.0.line.comm().has_missed() {
-            self.meet_all(met).await?;
+            self.meet_all(expected).await?;
         }
         // What was told is of calls that this rank missed.
         while let Some(earlier) = self.words().told() {
             self.0.seat.take_entry(&earlier);
         }
+        Ok(())
+    }
+
+    async fn tell_as(&self, told: Told, expected: Told, bytes: &[u8]) -> Result<(), Error> {
         for chunk in chunks(bytes.len()) {
             if !self.words().has_room(chunk.len()) {
-                self.wait_for_room(met, chunk.len()).await?;
+                self.wait_for_room(expected, chunk.len()).await?;
             }
             self.words().tell(told.note(), &bytes[chunk]);
         }
@@ -103,6 +132,14 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
             return self.pass_over(&entry, ours).await.map(|()| true);
         }
         let bytes = theirs.bytes as usize;
+        if bytes == ON_BOARD {
+            let mut length = [0; 4];
+            let (table, at) = (4 * line.size() as usize, 4 * line.rank() as usize);
+            self.words().read(&entry, table, at, &mut length);
+            self.0.seat.take_entry(&entry);
+            let length = u32::from_ne_bytes(length) as usize;
+            return self.take_from_board(ours, root, length, into).await;
+        }
         if bytes > 0 {
             match block_in(self.words(), &entry, bytes, line.size(), line.rank()) {
                 Some(block) => read_into(into, block.len(), |part| {
@@ -114,6 +151,32 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
         }
         self.0.seat.take_entry(&entry);
         Ok(bytes > 0)
+    }
+
+    /// Reads this rank's block, which the root has put on the board in a round of this call.
+    async fn take_from_board(
+        &self,
+        ours: Told,
+        root: u32,
+        length: usize,
+        into: &Payload,
+    ) -> Result<bool, Error> {
+        loop {
+            let turn = self.0.begin_as(ours, Space::Lines).await?;
+            turn.arrive();
+            if turn.is_alike(root) {
+                let rank = self.0.line.rank();
+                match length as u64 == into.bytes() {
+                    true => turn.parcels().take_from_place(rank, into, 0..into.bytes()),
+                    false => self.0.line.note(unequal(length, into)),
+                }
+                return Ok(true);
+            }
+            // The round of a call that this rank missed; or the root has gone on, whatever is wrong.
+            if !turn.is_later_than(root) {
+                return Err(ours.dispute(None));
+            }
+        }
     }
 
     fn words(&self) -> &Words {
@@ -256,7 +319,11 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
         let theirs = Told::of(entry.note);
         self.0.line.note(ours.dispute(Some((entry.place, theirs))));
         self.0.seat.take_entry(entry);
-        for _ in chunks(theirs.bytes as usize).skip(1) {
+        let bytes = match theirs.bytes as usize {
+            ON_BOARD => 0,
+            bytes => bytes,
+        };
+        for _ in chunks(bytes).skip(1) {
             let entry = self.entry(entry.place, ours).await?;
             self.0.seat.take_entry(&entry);
         }
@@ -289,6 +356,9 @@ pub(super) fn limit(shape: &Shape, usual: usize, wish: Wish) -> usize {
         Wish::AsUsual | Wish::No => 0,
     }
 }
+
+/// What an entry tells whose blocks lie on the board: more bytes than anybody else tells.
+pub(super) const ON_BOARD: usize = 1 << 20;
 
 /// What ends a wait.
 enum Seen {

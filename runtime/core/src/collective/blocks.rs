@@ -8,10 +8,13 @@
 use transport::seat::LINE_BODY_BYTES;
 
 use super::bcast_queue::{self, BcastQueue};
+use super::block_pieces::{self, BlockPieces};
 use super::board::{Board, Wish};
 use super::choice;
 use super::gather_tree::of_root;
+use super::parts::Parts;
 use super::told::Kind;
+use super::various::{read_into, scatter_as};
 use super::{Line, Root, Shape, flat};
 use crate::{Error, Payload, UserMemory, Visit};
 
@@ -56,27 +59,27 @@ pub async fn gather_equal<V: Visit>(
         return Ok(());
     };
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
-    let Some(board) = Board::of(line, 0, gather_wish(&line.shape())) else {
+    let (shape, wish) = (line.shape(), gather_wish(&line.shape()));
+    let Some(board) = Board::of(line, 0, wish) else {
         return Box::pin(gather(line, mine, all, root)).await;
     };
-    let most = gather_most(&line.shape());
-    let is_few = block <= most;
+    let on_board = |bytes: usize| {
+        bytes <= gather_most(&shape) || block_pieces::meet_once(&shape, bytes, line.size())
+    };
     if line.rank() != to {
-        if is_few {
-            return board.give_block(block, &own.copy()).await;
+        if on_board(block) {
+            return board.give_block(block, &own.to_dense()).await;
         }
         board.give_block(block, &[]).await?;
         return Box::pin(gather(line, mine, all, root)).await;
     }
-    let mut blocks = vec![0; if is_few { block * all.len() } else { 0 }];
-    let (there, messages) = board.gather_blocks((block, most), &mut blocks).await?;
-    let mut copied = put_own(line, mine, all);
-    for rank in there {
-        let at = rank as usize;
-        let bytes = UserMemory::of_const(&blocks[at * block..(at + 1) * block]);
-        let one = Payload::Dense(bytes).copy_to(&all[at]);
-        copied = copied.and(one);
-    }
+    let copied = put_own(line, mine, all);
+    let take = |rank: u32, parts: Parts<'_>| {
+        let place = &all[rank as usize];
+        let taken = read_into(place, block, |into| parts.read(rank, 0, into));
+        taken.unwrap_or_else(|error| line.note(error));
+    };
+    let messages = board.gather_blocks(block, on_board, take).await?;
     let mut pending = line.pending();
     for rank in messages {
         pending.receive_payload(rank, &all[rank as usize]);
@@ -146,6 +149,9 @@ pub async fn scatter_equal<V: Visit>(
     let total = block.saturating_mul(line.size() as usize);
     let shape = line.shape();
     let limit = bcast_queue::limit(&shape, usize::MAX, scatter_wish(&shape));
+    if block_pieces::meet_once(&shape, block, line.size()) {
+        return scatter_as(line, Kind::Scatter, all, mine, root).await;
+    }
     let goes = limit > 0 && total <= limit;
     let Some(queue) = goes.then(|| BcastQueue::of(line)).flatten() else {
         return Box::pin(scatter(line, all, mine, root)).await;
@@ -201,6 +207,36 @@ pub async fn allgather<V: Visit>(
         }
     }
     pending.finish().await
+}
+
+/// As [`allgather`], of large equal blocks.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn allgather_equal<V: Visit>(
+    line: &Line<V>,
+    mine: Option<&Payload>,
+    all: &[Payload],
+) -> Result<(), Error> {
+    allgather_as(line, mine, all, line.shape().choice.allgather.board()).await
+}
+
+/// As [`allgather`], over a board if large blocks go better that way.
+pub(super) async fn allgather_as<V: Visit>(
+    line: &Line<V>,
+    mine: Option<&Payload>,
+    all: &[Payload],
+    wish: Wish,
+) -> Result<(), Error> {
+    if let Some(given) = mine.or_else(|| own(line, all))
+        && let Some(pieces) = BlockPieces::of(line, all, wish)
+    {
+        if let Err(error) = put_own(line, mine, all) {
+            line.note(error);
+        }
+        return Box::pin(pieces.exchange(given, all)).await;
+    }
+    Box::pin(allgather(line, mine, all)).await
 }
 
 /// As [`allgather`] among the ranks of one group, where blocks go round a ring: a rank has one message under way each way.
@@ -282,7 +318,7 @@ pub async fn allgather_bytes<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result
         Auto | OverBoard if shape.is_flat(all.len()) => flat::allgather(line, all).await,
         Auto | OverBoard if !shape.is_carried(block, line.size() as usize) => {
             let all = blocks_of(all, block);
-            Box::pin(allgather(line, None, &all)).await
+            Box::pin(allgather_equal(line, None, &all)).await
         }
         _ => allgather_bruck(line, all).await,
     }

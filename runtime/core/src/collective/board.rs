@@ -149,13 +149,15 @@ impl<'a, V: Visit> Board<'a, V> {
         Ok(())
     }
 
-    /// Waits until all have told what they give, of which so many bytes are expected. Whatever is wrong is noted; `blocks` gets
-    /// what goes over the board, rank by rank: at most `most` bytes of each. Answers the ranks whose blocks are there, and those whose blocks come as messages.
+    /// Waits until all have told what they give, of which so many bytes are expected. Whatever is wrong is noted; `take` is
+    /// called for each rank whose block is on the board, which `on_board` says of the bytes that it gives. Answers those whose
+    /// blocks come as messages.
     pub(super) async fn gather_blocks(
         &self,
-        (bytes, most): (usize, usize),
-        blocks: &mut [u8],
-    ) -> Result<(Vec<u32>, Vec<u32>), Error> {
+        bytes: usize,
+        on_board: impl Fn(usize) -> bool,
+        mut take: impl FnMut(u32, Parts<'_>),
+    ) -> Result<Vec<u32>, Error> {
         let told = Told::new(self.line, Kind::Gather, bytes);
         let turn = loop {
             let turn = self.arrive_as(told, Space::Lines, &[]).await?;
@@ -171,18 +173,16 @@ impl<'a, V: Visit> Board<'a, V> {
         let others = (0..self.line.size()).filter(|rank| *rank != self.line.rank());
         let theirs =
             others.filter_map(|rank| Some((rank, Told::of(self.seat.note(turn.round, rank)?))));
-        let (mut there, mut messages) = (Vec::new(), Vec::new());
+        let mut messages = Vec::new();
         for (rank, theirs) in theirs.filter(|(_, theirs)| theirs.is_alike(&told)) {
             let given = theirs.bytes as usize;
-            if given > most {
+            if !on_board(given) {
                 messages.push(rank);
             } else if given == bytes {
-                let at = rank as usize * bytes;
-                turn.parts().read(rank, 0, &mut blocks[at..at + bytes]);
-                there.push(rank);
+                take(rank, turn.parts());
             }
         }
-        Ok((there, messages))
+        Ok(messages)
     }
 
     /// Block `i` of `out` goes to rank `i`; block `i` of `into` comes from rank `i`.
@@ -373,6 +373,12 @@ impl<V: Visit> Turn<'_, V> {
     pub(super) fn is_alike(&self, rank: u32) -> bool {
         let note = self.board.seat.note(self.round, rank);
         note.is_some_and(|note| Told::of(note).is_alike(&Told::of(self.note)))
+    }
+
+    /// Whether another rank is at an earlier call in this round, so that a later one is meant.
+    pub(super) fn is_later_than(&self, rank: u32) -> bool {
+        let note = self.board.seat.note(self.round, rank);
+        note.is_some_and(|note| Told::of(note).is_before(&Told::of(self.note)))
     }
 
     pub(super) fn arrive(&self) {

@@ -11,6 +11,7 @@
 
 mod at_hand;
 mod bcast_queue;
+mod block_pieces;
 mod blocks;
 mod board;
 pub mod choice;
@@ -33,8 +34,8 @@ mod various;
 
 pub use at_hand::AtHand;
 pub use blocks::{
-    allgather, allgather_bytes, allgather_ring, alltoall, alltoall_bytes, gather, gather_equal,
-    scatter, scatter_equal,
+    allgather, allgather_bytes, allgather_equal, allgather_ring, alltoall, alltoall_bytes, gather,
+    gather_equal, scatter, scatter_equal,
 };
 pub use gather_tree::{gather_tree, scatter_tree};
 pub use line::Line;

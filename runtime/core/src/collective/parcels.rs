@@ -12,7 +12,7 @@ use transport::Seat;
 use transport::seat::{LINE_BODY_BYTES, Round};
 
 use super::parts::Space;
-use crate::UserMemory;
+use crate::{Payload, UserMemory};
 
 /// What the ranks give to a round.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub(super) enum Given {
 impl Given {
     /// Of so many bytes.
     pub(super) fn of(bytes: usize) -> Self {
-        match bytes <= PARCEL_BYTES {
+        match bytes <= PLACE_BYTES {
             true => Self::Here(bytes),
             false => Self::Messages,
         }
@@ -67,8 +67,46 @@ impl<'a> Parcels<'a> {
             return self.seat.put_in_lines(self.round, line);
         }
         self.seat.put_in_lines(self.round, &length(parcel.len()));
-        let at = rank as usize * PARCEL_BYTES;
+        let at = rank as usize * PLACE_BYTES;
         self.seat.put(self.round, self.all(), at, parcel);
+    }
+
+    /// Puts a part of a rank's data, at most [`PLACE_BYTES`], before it arrives, and says how many bytes all of them are.
+    pub(super) fn put_piece(self, rank: u32, data: &Payload, piece: Range<u64>) {
+        self.seat
+            .put_in_lines(self.round, &data.bytes().to_ne_bytes());
+        self.put_in_place(rank, data, piece);
+    }
+
+    /// Reads such a part to where it belongs. `false`: the rank has not as many bytes as there is room for.
+    pub(super) fn take_piece(self, rank: u32, place: &Payload, piece: Range<u64>) -> bool {
+        let mut bytes = [0; HEAD_BYTES];
+        self.seat.read_lines(self.round, rank, 0, &mut bytes);
+        let is_expected = u64::from_ne_bytes(bytes) == place.bytes();
+        if is_expected {
+            self.take_from_place(rank, place, piece);
+        }
+        is_expected
+    }
+
+    /// Puts a part of some data, at most [`PLACE_BYTES`], into the place of a rank.
+    pub(super) fn put_in_place(self, rank: u32, data: &Payload, part: Range<u64>) {
+        if !part.is_empty() {
+            let at = rank as usize * PLACE_BYTES;
+            data.with_part(part, |part| {
+                self.seat.put(self.round, self.all(), at, part);
+            });
+        }
+    }
+
+    /// Reads a part of some data from the place of a rank.
+    pub(super) fn take_from_place(self, rank: u32, data: &Payload, part: Range<u64>) {
+        if !part.is_empty() {
+            let at = rank as usize * PLACE_BYTES;
+            data.fill_part(part, |part| {
+                self.seat.read(self.round, self.all(), at, part);
+            });
+        }
     }
 
     /// The same of blocks for all ranks, which fill a parcel of `bytes` bytes.
@@ -87,7 +125,7 @@ impl<'a> Parcels<'a> {
         }
         let head = (bytes as u64).to_ne_bytes();
         self.seat.put_in_lines(self.round, &head);
-        let mut at = rank as usize * PARCEL_BYTES;
+        let mut at = rank as usize * PLACE_BYTES;
         with_room(table_bytes(ranks), |table| {
             fill_table(table, blocks.clone().map(UserMemory::bytes));
             self.seat.put(self.round, self.all(), at, table);
@@ -125,7 +163,7 @@ impl<'a> Parcels<'a> {
                 .seat
                 .read_lines(self.round, rank, HEAD_BYTES + at, into),
             false => {
-                let at = rank as usize * PARCEL_BYTES + at;
+                let at = rank as usize * PLACE_BYTES + at;
                 self.seat.read(self.round, self.all(), at, into);
             }
         }
@@ -149,14 +187,14 @@ impl<'a> Parcels<'a> {
 
     /// Bytes of the half in which each rank has a place for a parcel.
     fn all(self) -> usize {
-        PARCEL_BYTES * self.seat.members() as usize
+        PLACE_BYTES * self.seat.members() as usize
     }
 }
 
 /// Whether so many ranks have a place for a parcel each, and parcels have room for a table.
 pub(super) fn have_room(seat: &Seat) -> bool {
     let ranks = seat.members() as usize;
-    ranks.saturating_mul(PARCEL_BYTES) <= seat.room_bytes() && table_bytes(ranks) <= PARCEL_BYTES
+    ranks.saturating_mul(PLACE_BYTES) <= seat.room_bytes() && table_bytes(ranks) <= TABLED_BYTES
 }
 
 /// Bytes of the table for so many blocks: a multiple of eight.
@@ -222,7 +260,9 @@ pub(super) fn block_of(
 }
 
 /// Most bytes of a parcel.
-pub(super) const PARCEL_BYTES: usize = 48 << 10;
+pub(super) const PLACE_BYTES: usize = 64 << 10;
+/// Most bytes of one with a table.
+pub(super) const TABLED_BYTES: usize = 48 << 10;
 /// For the length.
 const HEAD_BYTES: usize = 8;
 /// What fits lines behind it.
@@ -231,7 +271,7 @@ pub(super) const IN_LINES_BYTES: usize = LINE_BODY_BYTES - HEAD_BYTES;
 const END_BYTES: usize = size_of::<u16>();
 
 const _: () = assert!(
-    PARCEL_BYTES <= u16::MAX as usize,
+    TABLED_BYTES <= u16::MAX as usize,
     "a table tells of no more"
 );
 

@@ -89,10 +89,10 @@ impl Shape {
     /// Whether ranks with so many bytes each meet at a board, if they have one: those that are read by all.
     fn gathers_at_board(self, block_bytes: usize, ranks: usize) -> bool {
         // Two ranks copy as often by messages, and both at the same time.
-        let most = if ranks > 2 {
-            GATHERED_BYTES
-        } else {
-            PAIR_BYTES
+        let most = match ranks {
+            ..=2 => PAIR_BYTES,
+            _ if self.flat => usize::MAX,
+            _ => GATHERED_BYTES,
         };
         self.meets_with(block_bytes, most)
     }

@@ -7,8 +7,9 @@
 //! an end, and those that notice get an error.
 
 use super::bcast_queue::{self, BcastQueue};
+use super::block_pieces;
 use super::blocks::{
-    allgather, alltoall, gather, gather_most, gather_wish, others, put_own, scatter,
+    allgather, allgather_as, alltoall, gather, gather_most, gather_wish, others, put_own, scatter,
 };
 use super::blocks::{own, scatter_wish};
 use super::board::{Board, Turn, Wish};
@@ -35,8 +36,11 @@ pub async fn gather_various<V: Visit>(
         return Box::pin(gather(line, mine, all, root)).await;
     };
     if line.rank() != to {
-        let most = gatherv_most(&line.shape()) as u64;
-        let parcel = (given.bytes() <= most).then(|| given.copy());
+        let bytes = usize::try_from(given.bytes()).unwrap_or(usize::MAX);
+        let shape = line.shape();
+        let goes =
+            bytes <= gatherv_most(&shape) || block_pieces::meet_once(&shape, bytes, line.size());
+        let parcel = goes.then(|| given.to_dense());
         let parcel = parcel.as_deref();
         while !board
             .give_parcel(Kind::Gatherv, parcel)
@@ -84,27 +88,49 @@ pub async fn scatter_various<V: Visit>(
     mine: Option<&Payload>,
     root: Root,
 ) -> Result<(), Error> {
+    scatter_as(line, Kind::Scatterv, all, mine, root).await
+}
+
+/// The same in the name of `kind`.
+pub(super) async fn scatter_as<V: Visit>(
+    line: &Line<V>,
+    kind: Kind,
+    all: &[Payload],
+    mine: Option<&Payload>,
+    root: Root,
+) -> Result<(), Error> {
     let limit = scatter_limit(&line.shape());
     let queue = (limit > 0).then(|| BcastQueue::of(line)).flatten();
     let (Some(queue), Some((from, own))) = (queue, of_root(line, mine, all, root)) else {
         return Box::pin(scatter(line, all, mine, root)).await;
     };
     if line.rank() != from {
-        return match queue.hear_block(Kind::Scatterv, from, own).await? {
+        return match queue.hear_block(kind, from, own).await? {
             true => Ok(()),
             false => Box::pin(scatter(line, all, mine, root)).await,
         };
     }
-    match packed(all, limit) {
-        Some(parcel) => {
-            queue.tell(Kind::Scatterv, &parcel).await?;
-            mine.map_or(Ok(()), |mine| own.copy_to(mine))
-        }
-        None => {
-            queue.tell(Kind::Scatterv, &[]).await?;
-            Box::pin(scatter(line, all, mine, root)).await
-        }
+    if let Some(parcel) = packed(all, limit) {
+        queue.tell_parcel(kind, &parcel).await?;
+    } else if are_dealt_out(line, all) {
+        Box::pin(queue.tell_on_board(kind, all)).await?;
+    } else {
+        queue.tell_parcel(kind, &[]).await?;
+        return Box::pin(scatter(line, all, mine, root)).await;
     }
+    mine.map_or(Ok(()), |mine| own.copy_to(mine))
+}
+
+/// Whether all blocks go over the board together.
+fn are_dealt_out<V: Visit>(line: &Line<V>, all: &[Payload]) -> bool {
+    let (shape, ranks) = (line.shape(), line.size());
+    let lengths = || all.iter().map(Payload::bytes);
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let longest = bytes(lengths().max().unwrap_or(0));
+    let usual = bytes(lengths().sum::<u64>() / u64::from(ranks));
+    block_pieces::meet_once(&shape, usual, ranks)
+        && longest <= parcels::PLACE_BYTES
+        && line.seat().is_some_and(|seat| parcels::have_room(seat))
 }
 
 /// As [`allgather`], of blocks of lengths that all ranks know. They are messages if one of them is long.
@@ -120,7 +146,11 @@ pub async fn allgather_various<V: Visit>(
     let (Some(board), Some(given)) = (board, mine.or_else(|| own(line, all))) else {
         return Box::pin(allgather(line, mine, all)).await;
     };
-    let parcel = all.iter().chain([given]).all(is_few).then(|| given.copy());
+    let most = allgatherv_most(&line.shape(), line.size()) as u64;
+    if all.iter().any(|block| block.bytes() > most) {
+        return allgather_as(line, mine, all, allgather_wish(&line.shape())).await;
+    }
+    let parcel = (given.bytes() <= most).then(|| given.to_dense());
     let turn = loop {
         let turn = board
             .give_parcel(Kind::Allgatherv, parcel.as_deref())
@@ -273,8 +303,12 @@ pub(super) fn unequal(given: usize, place: &Payload) -> Error {
     Error::Unequal { given, expected }
 }
 
-fn is_few(block: &Payload) -> bool {
-    block.bytes() <= parcels::PARCEL_BYTES as u64
+/// The most bytes of a rank that all collect over a board at once. Two ranks copy as often by messages, and both at the same time.
+pub(super) fn allgatherv_most(shape: &Shape, ranks: u32) -> usize {
+    match shape.flat && ranks > 2 {
+        true => parcels::PLACE_BYTES,
+        false => parcels::TABLED_BYTES,
+    }
 }
 
 /// A parcel with blocks for all ranks, if it has `most` bytes at most.
@@ -308,7 +342,7 @@ pub(super) fn gatherv_most(shape: &Shape) -> usize {
 /// The most bytes that a rank puts on a board for all others together; more go faster as messages.
 pub(super) fn alltoall_most(shape: &Shape) -> usize {
     match shape.flat {
-        true => parcels::PARCEL_BYTES,
+        true => parcels::TABLED_BYTES,
         false => 4 << 10,
     }
 }

@@ -4,12 +4,14 @@
 
 use transport::seat::Round;
 
-use super::super::bcast_queue::block_in;
+use super::super::bcast_queue::{ON_BOARD, block_in};
 use super::super::blocks::gather_wish;
 use super::super::board::Wish;
 use super::super::parcels::{self, Given, Parcels, fill, filled_bytes, with_room};
 use super::super::told::{Kind, Told};
-use super::super::various::{allgather_wish, alltoall_most, gatherv_most, scatter_limit};
+use super::super::various::{
+    allgather_wish, allgatherv_most, alltoall_most, gatherv_most, scatter_limit,
+};
 use super::AtHand;
 use crate::UserMemory;
 
@@ -59,6 +61,9 @@ impl AtHand<'_> {
             return None;
         }
         let bytes = theirs.bytes as usize;
+        if bytes == ON_BOARD {
+            return None;
+        }
         let block = block_in(queue, &told, bytes, self.size(), self.rank())?;
         if bytes == 0 || block.len() != mine.bytes() {
             return None;
@@ -99,7 +104,8 @@ impl AtHand<'_> {
         place: impl Fn(u32) -> UserMemory,
     ) -> Option<()> {
         self.goes_in_parcels(allgather_wish(self.shape))?;
-        let is_few = |from| Given::of(place(from).bytes()) != Given::Messages;
+        let most = allgatherv_most(self.shape, self.size());
+        let is_few = |from| place(from).bytes() <= most;
         if !(0..self.size()).all(is_few) {
             return None;
         }
