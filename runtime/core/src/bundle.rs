@@ -355,6 +355,7 @@ const NO_CONTEXT: ContextId = ContextId(0);
 mod tests {
     use super::*;
     use crate::Source;
+    use crate::UserMemory;
     use crate::var::Values;
     use engine::{ContextId, Peer};
     use transport::{Config, Fabric};
