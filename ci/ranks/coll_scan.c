@@ -2,9 +2,9 @@
 // Scans, reduce_scatter and operations of the program: MPI 5.0 sections 6.9.5, 6.10 and 6.11.
 #include "check.h"
 
-static const int counts[] = {0, 1, 3, 100, 1024, 5000};
+static const int counts[] = {0, 1, 3, 100, 1024, 5000, 8192, 80000};
 
-enum { ITEMS_MAX = 5000 };
+enum { ITEMS_MAX = 80000 };
 
 // The map x -> a x + b, one after the other: associative, and the order matters.
 struct map {

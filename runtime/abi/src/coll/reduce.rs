@@ -136,8 +136,7 @@ impl Call for Everywhere {
         match self.what {
             What::Allreduce => collective::allreduce(line, input, output, &self.op).await?,
             What::Scan => {
-                output.copy_from(input);
-                collective::scan(line, result.bytes(), &self.op).await?;
+                collective::scan(line, input, output, &self.op).await?;
             }
         }
         result.put_back();
@@ -159,9 +158,11 @@ impl Call for Exscan {
     }
 
     async fn run(&self, line: &Line<Mpi>) -> Done {
-        let mut bytes = self.input.copy();
-        if collective::exscan(line, &mut bytes, &self.op).await? {
-            Payload::Dense(UserMemory::of_const(&bytes)).copy_to(&self.output)?;
+        let mut input = Dense::of(&self.input, true);
+        let mut result = Dense::of(&self.output, false);
+        collective::exscan(line, input.memory(), result.memory(), &self.op).await?;
+        if line.rank() > 0 {
+            result.put_back();
         }
         Ok(())
     }

@@ -342,6 +342,11 @@ impl<V: Visit> Pending<'_, V> {
         self.keep(started.map(Some), Some(data.bytes()));
     }
 
+    /// How many messages are under way; what was sent at once does not count.
+    pub(crate) fn count(&self) -> usize {
+        self.requests.len()
+    }
+
     /// Cancels what has not ended.
     #[cold]
     pub(crate) fn take_back(&self) {

@@ -26,6 +26,7 @@ mod parts;
 mod pieces;
 mod reduce;
 mod root;
+mod scan;
 mod shape;
 pub(crate) mod task;
 mod told;
@@ -40,8 +41,9 @@ pub use blocks::{
 pub use gather_tree::{gather_tree, scatter_tree};
 pub use line::Line;
 pub use neighbourhood::Neighbourhood;
-pub use reduce::{Reducer, allreduce, exscan, reduce, reduce_scatter, scan};
+pub use reduce::{Reducer, allreduce, reduce, reduce_scatter};
 pub use root::Root;
+pub use scan::{exscan, scan};
 pub use shape::Shape;
 pub use task::{Starter, Task, try_at_once};
 pub use tree::{barrier, bcast, bcast_from_here};

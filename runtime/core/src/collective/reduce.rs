@@ -238,48 +238,6 @@ async fn reduce_scatter_messages<V: Visit>(
     super::scatter(line, &all, Some(&mine), root).await
 }
 
-/// Each rank's `bytes` become the combination of those of all ranks up to itself.
-///
-/// # Errors
-/// When a message could not be sent or received.
-pub async fn scan<V: Visit>(
-    line: &Line<V>,
-    bytes: &mut [u8],
-    op: &impl Reducer,
-) -> Result<(), Error> {
-    let wish = line.shape().choice.scan.board();
-    if let Some(board) = Board::of(line, bytes.len(), wish) {
-        return board.combine_first(bytes, line.rank() + 1, op).await;
-    }
-    let before = Box::pin(combine_before(line, bytes, op)).await?;
-    if let Some(before) = before {
-        op.reduce(&before, bytes);
-    }
-    Ok(())
-}
-
-/// Each rank's `bytes` become the combination of those of all ranks before itself; rank 0's stay as they are, and it
-/// answers `false`.
-///
-/// # Errors
-/// When a message could not be sent or received.
-pub async fn exscan<V: Visit>(
-    line: &Line<V>,
-    bytes: &mut [u8],
-    op: &impl Reducer,
-) -> Result<bool, Error> {
-    let wish = line.shape().choice.scan.board();
-    if let Some(board) = Board::of(line, bytes.len(), wish) {
-        board.combine_first(bytes, line.rank(), op).await?;
-        return Ok(line.rank() > 0);
-    }
-    let before = Box::pin(combine_before(line, bytes, op)).await?;
-    if let Some(before) = &before {
-        bytes.copy_from_slice(before);
-    }
-    Ok(before.is_some())
-}
-
 /// Binomial tree towards rank 0: a rank's partial result covers consecutive ranks, itself the lowest.
 async fn combine_at_zero<V: Visit>(
     line: &Line<V>,
@@ -379,74 +337,6 @@ pub(super) async fn combine_slices<V: Visit>(
     }
     pending.finish().await?;
     Ok(fold(&mut all, length, op).to_vec())
-}
-
-/// The combination of all lower ranks' bytes, not over a board; `None` at rank 0. `bytes` stay as they are.
-async fn combine_before<V: Visit>(
-    line: &Line<V>,
-    bytes: &[u8],
-    op: &impl Reducer,
-) -> Result<Option<Vec<u8>>, Error> {
-    match line.shape().choice.scan {
-        choice::Scan::Chain => before_along_chain(line, bytes, op).await,
-        _ => before_in_rounds(line, bytes, op).await,
-    }
-}
-
-/// Each rank waits for the one before: few messages, and many steps.
-async fn before_along_chain<V: Visit>(
-    line: &Line<V>,
-    bytes: &[u8],
-    op: &impl Reducer,
-) -> Result<Option<Vec<u8>>, Error> {
-    let (rank, size) = (line.rank(), line.size());
-    let mut before = None;
-    if rank > 0 {
-        let mut lower = vec![0u8; bytes.len()];
-        line.receive(rank - 1, &mut lower).await?;
-        before = Some(lower);
-    }
-    if rank + 1 < size {
-        let mut partial = bytes.to_vec();
-        if let Some(before) = &before {
-            op.reduce(before, &mut partial);
-        }
-        line.send(rank + 1, &partial).await?;
-    }
-    Ok(before)
-}
-
-/// Recursive doubling.
-async fn before_in_rounds<V: Visit>(
-    line: &Line<V>,
-    bytes: &[u8],
-    op: &impl Reducer,
-) -> Result<Option<Vec<u8>>, Error> {
-    let (rank, size) = (line.rank(), line.size());
-    // Of consecutive ranks, this one the last.
-    let mut partial = bytes.to_vec();
-    let mut before: Option<Vec<u8>> = None;
-    let mut span = 1;
-    while span < size {
-        let mut lower = vec![0u8; bytes.len()];
-        let mut pending = line.pending();
-        if rank >= span {
-            pending.receive(rank - span, &mut lower);
-        }
-        if rank + span < size {
-            pending.send(rank + span, &partial);
-        }
-        pending.finish().await?;
-        if rank >= span {
-            op.reduce(&lower, &mut partial);
-            match &mut before {
-                Some(before) => op.reduce(&lower, before),
-                none => *none = Some(lower),
-            }
-        }
-        span <<= 1;
-    }
-    Ok(before)
 }
 
 /// Combines blocks of `length` bytes, in order if that matters; the result is in the last.

@@ -95,7 +95,7 @@ pub(super) const SCAN: Row = choice(
     "RMPI_SCAN",
     choice::Scan::WORDS,
     "How MPI_Scan and MPI_Exscan go: auto; board; in a logarithmic number of rounds (rounds, as auto without a board); \
-     or from each rank to the next (chain), which has the fewest messages.",
+     or from each rank to the next, piece by piece (chain, as auto for many bytes), which has the fewest messages.",
 );
 
 pub(super) const GATHER: Row = choice(

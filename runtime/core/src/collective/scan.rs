@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Scan and exscan (MPI 5.0 section 6.11): a rank gets the combination of the data of all ranks up to itself, or below itself.
+
+use super::board::Board;
+use super::choice;
+use super::line::Pending;
+use super::{Line, Reducer, Shape};
+use crate::{Error, UserMemory, Visit};
+
+/// Combines the `input` of all ranks up to this one. The `output` may be the same memory.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn scan<V: Visit>(
+    line: &Line<V>,
+    input: UserMemory,
+    output: UserMemory,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let shape = line.shape();
+    if goes_along_chain(&shape, input.bytes(), line.size()) {
+        return Box::pin(scan_along_chain(line, input, output, op)).await;
+    }
+    let mut output = output;
+    output.copy_from(input);
+    if let Some(board) = Board::of(line, input.bytes(), shape.choice.scan.board()) {
+        let bytes = output.as_mut_slice();
+        return board.combine_first(bytes, line.rank() + 1, op).await;
+    }
+    let before = Box::pin(before_in_rounds(line, output.as_slice(), op)).await?;
+    if let Some(before) = before {
+        op.reduce(&before, output.as_mut_slice());
+    }
+    Ok(())
+}
+
+/// Combines the `input` of all ranks below this one. The `output` may be the same memory; that of rank 0 stays as it is.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn exscan<V: Visit>(
+    line: &Line<V>,
+    input: UserMemory,
+    output: UserMemory,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let shape = line.shape();
+    if goes_along_chain(&shape, input.bytes(), line.size()) {
+        return Box::pin(exscan_along_chain(line, input, output, op)).await;
+    }
+    let mut bytes = input.as_slice().to_vec();
+    if let Some(board) = Board::of(line, bytes.len(), shape.choice.scan.board()) {
+        board.combine_first(&mut bytes, line.rank(), op).await?;
+        if line.rank() > 0 {
+            output.copy_from(UserMemory::of_const(&bytes));
+        }
+        return Ok(());
+    }
+    let before = Box::pin(before_in_rounds(line, &bytes, op)).await?;
+    if let Some(before) = before {
+        output.copy_from(UserMemory::of_const(&before));
+    }
+    Ok(())
+}
+
+/// Whether each rank waits for the one before: few messages, and many steps.
+fn goes_along_chain(shape: &Shape, bytes: usize, ranks: u32) -> bool {
+    match shape.choice.scan {
+        choice::Scan::Chain => true,
+        choice::Scan::Auto if shape.flat && ranks > 2 => bytes > shape.board_bytes,
+        // In rounds, data travel as often as the logarithm of the ranks, but fewer one after the other.
+        choice::Scan::Auto => {
+            bytes > shape.board_bytes && bytes / PIECE_BYTES >= ranks as usize / 2
+        }
+        choice::Scan::Board | choice::Scan::Rounds => false,
+    }
+}
+
+/// A rank tells the next one what it has, piece by piece, and does not wait for it before the end.
+async fn scan_along_chain<V: Visit>(
+    line: &Line<V>,
+    input: UserMemory,
+    output: UserMemory,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let mut chain = Chain::of(line);
+    let mut lower = Vec::new();
+    for piece in pieces(input.bytes(), op.item_bytes()) {
+        let mut sum = output.part(piece.clone());
+        sum.copy_from(input.part(piece));
+        if !chain.hear(&mut lower, sum.bytes()).await {
+            break;
+        }
+        if !lower.is_empty() {
+            op.reduce(&lower, sum.as_mut_slice());
+        }
+        chain.tell(sum).await;
+    }
+    chain.end().await
+}
+
+/// The same of what lies below a rank, which tells the next one more than it keeps.
+async fn exscan_along_chain<V: Visit>(
+    line: &Line<V>,
+    input: UserMemory,
+    output: UserMemory,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    // What was told is lent until the chain has waited for it.
+    let mut sums = vec![Vec::new(); AHEAD];
+    let mut chain = Chain::of(line);
+    let mut lower = Vec::new();
+    for (index, piece) in pieces(input.bytes(), op.item_bytes()).enumerate() {
+        let own = input.part(piece.clone());
+        if !chain.hear(&mut lower, own.bytes()).await {
+            break;
+        }
+        if !chain.is_last() {
+            chain.make_room().await;
+            let sum = &mut sums[index % AHEAD];
+            sum.clear();
+            sum.extend_from_slice(own.as_slice());
+            if !lower.is_empty() {
+                op.reduce(&lower, sum);
+            }
+            chain.tell(UserMemory::of(sum)).await;
+        }
+        if !lower.is_empty() {
+            output.part(piece).copy_from(UserMemory::of_const(&lower));
+        }
+    }
+    chain.end().await
+}
+
+/// A rank's place in a chain. Whatever goes wrong, it waits for what it has told, whose memory is lent until then.
+struct Chain<'a, V> {
+    line: &'a Line<V>,
+    told: Pending<'a, V>,
+    ended: Result<(), Error>,
+}
+
+impl<'a, V: Visit> Chain<'a, V> {
+    fn of(line: &'a Line<V>) -> Self {
+        Self {
+            line,
+            told: line.pending(),
+            ended: Ok(()),
+        }
+    }
+
+    fn is_last(&self) -> bool {
+        self.line.rank() + 1 == self.line.size()
+    }
+
+    /// What the rank before tells; the first one hears nothing. `false`: it is lost.
+    async fn hear(&mut self, lower: &mut Vec<u8>, bytes: usize) -> bool {
+        let Some(before) = self.line.rank().checked_sub(1) else {
+            return true;
+        };
+        lower.resize(bytes, 0);
+        let heard = self.line.receive(before, lower).await;
+        let is_heard = heard.is_ok();
+        if !is_heard {
+            self.told.take_back();
+            self.ended = heard;
+        }
+        is_heard
+    }
+
+    /// Tells the next one.
+    async fn tell(&mut self, bytes: UserMemory) {
+        if !self.is_last() {
+            self.make_room().await;
+            self.told.send(self.line.rank() + 1, bytes.as_slice());
+        }
+    }
+
+    /// Waits until fewer than [`AHEAD`] pieces are under way.
+    async fn make_room(&mut self) {
+        if self.told.count() >= AHEAD {
+            let told = std::mem::replace(&mut self.told, self.line.pending());
+            let ended = told.finish().await;
+            self.ended = std::mem::replace(&mut self.ended, Ok(())).and(ended);
+        }
+    }
+
+    async fn end(self) -> Result<(), Error> {
+        let told = self.told.finish().await;
+        self.ended.and(told)
+    }
+}
+
+/// The parts of so many bytes that are told at a time, none of which ends inside an item; one, if there are no bytes.
+fn pieces(bytes: usize, item_bytes: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let item = item_bytes.max(1);
+    let piece = (PIECE_BYTES / item).max(1) * item;
+    let count = bytes.div_ceil(piece).max(1);
+    (0..count).map(move |at| at * piece..bytes.min((at + 1) * piece))
+}
+
+/// The combination of all lower ranks' bytes by recursive doubling; `None` at rank 0.
+async fn before_in_rounds<V: Visit>(
+    line: &Line<V>,
+    bytes: &[u8],
+    op: &impl Reducer,
+) -> Result<Option<Vec<u8>>, Error> {
+    let (rank, size) = (line.rank(), line.size());
+    // Of consecutive ranks, this one the last.
+    let mut partial = bytes.to_vec();
+    let mut before: Option<Vec<u8>> = None;
+    let mut span = 1;
+    while span < size {
+        let mut lower = vec![0u8; bytes.len()];
+        let mut pending = line.pending();
+        if rank >= span {
+            pending.receive(rank - span, &mut lower);
+        }
+        if rank + span < size {
+            pending.send(rank + span, &partial);
+        }
+        pending.finish().await?;
+        if rank >= span {
+            op.reduce(&lower, &mut partial);
+            match &mut before {
+                Some(before) => op.reduce(&lower, before),
+                none => *none = Some(lower),
+            }
+        }
+        span <<= 1;
+    }
+    Ok(before)
+}
+
+/// What is told at a time.
+const PIECE_BYTES: usize = 64 << 10;
+/// Pieces that a rank has told and does not wait for.
+const AHEAD: usize = 8;
