@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Gather, scatter and allgather with blocks of sizes around every limit, without gaps and with, in place and not; and what a rank
-// hears whose block has another length than the others expect. MPI 5.0 sections 6.5 to 6.7 and 6.14.
+// Gather, scatter, allgather and all-to-all with blocks of sizes around every limit, without gaps and with, in place and not; and what a rank
+// hears whose block has another length than the others expect. MPI 5.0 sections 6.5 to 6.8 and 6.14.
 #include "check.h"
 
 enum { LARGEST = 600000, STRIDE = 24, PART = 8 };
@@ -12,7 +12,7 @@ static const int sizes[] = {0, 8, 120, 128, 8184, 8192, 8200, 16384, 65528, 6553
 
 static int steps(void)
 {
-    return size <= 8 ? COUNT_OF(sizes) : COUNT_OF(sizes) - (size <= 17 ? 1 : 4);
+    return size <= 8 ? COUNT_OF(sizes) : COUNT_OF(sizes) - (size <= 17 ? 1 : 6);
 }
 
 // Puts a block at a place of so many bytes each, or finds how many of its bytes are wrong.
@@ -96,6 +96,42 @@ static void blocks_of(int bytes, int turn)
     }
 }
 
+// Those of one rank are longer or shorter than the others', so that ranks may go different ways.
+static void exchange_of(int bytes, int turn, int odd_bytes)
+{
+    int counts[64], places[64], odd = turn % size, longest = bytes > odd_bytes ? bytes : odd_bytes;
+    int mine = rank == odd ? odd_bytes : bytes, gaps = turn % 3 == 1, in_place = turn % 3 == 2 && bytes == odd_bytes;
+    fill_counts(counts, places, COUNT(mine, gaps));
+    clear(longest);
+    for (int r = 0; r < size; r++)
+        put(in_place ? in : out, (size_t)(mine * r), mine, gaps, seed_of(turn + rank, r));
+    const void *given = in_place ? MPI_IN_PLACE : out;
+    int into[64], into_places[64];
+    fill_counts(into, into_places, COUNT(longest, gaps));
+    for (int r = 0; r < size; r++)
+        into[r] = COUNT(r == odd ? odd_bytes : bytes, gaps);
+    if (in_place || turn % 2 == 0)
+        GOOD(MPI_Alltoallv(given, counts, places, TYPE(gaps), in, into, into_places, TYPE(gaps), MPI_COMM_WORLD));
+    else if (bytes == odd_bytes)
+        GOOD(MPI_Alltoall(given, counts[0], TYPE(gaps), in, into[0], TYPE(gaps), MPI_COMM_WORLD));
+    else
+        return;
+    for (int r = 0; r < size; r++) {
+        int theirs = r == odd ? odd_bytes : bytes;
+        int wrong = wrong_at(in, (size_t)(longest * r), theirs, gaps, seed_of(turn + r, rank));
+        CHECK(wrong == 0, "all-to-all: %d of %d bytes from %d", wrong, theirs, r);
+    }
+}
+
+static void s6_8_sizes_around_limits(void)
+{
+    for (int s = 0; s < steps(); s++)
+        for (int turn = 0; turn < (sizes[s] > 100000 ? 3 : 12); turn++) {
+            exchange_of(sizes[s], turn, sizes[s]);
+            exchange_of(sizes[s], turn, sizes[(s + turn) % steps()]);
+        }
+}
+
 static void s6_5_to_6_7_sizes_around_limits(void)
 {
     for (int s = 0; s < steps(); s++)
@@ -128,12 +164,13 @@ static void s6_14_lengths_that_differ(void)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (int i = 0; i < COUNT_OF(lengths) && size > 1; i++) {
         int counts[64], places[64], odd = i % size, bytes = lengths[i][rank == odd], all = 0;
-        int heard[3];
+        int heard[4];
         fill_counts(counts, places, bytes);
         heard[0] = MPI_Allgather(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS;
         heard[1] = MPI_Allgatherv(out, bytes, MPI_BYTE, in, counts, places, MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS;
         heard[2] = MPI_Scatterv(in, counts, places, MPI_BYTE, out, bytes, MPI_BYTE, (odd + 1) % size, MPI_COMM_WORLD) != MPI_SUCCESS;
-        for (int call = 0; call < 3; call++) {
+        heard[3] = MPI_Alltoallv(in, counts, places, MPI_BYTE, out, counts, places, MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS;
+        for (int call = 0; call < 4; call++) {
             GOOD(MPI_Allreduce(&heard[call], &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
             CHECK(all > 0, "call %d with %d and %d bytes: nobody has heard of it", call, lengths[i][0], lengths[i][1]);
         }
@@ -151,6 +188,7 @@ int main(int argc, char **argv)
     GOOD(MPI_Type_create_resized(MPI_LONG, 0, STRIDE, &column));
     GOOD(MPI_Type_commit(&column));
     RUN(s6_5_to_6_7_sizes_around_limits);
+    RUN(s6_8_sizes_around_limits);
     RUN(s6_14_roots_that_change_at_once);
     if (argc > 1 && !strcmp(argv[1], "differ"))
         RUN(s6_14_lengths_that_differ);

@@ -550,7 +550,12 @@ mod looked_up {
         if let Some(out) = &out {
             data::not_the_same_block(out, &into, group.rank, group.size())?;
         }
-        let way = AlltoallWay::Direct;
+        let way = match (&into, group.is_inter()) {
+            (Equal::Each(blocks), false) if shape.exchanges_in_rounds(blocks) => {
+                AlltoallWay::Various
+            }
+            _ => AlltoallWay::Direct,
+        };
         Ok(Alltoall { out, into, way })
     }
 

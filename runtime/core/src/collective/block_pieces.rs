@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::blocks::others;
 use super::board::{Board, Turn, Wish};
-use super::parcels::PLACE_BYTES;
+use super::parcels::{Given, PLACE_BYTES};
 use super::told::Kind;
 use super::various::unequal;
 use super::{Line, Shape};
@@ -76,6 +76,88 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
     }
 }
 
+/// Which pieces of the others' blocks come in later rounds of an exchange, of all with all.
+pub(super) struct Swap {
+    /// Whether this rank gives its own so.
+    pub(super) gives: bool,
+    /// The lengths of those for this rank, by rank; 0: it comes otherwise, or is no good.
+    lengths: Vec<u64>,
+    rounds: u64,
+}
+
+impl Swap {
+    /// As all ranks have told it in a round that is over. Notes whose blocks are not as long as there is room for.
+    pub(super) fn told<V: Visit>(line: &Line<V>, turn: &Turn<'_, V>, into: &[Payload]) -> Self {
+        let (parcels, me) = (turn.parcels(), line.rank());
+        let mut longest = 0;
+        let mut length = |from: u32| {
+            if parcels.given(from) != Given::Later {
+                return 0;
+            }
+            let [of_all, length] = parcels.lengths(from, me);
+            longest = longest.max(of_all);
+            let place = &into[from as usize];
+            if length != place.bytes() {
+                line.note(unequal(usize::try_from(length).unwrap_or(0), place));
+                return 0;
+            }
+            length
+        };
+        let lengths = (0..line.size()).map(&mut length).collect();
+        Self {
+            gives: parcels.given(me) == Given::Later,
+            lengths,
+            rounds: longest.div_ceil(swapped_bytes(line.size()) as u64),
+        }
+    }
+
+    /// Goes through the rounds.
+    pub(super) async fn run<V: Visit>(
+        &self,
+        board: &Board<'_, V>,
+        out: &[Payload],
+        into: &[Payload],
+    ) -> Result<(), Error> {
+        let (line, bytes) = (board.line, swapped_bytes(board.line.size()));
+        let piece = |length: u64, round: u64| {
+            let start = round * bytes as u64;
+            start.min(length)..length.min(start + bytes as u64)
+        };
+        for round in 0..self.rounds {
+            let turn = loop {
+                let turn = board.begin(Kind::Alltoallv, 0).await?;
+                for (to, block) in others(line, out).filter(|_| self.gives) {
+                    let piece = piece(block.bytes(), round);
+                    turn.parcels()
+                        .put_at(line.rank(), to as usize * bytes, block, piece);
+                }
+                turn.arrive();
+                if turn.all().await? {
+                    break turn;
+                }
+            };
+            for (from, block) in others(line, into) {
+                let piece = piece(self.lengths[from as usize], round);
+                let at = line.rank() as usize * bytes;
+                turn.parcels().take_at(from, at, block, piece);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a rank gives each other one in a round: whole cache lines.
+fn swapped_bytes(ranks: u32) -> usize {
+    PLACE_BYTES / ranks as usize / LINE_BYTES * LINE_BYTES
+}
+
+/// Whether blocks of which the longest has so many bytes are exchanged, of all with all, in rounds at a board.
+pub(super) fn are_swapped(shape: &Shape, longest: u64, ranks: u32) -> bool {
+    let few_enough = ranks as usize <= PLACE_BYTES / LINE_BYTES;
+    let all = longest.saturating_mul(ranks.into());
+    share_cores(shape, ranks) && few_enough && all <= SWAP_ROUNDS * PLACE_BYTES as u64
+}
+
 /// Whether blocks of so many bytes are gathered or dealt out in one round at a board. Smaller ones go as messages that wait for
 /// nobody, larger ones as those that are copied once.
 pub(super) fn meet_once(shape: &Shape, bytes: usize, ranks: u32) -> bool {
@@ -99,5 +181,8 @@ fn piece(bytes: u64, round: usize) -> Range<u64> {
 
 /// Larger blocks do not stay in the caches between two copies.
 const MOST_BYTES: u64 = 512 << 10;
+/// An exchange that takes more rounds goes as messages, which copy data once.
+const SWAP_ROUNDS: u64 = 8;
+const LINE_BYTES: usize = 64;
 /// Messages up to this size wait for nobody.
 const EAGER_BYTES: usize = 8 << 10;

@@ -253,6 +253,17 @@ impl<'a, V: Visit> Board<'a, V> {
         self.arrive_with(told, given.space(), put).await
     }
 
+    /// The same of blocks of such lengths, which it gives in later rounds.
+    pub(super) async fn give_lengths(
+        &self,
+        kind: Kind,
+        lengths: &[u64],
+    ) -> Result<Turn<'_, V>, Error> {
+        let told = Told::new(self.line, kind, 0);
+        let put = |turn: &Turn<'_, V>| turn.parcels().put_lengths(self.line.rank(), lengths);
+        self.arrive_with(told, Space::Half, put).await
+    }
+
     /// The same of what `put` puts there; unless that was done [at hand](super::at_hand) already.
     async fn arrive_with(
         &self,

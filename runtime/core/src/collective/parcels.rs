@@ -28,11 +28,16 @@ pub(super) enum Given {
     Here(usize),
     /// It comes as messages.
     Messages,
+    /// It comes in later rounds; how long the blocks are is told now.
+    Later,
 }
 
 impl Given {
     /// Of so many bytes.
     pub(super) fn of(bytes: usize) -> Self {
+        if bytes == LATER {
+            return Self::Later;
+        }
         match bytes <= PLACE_BYTES {
             true => Self::Here(bytes),
             false => Self::Messages,
@@ -43,6 +48,7 @@ impl Given {
     pub(super) fn space(self) -> Space {
         match self {
             Self::Here(bytes) if bytes > IN_LINES_BYTES => Space::Half,
+            Self::Later => Space::Half,
             _ => Space::Lines,
         }
     }
@@ -71,6 +77,27 @@ impl<'a> Parcels<'a> {
         self.seat.put(self.round, self.all(), at, parcel);
     }
 
+    /// Puts the lengths of blocks that come later, before it arrives; the longest comes first.
+    pub(super) fn put_lengths(self, rank: u32, lengths: &[u64]) {
+        self.seat
+            .put_in_lines(self.round, &(LATER as u64).to_ne_bytes());
+        let longest = lengths.iter().max().copied().unwrap_or(0);
+        let words = std::iter::once(longest).chain(lengths.iter().copied());
+        let table: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
+        let at = rank as usize * PLACE_BYTES;
+        self.seat.put(self.round, self.all(), at, &table);
+    }
+
+    /// The length of the longest block that a rank gives later, and that of the one for rank `of`.
+    pub(super) fn lengths(self, from: u32, of: u32) -> [u64; 2] {
+        [0, 1 + of as usize].map(|index| {
+            let mut word = [0; 8];
+            let at = from as usize * PLACE_BYTES + 8 * index;
+            self.seat.read(self.round, self.all(), at, &mut word);
+            u64::from_ne_bytes(word)
+        })
+    }
+
     /// Puts a part of a rank's data, at most [`PLACE_BYTES`], before it arrives, and says how many bytes all of them are.
     pub(super) fn put_piece(self, rank: u32, data: &Payload, piece: Range<u64>) {
         self.seat
@@ -91,8 +118,13 @@ impl<'a> Parcels<'a> {
 
     /// Puts a part of some data, at most [`PLACE_BYTES`], into the place of a rank.
     pub(super) fn put_in_place(self, rank: u32, data: &Payload, part: Range<u64>) {
+        self.put_at(rank, 0, data, part);
+    }
+
+    /// The same from byte `at` of the place on.
+    pub(super) fn put_at(self, rank: u32, at: usize, data: &Payload, part: Range<u64>) {
         if !part.is_empty() {
-            let at = rank as usize * PLACE_BYTES;
+            let at = rank as usize * PLACE_BYTES + at;
             data.with_part(part, |part| {
                 self.seat.put(self.round, self.all(), at, part);
             });
@@ -101,8 +133,13 @@ impl<'a> Parcels<'a> {
 
     /// Reads a part of some data from the place of a rank.
     pub(super) fn take_from_place(self, rank: u32, data: &Payload, part: Range<u64>) {
+        self.take_at(rank, 0, data, part);
+    }
+
+    /// The same from byte `at` of the place on.
+    pub(super) fn take_at(self, rank: u32, at: usize, data: &Payload, part: Range<u64>) {
         if !part.is_empty() {
-            let at = rank as usize * PLACE_BYTES;
+            let at = rank as usize * PLACE_BYTES + at;
             data.fill_part(part, |part| {
                 self.seat.read(self.round, self.all(), at, part);
             });
@@ -263,6 +300,8 @@ pub(super) fn block_of(
 pub(super) const PLACE_BYTES: usize = 64 << 10;
 /// Most bytes of one with a table.
 pub(super) const TABLED_BYTES: usize = 48 << 10;
+/// What the length of a parcel says whose blocks come later.
+const LATER: usize = usize::MAX - 1;
 /// For the length.
 const HEAD_BYTES: usize = 8;
 /// What fits lines behind it.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What algorithms are chosen by, besides sizes: the same on all ranks.
 
+use super::block_pieces;
 use super::choice::{Allgather, Alltoall, Choices};
+use crate::Payload;
 use crate::var::{Values, Variable};
 
 /// Rows of the variable table, and what the launcher told all ranks alike.
@@ -128,6 +130,14 @@ impl Shape {
             Allgather::Flat | Allgather::Rounds => true,
             Allgather::Direct | Allgather::Ring => false,
         }
+    }
+
+    /// Whether such blocks, one for each rank, are exchanged in rounds at a board, if these ranks have one.
+    #[must_use]
+    pub fn exchanges_in_rounds(self, blocks: &[Payload]) -> bool {
+        let longest = blocks.iter().map(Payload::bytes).max().unwrap_or(0);
+        let ranks = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+        block_pieces::are_swapped(&self, longest, ranks)
     }
 
     /// The same of those that all exchange with all.

@@ -7,7 +7,7 @@
 //! an end, and those that notice get an error.
 
 use super::bcast_queue::{self, BcastQueue};
-use super::block_pieces;
+use super::block_pieces::{self, Swap};
 use super::blocks::{
     allgather, allgather_as, alltoall, gather, gather_most, gather_wish, others, put_own, scatter,
 };
@@ -68,7 +68,7 @@ pub async fn gather_various<V: Visit>(
     let mut pending = line.pending();
     for (from, place) in others(line, all).filter(|(from, _)| turn.is_alike(*from)) {
         match turn.parcels().given(from) {
-            Given::Messages => pending.receive_payload(from, place),
+            Given::Messages | Given::Later => pending.receive_payload(from, place),
             Given::Here(bytes) => {
                 let taken = take(turn.parcels(), from, bytes, place);
                 copied = copied.and(taken);
@@ -194,17 +194,25 @@ pub async fn alltoall_various<V: Visit>(
     let Some(board) = Board::of_parcels(line, wish) else {
         return Box::pin(alltoall(line, out, into)).await;
     };
-    let parcel = packed(out, alltoall_most(&line.shape()));
-    let turn = board
-        .give_parcel(Kind::Alltoallv, parcel.as_deref())
-        .await?;
+    let shape = line.shape();
+    let parcel = packed(out, alltoall_most(&shape));
+    let lengths: Vec<u64> = out.iter().map(Payload::bytes).collect();
+    let longest = lengths.iter().max().copied().unwrap_or(0);
+    let later = parcel.is_none() && block_pieces::are_swapped(&shape, longest, line.size());
+    let give = || async {
+        match later {
+            true => board.give_lengths(Kind::Alltoallv, &lengths).await,
+            false => board.give_parcel(Kind::Alltoallv, parcel.as_deref()).await,
+        }
+    };
+    let turn = give().await?;
     // These need nobody to wait for.
-    let sends = parcel.is_none() && line.size() as usize <= line.shape().window_ranks;
+    let sends = parcel.is_none() && !later && line.size() as usize <= shape.window_ranks;
     let mut pending = line.pending();
     for (to, block) in others(line, out).filter(|_| sends) {
         pending.send_payload(to, block);
     }
-    let turn = match meet(&board, turn, parcel.as_deref()).await {
+    let turn = match meet(turn, give).await {
         Ok(turn) => turn,
         Err(error) => {
             // Others have given up too, and receive nothing.
@@ -216,8 +224,10 @@ pub async fn alltoall_various<V: Visit>(
     if !sends && (0..line.size()).all(|from| given(from) == Given::Messages) {
         return Box::pin(alltoall(line, out, into)).await;
     }
+    let swap = Swap::told(line, &turn, into);
     let rest = if sends { &[] } else { out };
     let copied = exchange(line, &turn, pending, rest, into).await;
+    let copied = copied.and(Box::pin(swap.run(&board, out, into)).await);
     match (parcel, own(line, out), own(line, into)) {
         (None, Some(out), Some(into)) => copied.and_then(|()| out.copy_to(into)),
         _ => copied,
@@ -226,13 +236,12 @@ pub async fn alltoall_various<V: Visit>(
 
 /// Waits for the others in the round that this rank has arrived in, or in a later one if they were at an earlier call.
 async fn meet<'a, V: Visit>(
-    board: &'a Board<'a, V>,
     first: Turn<'a, V>,
-    parcel: Option<&[u8]>,
+    give: impl AsyncFn() -> Result<Turn<'a, V>, Error>,
 ) -> Result<Turn<'a, V>, Error> {
     let mut turn = first;
     while !turn.all().await? {
-        turn = board.give_parcel(Kind::Alltoallv, parcel).await?;
+        turn = give().await?;
     }
     Ok(turn)
 }

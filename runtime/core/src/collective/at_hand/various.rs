@@ -141,7 +141,7 @@ impl AtHand<'_> {
         let parcels = Parcels::new(self.seat, round);
         self.all_of(round, 0..self.size(), |from| match parcels.given(from) {
             Given::Here(bytes) => parcels.read_block(from, bytes, rank, place(from).as_mut_slice()),
-            Given::Messages => false,
+            Given::Messages | Given::Later => false,
         })?;
         self.end()
     }
@@ -165,7 +165,7 @@ impl AtHand<'_> {
         given: Given,
         put: impl FnOnce(Parcels<'_>),
     ) -> Option<Round> {
-        if given == Given::Messages {
+        if !matches!(given, Given::Here(_)) {
             return None;
         }
         let round = given.space().begin(self.seat)?;
