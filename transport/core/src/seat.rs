@@ -95,6 +95,12 @@ impl Seat {
         ring::layout::board_room_bytes(self.segment.local_size())
     }
 
+    /// Bytes of all that there is for a round: more than [`room_bytes`](Self::room_bytes) where the members are few.
+    #[must_use]
+    pub fn half_bytes(&self) -> usize {
+        self.halves[0].length()
+    }
+
     /// The next round, if the last one is over.
     #[inline]
     #[must_use]

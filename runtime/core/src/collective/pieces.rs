@@ -51,7 +51,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
             .seat()
             .filter(|_| goes && line.shape().board_bytes > 0)?;
         let members = seat.members() as usize;
-        let stride = seat.room_bytes() / (members * members) / LINE * LINE;
+        let stride = seat.half_bytes() / (members * members) / LINE * LINE;
         let longest = lengths.iter().copied().max().unwrap_or(0);
         let stride = stride.min(longest.next_multiple_of(LINE)).min(MOST_BYTES);
         let piece = stride / item_bytes.max(1) * item_bytes;
