@@ -101,6 +101,18 @@ impl Seat {
         self.halves[0].length()
     }
 
+    /// Bytes that each of so many members has at least in all that there is for a round: whole cache lines.
+    #[must_use]
+    pub const fn place_bytes(members: u32) -> usize {
+        let share =
+            ring::layout::BOARD_HALF_LEAST_BYTES / members as usize / LINE_BYTES * LINE_BYTES;
+        if share < ring::layout::BOARD_PART_BYTES {
+            ring::layout::BOARD_PART_BYTES
+        } else {
+            share
+        }
+    }
+
     /// The next round, if the last one is over.
     #[inline]
     #[must_use]

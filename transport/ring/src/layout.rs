@@ -61,11 +61,11 @@ pub const POOL_BUFFER_BYTES: usize = 8 * 1024;
 pub const BOARDS: u32 = 16;
 
 /// Bytes of each rank of the node that a round has at most in a board's half.
-const BOARD_PART_BYTES: usize = 64 * 1024;
+pub const BOARD_PART_BYTES: usize = 64 * 1024;
 
 /// Bytes of a board's half, at least: both together are more than a core's own caches hold. Rounds go through all of a half, since
 /// a line that is still in the cache of who read it last is written at a third of the speed.
-const BOARD_HALF_LEAST_BYTES: usize = 2 * 1024 * 1024;
+pub const BOARD_HALF_LEAST_BYTES: usize = 2 * 1024 * 1024;
 
 /// Bytes of the lines of a member of a board.
 pub(crate) const MEMBER_LINES_BYTES: usize = PAGE;

@@ -12,6 +12,7 @@
 
 use std::ops::Range;
 
+use transport::Seat;
 use transport::bcast_queue::{BcastQueue as Words, CHUNK_BYTES, Told as Entry};
 use transport::seat::Event;
 
@@ -54,8 +55,10 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
         let expected = Told::new(self.0.line, kind, 0);
         self.begin_to_tell(expected).await?;
         let turn = self.0.begin_as(expected, Space::Half).await?;
+        let place = Seat::place_bytes(self.0.line.size());
         for (rank, block) in (0..).zip(all) {
-            turn.parcels().put_in_place(rank, block, 0..block.bytes());
+            turn.parcels_in(place)
+                .put_in_place(rank, block, 0..block.bytes());
         }
         turn.arrive();
         let lengths = all.iter().map(Payload::bytes);
@@ -165,9 +168,11 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
             let turn = self.0.begin_as(ours, Space::Lines).await?;
             turn.arrive();
             if turn.is_alike(root) {
-                let rank = self.0.line.rank();
+                let (rank, place) = (self.0.line.rank(), Seat::place_bytes(self.0.line.size()));
                 match length as u64 == into.bytes() {
-                    true => turn.parcels().take_from_place(rank, into, 0..into.bytes()),
+                    true => turn
+                        .parcels_in(place)
+                        .take_from_place(rank, into, 0..into.bytes()),
                     false => self.0.line.note(unequal(length, into)),
                 }
                 return Ok(true);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Large blocks over a [board](super::board), where ranks share cores: there a message that waits for its receiver costs two
-//! context switches for each pair of ranks, and a round at the board one for each rank. Up to [`PLACE_BYTES`] go in one round. Of
+//! context switches for each pair of ranks, and a round at the board one for each rank. As many bytes as fit the board at once go in one round. Of
 //! larger blocks that all collect, each rank puts one piece after the other on the board; how long its block is lies in its own
 //! lines, so that who expects another length notices.
 
 use std::ops::Range;
+
+use transport::Seat;
 
 use super::blocks::others;
 use super::board::{Board, Turn, Wish};
@@ -19,6 +21,8 @@ pub(super) struct BlockPieces<'a, V> {
     board: Board<'a, V>,
     /// Bytes of all blocks.
     total: usize,
+    /// What a rank puts on the board in a round.
+    place: usize,
 }
 
 impl<'a, V: Visit> BlockPieces<'a, V> {
@@ -34,21 +38,27 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
         Some(Self {
             board: Board::of_parcels(line, wish)?,
             total: usize::try_from(total).unwrap_or(usize::MAX),
+            place: Seat::place_bytes(line.size()),
         })
     }
 
     /// Gives a block to all others, and takes theirs into their places. The own one is not copied.
     pub(super) async fn exchange(&self, mine: &Payload, all: &[Payload]) -> Result<(), Error> {
         let longest = all.iter().chain([mine]).map(Payload::bytes).max();
-        for round in 0..rounds(longest.unwrap_or(0)) {
+        for round in 0..longest.unwrap_or(0).div_ceil(self.place as u64) {
             let turn = self.meet(mine, round).await?;
             self.read(&turn, all, round);
         }
         Ok(())
     }
 
+    /// What of so many bytes belongs to a round.
+    fn piece(&self, bytes: u64, round: u64) -> Range<u64> {
+        part_of(bytes, round, self.place as u64)
+    }
+
     /// Puts a piece on the board in a round that all are in.
-    async fn meet(&self, mine: &Payload, round: usize) -> Result<Turn<'_, V>, Error> {
+    async fn meet(&self, mine: &Payload, round: u64) -> Result<Turn<'_, V>, Error> {
         loop {
             let turn = self.put(mine, round).await?;
             if turn.all().await? {
@@ -57,19 +67,22 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
         }
     }
 
-    async fn put(&self, mine: &Payload, round: usize) -> Result<Turn<'_, V>, Error> {
+    async fn put(&self, mine: &Payload, round: u64) -> Result<Turn<'_, V>, Error> {
         let turn = self.board.begin(Kind::Allgather, self.total).await?;
-        turn.parcels()
-            .put_piece(self.board.line.rank(), mine, piece(mine.bytes(), round));
+        turn.parcels_in(self.place).put_piece(
+            self.board.line.rank(),
+            mine,
+            self.piece(mine.bytes(), round),
+        );
         turn.arrive();
         Ok(turn)
     }
 
     /// Reads the others' pieces of a round.
-    fn read(&self, turn: &Turn<'_, V>, all: &[Payload], round: usize) {
+    fn read(&self, turn: &Turn<'_, V>, all: &[Payload], round: u64) {
         for (from, place) in others(self.board.line, all) {
-            let piece = piece(place.bytes(), round);
-            if !turn.parcels().take_piece(from, place, piece) {
+            let piece = self.piece(place.bytes(), round);
+            if !turn.parcels_in(self.place).take_piece(from, place, piece) {
                 self.board.line.note(unequal(0, place));
             }
         }
@@ -119,16 +132,14 @@ impl Swap {
         into: &[Payload],
     ) -> Result<(), Error> {
         let (line, bytes) = (board.line, swapped_bytes(board.line.size()));
-        let piece = |length: u64, round: u64| {
-            let start = round * bytes as u64;
-            start.min(length)..length.min(start + bytes as u64)
-        };
+        let place = Seat::place_bytes(line.size());
+        let piece = |length: u64, round: u64| part_of(length, round, bytes as u64);
         for round in 0..self.rounds {
             let turn = loop {
                 let turn = board.begin(Kind::Alltoallv, 0).await?;
                 for (to, block) in others(line, out).filter(|_| self.gives) {
                     let piece = piece(block.bytes(), round);
-                    turn.parcels()
+                    turn.parcels_in(place)
                         .put_at(line.rank(), to as usize * bytes, block, piece);
                 }
                 turn.arrive();
@@ -139,7 +150,7 @@ impl Swap {
             for (from, block) in others(line, into) {
                 let piece = piece(self.lengths[from as usize], round);
                 let at = line.rank() as usize * bytes;
-                turn.parcels().take_at(from, at, block, piece);
+                turn.parcels_in(place).take_at(from, at, block, piece);
             }
         }
         Ok(())
@@ -148,35 +159,30 @@ impl Swap {
 
 /// What a rank gives each other one in a round: whole cache lines.
 fn swapped_bytes(ranks: u32) -> usize {
-    PLACE_BYTES / ranks as usize / LINE_BYTES * LINE_BYTES
+    Seat::place_bytes(ranks) / ranks as usize / LINE_BYTES * LINE_BYTES
+}
+
+/// What of so many bytes belongs to a round in which there is room for `most`.
+fn part_of(bytes: u64, round: u64, most: u64) -> Range<u64> {
+    let start = round * most;
+    start.min(bytes)..bytes.min(start + most)
 }
 
 /// Whether blocks of which the longest has so many bytes are exchanged, of all with all, in rounds at a board.
 pub(super) fn are_swapped(shape: &Shape, longest: u64, ranks: u32) -> bool {
     let few_enough = ranks as usize <= PLACE_BYTES / LINE_BYTES;
     let all = longest.saturating_mul(ranks.into());
-    share_cores(shape, ranks) && few_enough && all <= SWAP_ROUNDS * PLACE_BYTES as u64
+    share_cores(shape, ranks) && few_enough && all <= SWAP_ROUNDS * Seat::place_bytes(ranks) as u64
 }
 
 /// Whether blocks of so many bytes are gathered or dealt out in one round at a board. Smaller ones go as messages that wait for
 /// nobody, larger ones as those that are copied once.
 pub(super) fn meet_once(shape: &Shape, bytes: usize, ranks: u32) -> bool {
-    share_cores(shape, ranks) && bytes > EAGER_BYTES && bytes <= PLACE_BYTES
+    share_cores(shape, ranks) && bytes > EAGER_BYTES && bytes <= Seat::place_bytes(ranks)
 }
 
 fn share_cores(shape: &Shape, ranks: u32) -> bool {
     shape.flat && ranks > 2 && shape.board_bytes > 0
-}
-
-fn rounds(bytes: u64) -> usize {
-    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    bytes.div_ceil(PLACE_BYTES)
-}
-
-/// What of so many bytes belongs to a round.
-fn piece(bytes: u64, round: usize) -> Range<u64> {
-    let start = (round * PLACE_BYTES) as u64;
-    start.min(bytes)..bytes.min(start + PLACE_BYTES as u64)
 }
 
 /// Larger blocks do not stay in the caches between two copies.

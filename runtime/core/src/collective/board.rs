@@ -19,7 +19,7 @@ use std::task::Poll;
 use transport::Seat;
 use transport::seat::{Awaited, Event, Note, Round};
 
-use super::parcels::{self, Given, Parcels};
+use super::parcels::{self, Given, PLACE_BYTES, Parcels};
 use super::parts::{Parts, Space};
 use super::told::{Kind, Told};
 use super::{Line, Reducer};
@@ -247,9 +247,19 @@ impl<'a, V: Visit> Board<'a, V> {
         kind: Kind,
         parcel: Option<&[u8]>,
     ) -> Result<Turn<'_, V>, Error> {
+        self.give_parcel_in(kind, PLACE_BYTES, parcel).await
+    }
+
+    /// The same where each rank has a place of so many bytes.
+    pub(super) async fn give_parcel_in(
+        &self,
+        kind: Kind,
+        place: usize,
+        parcel: Option<&[u8]>,
+    ) -> Result<Turn<'_, V>, Error> {
         let told = Told::new(self.line, kind, 0);
-        let given = parcel.map_or(Given::Messages, |parcel| Given::of(parcel.len()));
-        let put = |turn: &Turn<'_, V>| turn.parcels().put(self.line.rank(), parcel);
+        let given = parcel.map_or(Given::Messages, |parcel| Given::of(parcel.len(), place));
+        let put = |turn: &Turn<'_, V>| turn.parcels_in(place).put(self.line.rank(), parcel);
         self.arrive_with(told, given.space(), put).await
     }
 
@@ -378,6 +388,11 @@ impl<V: Visit> Turn<'_, V> {
     /// What each rank gives, if they do not know of each other how much.
     pub(super) fn parcels(&self) -> Parcels<'_> {
         Parcels::new(self.board.seat, self.round)
+    }
+
+    /// The same where each rank has a place of so many bytes.
+    pub(super) fn parcels_in(&self, place: usize) -> Parcels<'_> {
+        Parcels::with_places(self.board.seat, self.round, place)
     }
 
     /// Whether another rank does the same, as far as it has told.

@@ -19,6 +19,8 @@ use crate::{Payload, UserMemory};
 pub(super) struct Parcels<'a> {
     seat: &'a Seat,
     round: Round,
+    /// Bytes of the place that each rank has in the half.
+    place: usize,
 }
 
 /// How much a rank has given.
@@ -33,14 +35,12 @@ pub(super) enum Given {
 }
 
 impl Given {
-    /// Of so many bytes.
-    pub(super) fn of(bytes: usize) -> Self {
-        if bytes == LATER {
-            return Self::Later;
-        }
-        match bytes <= PLACE_BYTES {
-            true => Self::Here(bytes),
-            false => Self::Messages,
+    /// Of so many bytes, where a rank has a place of `place` bytes.
+    pub(super) fn of(bytes: usize, place: usize) -> Self {
+        match bytes {
+            LATER => Self::Later,
+            _ if bytes <= place => Self::Here(bytes),
+            _ => Self::Messages,
         }
     }
 
@@ -56,7 +56,12 @@ impl Given {
 
 impl<'a> Parcels<'a> {
     pub(super) fn new(seat: &'a Seat, round: Round) -> Self {
-        Self { seat, round }
+        Self::with_places(seat, round, PLACE_BYTES)
+    }
+
+    /// The same where each rank has a place of so many bytes in the half, as all of them know.
+    pub(super) fn with_places(seat: &'a Seat, round: Round, place: usize) -> Self {
+        Self { seat, round, place }
     }
 
     /// Puts a parcel of this rank, which is `rank`, before it arrives; `None`: it comes as messages.
@@ -73,7 +78,7 @@ impl<'a> Parcels<'a> {
             return self.seat.put_in_lines(self.round, line);
         }
         self.seat.put_in_lines(self.round, &length(parcel.len()));
-        let at = rank as usize * PLACE_BYTES;
+        let at = rank as usize * self.place;
         self.seat.put(self.round, self.all(), at, parcel);
     }
 
@@ -84,7 +89,7 @@ impl<'a> Parcels<'a> {
         let longest = lengths.iter().max().copied().unwrap_or(0);
         let words = std::iter::once(longest).chain(lengths.iter().copied());
         let table: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
-        let at = rank as usize * PLACE_BYTES;
+        let at = rank as usize * self.place;
         self.seat.put(self.round, self.all(), at, &table);
     }
 
@@ -92,13 +97,13 @@ impl<'a> Parcels<'a> {
     pub(super) fn lengths(self, from: u32, of: u32) -> [u64; 2] {
         [0, 1 + of as usize].map(|index| {
             let mut word = [0; 8];
-            let at = from as usize * PLACE_BYTES + 8 * index;
+            let at = from as usize * self.place + 8 * index;
             self.seat.read(self.round, self.all(), at, &mut word);
             u64::from_ne_bytes(word)
         })
     }
 
-    /// Puts a part of a rank's data, at most [`PLACE_BYTES`], before it arrives, and says how many bytes all of them are.
+    /// Puts a part of a rank's data, at most as much as its place has, before it arrives, and says how many bytes all of them are.
     pub(super) fn put_piece(self, rank: u32, data: &Payload, piece: Range<u64>) {
         self.seat
             .put_in_lines(self.round, &data.bytes().to_ne_bytes());
@@ -116,7 +121,7 @@ impl<'a> Parcels<'a> {
         is_expected
     }
 
-    /// Puts a part of some data, at most [`PLACE_BYTES`], into the place of a rank.
+    /// Puts a part of some data, at most as much as its place has, into the place of a rank.
     pub(super) fn put_in_place(self, rank: u32, data: &Payload, part: Range<u64>) {
         self.put_at(rank, 0, data, part);
     }
@@ -124,7 +129,7 @@ impl<'a> Parcels<'a> {
     /// The same from byte `at` of the place on.
     pub(super) fn put_at(self, rank: u32, at: usize, data: &Payload, part: Range<u64>) {
         if !part.is_empty() {
-            let at = rank as usize * PLACE_BYTES + at;
+            let at = rank as usize * self.place + at;
             data.with_part(part, |part| {
                 self.seat.put(self.round, self.all(), at, part);
             });
@@ -139,7 +144,7 @@ impl<'a> Parcels<'a> {
     /// The same from byte `at` of the place on.
     pub(super) fn take_at(self, rank: u32, at: usize, data: &Payload, part: Range<u64>) {
         if !part.is_empty() {
-            let at = rank as usize * PLACE_BYTES + at;
+            let at = rank as usize * self.place + at;
             data.fill_part(part, |part| {
                 self.seat.read(self.round, self.all(), at, part);
             });
@@ -162,7 +167,7 @@ impl<'a> Parcels<'a> {
         }
         let head = (bytes as u64).to_ne_bytes();
         self.seat.put_in_lines(self.round, &head);
-        let mut at = rank as usize * PLACE_BYTES;
+        let mut at = rank as usize * self.place;
         with_room(table_bytes(ranks), |table| {
             fill_table(table, blocks.clone().map(UserMemory::bytes));
             self.seat.put(self.round, self.all(), at, table);
@@ -179,7 +184,8 @@ impl<'a> Parcels<'a> {
     pub(super) fn given(self, rank: u32) -> Given {
         let mut length = [0; HEAD_BYTES];
         self.seat.read_lines(self.round, rank, 0, &mut length);
-        usize::try_from(u64::from_ne_bytes(length)).map_or(Given::Messages, Given::of)
+        usize::try_from(u64::from_ne_bytes(length))
+            .map_or(Given::Messages, |bytes| Given::of(bytes, self.place))
     }
 
     /// Reads a rank's parcel. `false`: it is of another length, or comes as messages.
@@ -200,7 +206,7 @@ impl<'a> Parcels<'a> {
                 .seat
                 .read_lines(self.round, rank, HEAD_BYTES + at, into),
             false => {
-                let at = rank as usize * PLACE_BYTES + at;
+                let at = rank as usize * self.place + at;
                 self.seat.read(self.round, self.all(), at, into);
             }
         }
@@ -224,7 +230,7 @@ impl<'a> Parcels<'a> {
 
     /// Bytes of the half in which each rank has a place for a parcel.
     fn all(self) -> usize {
-        PLACE_BYTES * self.seat.members() as usize
+        self.place * self.seat.members() as usize
     }
 }
 

@@ -6,6 +6,8 @@
 //! Which of them it is only the rank knows that gives: the others read it. So ranks that do not agree about a length all come to
 //! an end, and those that notice get an error.
 
+use transport::Seat;
+
 use super::bcast_queue::{self, BcastQueue};
 use super::block_pieces::{self, Swap};
 use super::blocks::{
@@ -35,15 +37,16 @@ pub async fn gather_various<V: Visit>(
     let (Some(board), Some((to, given))) = (board, of_root(line, mine, all, root)) else {
         return Box::pin(gather(line, mine, all, root)).await;
     };
+    let shape = line.shape();
+    let place = gatherv_place(&shape, line.size());
     if line.rank() != to {
         let bytes = usize::try_from(given.bytes()).unwrap_or(usize::MAX);
-        let shape = line.shape();
         let goes =
             bytes <= gatherv_most(&shape) || block_pieces::meet_once(&shape, bytes, line.size());
         let parcel = goes.then(|| given.to_dense());
         let parcel = parcel.as_deref();
         while !board
-            .give_parcel(Kind::Gatherv, parcel)
+            .give_parcel_in(Kind::Gatherv, place, parcel)
             .await?
             .leave()
             .await
@@ -54,7 +57,9 @@ pub async fn gather_various<V: Visit>(
         };
     }
     let turn = loop {
-        let turn = board.give_parcel(Kind::Gatherv, Some(&[])).await?;
+        let turn = board
+            .give_parcel_in(Kind::Gatherv, place, Some(&[]))
+            .await?;
         match turn.all().await {
             Ok(true) => break turn,
             Ok(false) => {}
@@ -66,11 +71,12 @@ pub async fn gather_various<V: Visit>(
     };
     let mut copied = put_own(line, mine, all);
     let mut pending = line.pending();
+    let parcels = turn.parcels_in(place);
     for (from, place) in others(line, all).filter(|(from, _)| turn.is_alike(*from)) {
-        match turn.parcels().given(from) {
+        match parcels.given(from) {
             Given::Messages | Given::Later => pending.receive_payload(from, place),
             Given::Here(bytes) => {
-                let taken = take(turn.parcels(), from, bytes, place);
+                let taken = take(parcels, from, bytes, place);
                 copied = copied.and(taken);
             }
         }
@@ -129,7 +135,7 @@ fn are_dealt_out<V: Visit>(line: &Line<V>, all: &[Payload]) -> bool {
     let longest = bytes(lengths().max().unwrap_or(0));
     let usual = bytes(lengths().sum::<u64>() / u64::from(ranks));
     block_pieces::meet_once(&shape, usual, ranks)
-        && longest <= parcels::PLACE_BYTES
+        && longest <= Seat::place_bytes(ranks)
         && line.seat().is_some_and(|seat| parcels::have_room(seat))
 }
 
@@ -345,6 +351,14 @@ pub(super) fn gatherv_most(shape: &Shape) -> usize {
     match shape.flat {
         true => parcels::IN_LINES_BYTES,
         false => gather_most(shape),
+    }
+}
+
+/// Bytes of the place that each rank has where blocks of many lengths are collected. Where ranks share cores only long ones lie there.
+pub(super) fn gatherv_place(shape: &Shape, ranks: u32) -> usize {
+    match shape.flat {
+        true => Seat::place_bytes(ranks),
+        false => parcels::PLACE_BYTES,
     }
 }
 

@@ -7,10 +7,10 @@ use transport::seat::Round;
 use super::super::bcast_queue::{ON_BOARD, block_in};
 use super::super::blocks::gather_wish;
 use super::super::board::Wish;
-use super::super::parcels::{self, Given, Parcels, fill, filled_bytes, with_room};
+use super::super::parcels::{self, Given, PLACE_BYTES, Parcels, fill, filled_bytes, with_room};
 use super::super::told::{Kind, Told};
 use super::super::various::{
-    allgather_wish, allgatherv_most, alltoall_most, gatherv_most, scatter_limit,
+    allgather_wish, allgatherv_most, alltoall_most, gatherv_most, gatherv_place, scatter_limit,
 };
 use super::AtHand;
 use crate::UserMemory;
@@ -37,7 +37,8 @@ impl AtHand<'_> {
         self.goes_in_parcels(gather_wish(self.shape))?;
         let round = self.arrive_with_parcel(Kind::Gatherv, &[])?;
         self.wait_for_all(round)?;
-        let parcels = Parcels::new(self.seat, round);
+        let parcels =
+            Parcels::with_places(self.seat, round, gatherv_place(self.shape, self.size()));
         let others = (0..self.size()).filter(|from| *from != self.rank());
         self.all_of(round, others, |from| {
             parcels.read(from, place(from).as_mut_slice())
@@ -134,9 +135,10 @@ impl AtHand<'_> {
         if bytes > alltoall_most(self.shape) {
             return None;
         }
-        let round = self.arrive_with(Kind::Alltoallv, Given::of(bytes), |parcels| {
-            parcels.put_blocks(rank, bytes, blocks());
-        })?;
+        let round =
+            self.arrive_with(Kind::Alltoallv, Given::of(bytes, PLACE_BYTES), |parcels| {
+                parcels.put_blocks(rank, bytes, blocks());
+            })?;
         self.wait_for_all(round)?;
         let parcels = Parcels::new(self.seat, round);
         self.all_of(round, 0..self.size(), |from| match parcels.given(from) {
@@ -152,7 +154,7 @@ impl AtHand<'_> {
     }
 
     fn arrive_with_parcel(&self, kind: Kind, parcel: &[u8]) -> Option<Round> {
-        self.arrive_with(kind, Given::of(parcel.len()), |parcels| {
+        self.arrive_with(kind, Given::of(parcel.len(), PLACE_BYTES), |parcels| {
             parcels.put(self.rank(), Some(parcel));
         })
     }
