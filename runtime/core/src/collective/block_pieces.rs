@@ -14,32 +14,70 @@ use super::parcels::{Given, PLACE_BYTES};
 use super::told::Kind;
 use super::various::unequal;
 use super::{Line, Shape};
-use crate::{Error, Payload, Visit};
+use crate::{Error, Payload, UserMemory, Visit};
 
-/// The way of one call in which all ranks collect all blocks.
+/// The way of one call in which one rank or all collect all blocks.
 pub(super) struct BlockPieces<'a, V> {
     board: Board<'a, V>,
-    /// Bytes of all blocks.
-    total: usize,
+    kind: Kind,
+    /// What all ranks tell alike: the bytes of a block, or of all.
+    told: usize,
     /// What a rank puts on the board in a round.
     place: usize,
 }
 
 impl<'a, V: Visit> BlockPieces<'a, V> {
-    /// That of these blocks, if it is the best one.
-    pub(super) fn of(line: &'a Line<V>, all: &[Payload], wish: Wish) -> Option<Self> {
+    /// That of these blocks, if it is the best one and all ranks collect them.
+    pub(super) fn of_all(line: &'a Line<V>, all: &[Payload], wish: Wish) -> Option<Self> {
         let longest = all.iter().map(Payload::bytes).max()?;
-        let bytes = PLACE_BYTES as u64 + 1..=MOST_BYTES;
-        if line.is_inter() || !share_cores(&line.shape(), line.size()) || !bytes.contains(&longest)
-        {
-            return None;
-        }
         let total = all.iter().map(Payload::bytes).sum::<u64>();
+        let goes = longest > PLACE_BYTES as u64 && !line.is_inter();
+        goes.then(|| Self::of(line, Kind::Allgather, (longest, total), wish))?
+    }
+
+    /// That of blocks of so many bytes each, if it is the best one and one rank collects them.
+    pub(super) fn of_equal(line: &'a Line<V>, bytes: u64, wish: Wish) -> Option<Self> {
+        let goes = bytes > Seat::place_bytes(line.size()) as u64;
+        goes.then(|| Self::of(line, Kind::Gather, (bytes, bytes), wish))?
+    }
+
+    fn of(line: &'a Line<V>, kind: Kind, (longest, told): (u64, u64), wish: Wish) -> Option<Self> {
+        let place = Seat::place_bytes(line.size());
+        let goes = share_cores(&line.shape(), line.size()) && longest <= MOST_ROUNDS * place as u64;
         Some(Self {
-            board: Board::of_parcels(line, wish)?,
-            total: usize::try_from(total).unwrap_or(usize::MAX),
-            place: Seat::place_bytes(line.size()),
+            board: Board::of_parcels(line, wish).filter(|_| goes)?,
+            kind,
+            told: usize::try_from(told).unwrap_or(usize::MAX),
+            place,
         })
+    }
+
+    /// Gives a block to be collected by another rank. Waits for nobody after its last piece.
+    pub(super) async fn give(&self, mine: &Payload) -> Result<(), Error> {
+        let rounds = mine.bytes().div_ceil(self.place as u64);
+        for round in 0..rounds {
+            loop {
+                let turn = self.put(mine, round).await?;
+                let met = match round + 1 == rounds {
+                    true => turn.leave().await,
+                    false => turn.all().await?,
+                };
+                if met {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the blocks of all others, which have `bytes` bytes each, into their places.
+    pub(super) async fn take(&self, all: &[Payload], bytes: u64) -> Result<(), Error> {
+        let nothing = Payload::Dense(UserMemory::nothing());
+        for round in 0..bytes.div_ceil(self.place as u64) {
+            let turn = self.meet(&nothing, round).await?;
+            self.read(&turn, all, round);
+        }
+        Ok(())
     }
 
     /// Gives a block to all others, and takes theirs into their places. The own one is not copied.
@@ -68,7 +106,7 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
     }
 
     async fn put(&self, mine: &Payload, round: u64) -> Result<Turn<'_, V>, Error> {
-        let turn = self.board.begin(Kind::Allgather, self.total).await?;
+        let turn = self.board.begin(self.kind, self.told).await?;
         turn.parcels_in(self.place).put_piece(
             self.board.line.rank(),
             mine,
@@ -172,7 +210,7 @@ fn part_of(bytes: u64, round: u64, most: u64) -> Range<u64> {
 pub(super) fn are_swapped(shape: &Shape, longest: u64, ranks: u32) -> bool {
     let few_enough = ranks as usize <= PLACE_BYTES / LINE_BYTES;
     let all = longest.saturating_mul(ranks.into());
-    share_cores(shape, ranks) && few_enough && all <= SWAP_ROUNDS * Seat::place_bytes(ranks) as u64
+    share_cores(shape, ranks) && few_enough && all <= MOST_ROUNDS * Seat::place_bytes(ranks) as u64
 }
 
 /// Whether blocks of so many bytes are gathered or dealt out in one round at a board. Smaller ones go as messages that wait for
@@ -185,10 +223,8 @@ fn share_cores(shape: &Shape, ranks: u32) -> bool {
     shape.flat && ranks > 2 && shape.board_bytes > 0
 }
 
-/// Larger blocks do not stay in the caches between two copies.
-const MOST_BYTES: u64 = 512 << 10;
-/// An exchange that takes more rounds goes as messages, which copy data once.
-const SWAP_ROUNDS: u64 = 8;
+/// Blocks that take more rounds go as messages, which copy data once.
+const MOST_ROUNDS: u64 = 8;
 const LINE_BYTES: usize = 64;
 /// Messages up to this size wait for nobody.
 const EAGER_BYTES: usize = 8 << 10;

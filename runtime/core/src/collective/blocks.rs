@@ -60,6 +60,13 @@ pub async fn gather_equal<V: Visit>(
     };
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
     let (shape, wish) = (line.shape(), gather_wish(&line.shape()));
+    if let Some(pieces) = BlockPieces::of_equal(line, own.bytes(), wish) {
+        if line.rank() != to {
+            return Box::pin(pieces.give(own)).await;
+        }
+        let copied = put_own(line, mine, all);
+        return Box::pin(pieces.take(all, own.bytes())).await.and(copied);
+    }
     let Some(board) = Board::of(line, 0, wish) else {
         return Box::pin(gather(line, mine, all, root)).await;
     };
@@ -229,7 +236,7 @@ pub(super) async fn allgather_as<V: Visit>(
     wish: Wish,
 ) -> Result<(), Error> {
     if let Some(given) = mine.or_else(|| own(line, all))
-        && let Some(pieces) = BlockPieces::of(line, all, wish)
+        && let Some(pieces) = BlockPieces::of_all(line, all, wish)
     {
         if let Err(error) = put_own(line, mine, all) {
             line.note(error);
