@@ -19,7 +19,7 @@ use core::hint::black_box;
 /// `source` is readable and `target` writable for `bytes` bytes, and they do not overlap.
 #[inline]
 pub unsafe fn copy(source: *const u8, target: *mut u8, bytes: usize) {
-    if is_slow(source, target, bytes) {
+    if is_slow(source.addr(), target.addr(), bytes) {
         // SAFETY: the caller's promise.
         unsafe { copy_blocks(source, target, bytes) };
     } else {
@@ -28,10 +28,11 @@ pub unsafe fn copy(source: *const u8, target: *mut u8, bytes: usize) {
     }
 }
 
-/// Whether one long copy would be slow.
+/// Whether one long copy between these addresses, of one process or two, would be slow.
 #[inline(always)]
-fn is_slow(source: *const u8, target: *mut u8, bytes: usize) -> bool {
-    let behind = || target.addr().wrapping_sub(source.addr()) % PAGE_BYTES;
+#[must_use]
+pub fn is_slow(source: usize, target: usize, bytes: usize) -> bool {
+    let behind = || target.wrapping_sub(source) % PAGE_BYTES;
     bytes > BLOCK_BYTES && (1..SLOW_BYTES).contains(&behind())
 }
 
@@ -67,7 +68,7 @@ unsafe fn copy_blocks(source: *const u8, target: *mut u8, bytes: usize) {
 #[inline]
 pub unsafe fn copy_overlapping(source: *const u8, target: *mut u8, bytes: usize) {
     let are_apart = || source.addr().abs_diff(target.addr()) >= bytes;
-    if is_slow(source, target, bytes) && are_apart() {
+    if is_slow(source.addr(), target.addr(), bytes) && are_apart() {
         // SAFETY: the caller's promise, and they begin at least as far from each other as they are long.
         unsafe { copy_blocks(source, target, bytes) };
     } else {
@@ -79,7 +80,7 @@ pub unsafe fn copy_overlapping(source: *const u8, target: *mut u8, bytes: usize)
 /// What the C library copies with vector registers: it takes `rep movsb` from 2 KiB on at the earliest, from 4 KiB with AVX.
 const BLOCK_BYTES: usize = 2048;
 /// Addresses whose distance is a multiple of this plus a little are the slow ones,
-const PAGE_BYTES: usize = 4096;
+pub const PAGE_BYTES: usize = 4096;
 /// less than this: 32 on the processors that were measured.
 const SLOW_BYTES: usize = 64;
 

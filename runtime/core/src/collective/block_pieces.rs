@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Large blocks over a [board](super::board), where ranks share cores: there a message that waits for its receiver costs two
-//! context switches for each pair of ranks, and a round at the board one for each rank. As many bytes as fit the board at once go in one round. Of
+//! context switches for each pair of ranks, and a round at the board one for each rank. And of two ranks with a core each: both copy at
+//! the same time, out of caches, where one would read the other's memory by the kernel. As many bytes as fit the board at once go in one round. Of
 //! larger blocks that all collect, each rank puts one piece after the other on the board; how long its block is lies in its own
 //! lines, so that who expects another length notices.
 
@@ -43,9 +44,9 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
 
     fn of(line: &'a Line<V>, kind: Kind, (longest, told): (u64, u64), wish: Wish) -> Option<Self> {
         let place = Seat::place_bytes(line.size());
-        let goes = share_cores(&line.shape(), line.size()) && longest <= MOST_ROUNDS * place as u64;
+        let fits = goes(&line.shape(), line.size()) && longest <= MOST_ROUNDS * place as u64;
         Some(Self {
-            board: Board::of_parcels(line, wish).filter(|_| goes)?,
+            board: Board::of_parcels(line, wish).filter(|_| fits)?,
             kind,
             told: usize::try_from(told).unwrap_or(usize::MAX),
             place,
@@ -210,17 +211,23 @@ fn part_of(bytes: u64, round: u64, most: u64) -> Range<u64> {
 pub(super) fn are_swapped(shape: &Shape, longest: u64, ranks: u32) -> bool {
     let few_enough = ranks as usize <= PLACE_BYTES / LINE_BYTES;
     let all = longest.saturating_mul(ranks.into());
-    share_cores(shape, ranks) && few_enough && all <= MOST_ROUNDS * Seat::place_bytes(ranks) as u64
+    goes(shape, ranks) && few_enough && all <= MOST_ROUNDS * Seat::place_bytes(ranks) as u64
 }
 
-/// Whether blocks of so many bytes are gathered or dealt out in one round at a board. Smaller ones go as messages that wait for
-/// nobody, larger ones as those that are copied once.
-pub(super) fn meet_once(shape: &Shape, bytes: usize, ranks: u32) -> bool {
-    share_cores(shape, ranks) && bytes > EAGER_BYTES && bytes <= Seat::place_bytes(ranks)
+/// Whether blocks of so many bytes are gathered in one round at a board. Smaller ones go as messages that wait for nobody.
+pub(super) fn are_gathered(shape: &Shape, bytes: usize, ranks: u32) -> bool {
+    goes(shape, ranks) && bytes > EAGER_BYTES && bytes <= Seat::place_bytes(ranks)
 }
 
-fn share_cores(shape: &Shape, ranks: u32) -> bool {
-    shape.flat && ranks > 2 && shape.board_bytes > 0
+/// Whether blocks of about so many bytes are dealt out in one round at a board.
+pub(super) fn are_dealt_out(shape: &Shape, bytes: usize, ranks: u32) -> bool {
+    // To a rank with a core of its own a message goes faster.
+    shape.flat && are_gathered(shape, bytes, ranks)
+}
+
+/// Whether ranks are such that large blocks go over a board. Of more that have a core each nobody has measured it.
+fn goes(shape: &Shape, ranks: u32) -> bool {
+    (shape.flat || ranks == 2) && shape.board_bytes > 0
 }
 
 /// Blocks that take more rounds go as messages, which copy data once.

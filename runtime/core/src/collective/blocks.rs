@@ -71,7 +71,7 @@ pub async fn gather_equal<V: Visit>(
         return Box::pin(gather(line, mine, all, root)).await;
     };
     let on_board = |bytes: usize| {
-        bytes <= gather_most(&shape) || block_pieces::meet_once(&shape, bytes, line.size())
+        bytes <= gather_most(&shape) || block_pieces::are_gathered(&shape, bytes, line.size())
     };
     if line.rank() != to {
         if on_board(block) {
@@ -156,7 +156,7 @@ pub async fn scatter_equal<V: Visit>(
     let total = block.saturating_mul(line.size() as usize);
     let shape = line.shape();
     let limit = bcast_queue::limit(&shape, usize::MAX, scatter_wish(&shape));
-    if block_pieces::meet_once(&shape, block, line.size()) {
+    if block_pieces::are_dealt_out(&shape, block, line.size()) {
         return scatter_as(line, Kind::Scatter, all, mine, root).await;
     }
     let goes = limit > 0 && total <= limit;

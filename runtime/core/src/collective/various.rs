@@ -41,8 +41,8 @@ pub async fn gather_various<V: Visit>(
     let place = gatherv_place(&shape, line.size());
     if line.rank() != to {
         let bytes = usize::try_from(given.bytes()).unwrap_or(usize::MAX);
-        let goes =
-            bytes <= gatherv_most(&shape) || block_pieces::meet_once(&shape, bytes, line.size());
+        let goes = bytes <= gatherv_most(&shape)
+            || bytes <= place && block_pieces::are_gathered(&shape, bytes, line.size());
         let parcel = goes.then(|| given.to_dense());
         let parcel = parcel.as_deref();
         while !board
@@ -134,7 +134,7 @@ fn are_dealt_out<V: Visit>(line: &Line<V>, all: &[Payload]) -> bool {
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let longest = bytes(lengths().max().unwrap_or(0));
     let usual = bytes(lengths().sum::<u64>() / u64::from(ranks));
-    block_pieces::meet_once(&shape, usual, ranks)
+    block_pieces::are_dealt_out(&shape, usual, ranks)
         && longest <= Seat::place_bytes(ranks)
         && line.seat().is_some_and(|seat| parcels::have_room(seat))
 }

@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copies between the memories of two processes by the kernel, in one pass (`process_vm_readv`, `process_vm_writev`).
 //!
+//! The kernel copies by `rep movsb`. Where that [is slow](ring::copy) for the two addresses, at a quarter of the speed, data go by way of
+//! memory of this thread that is neither near the one nor the other: two passes, of which the second is in the cache. Which
+//! processors are so is measured when it matters first.
+//!
 //! # Safety
 //! The local side of every call is leased memory or memory of this function's own; the remote side is only a number,
 //! which the kernel checks in the other process's address space. A wrong number gives an error, never a fault here.
 #![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use ring::copy::{PAGE_BYTES, is_slow};
 
 use crate::Lease;
 use crate::mr::to_usize;
@@ -33,30 +44,103 @@ pub(super) fn is_gone(pid: u32) -> bool {
 
 /// Fills bytes `offset .. offset + bytes` of the lease from `address` of process `pid`; `false` if not all could be.
 pub(super) fn read(pid: u32, lease: &mut Lease, offset: usize, bytes: usize, address: u64) -> bool {
-    whole(
-        Direction::Read,
-        pid,
-        lease.address() + offset as u64,
-        bytes,
-        address,
-    )
+    let local = lease.address() + offset as u64;
+    if !is_slow_here(address, local, bytes) {
+        return whole(Direction::Read, pid, local, bytes, address);
+    }
+    by_way(bytes, address, |way, done| {
+        let there = address + done as u64;
+        let is_read = whole(Direction::Read, pid, address_of(way), way.len(), there);
+        if is_read {
+            // SAFETY: memory of this thread.
+            unsafe { lease.fill_from(offset + done, NonNull::from(&*way).cast(), way.len()) };
+        }
+        is_read
+    })
 }
 
 /// Writes bytes `offset .. offset + bytes` of the lease to `address` of process `pid`.
 pub(super) fn write(pid: u32, lease: &Lease, offset: usize, bytes: usize, address: u64) -> bool {
-    whole(
-        Direction::Write,
-        pid,
-        lease.address() + offset as u64,
-        bytes,
-        address,
-    )
+    write_own(pid, lease.address() + offset as u64, bytes, address)
 }
 
 /// Writes `bytes` bytes at `source` of this process, which this process offered for reading, to `target` of `pid`.
 /// `source` may be any number: the kernel answers with an error if it is no memory.
 pub(super) fn write_own(pid: u32, source: u64, bytes: usize, target: u64) -> bool {
-    whole(Direction::Write, pid, source, bytes, target)
+    if !is_slow_here(source, target, bytes) {
+        return whole(Direction::Write, pid, source, bytes, target);
+    }
+    by_way(bytes, source, |way, done| {
+        let (from, to) = (source + done as u64, target + done as u64);
+        whole(
+            Direction::Read,
+            std::process::id(),
+            address_of(way),
+            way.len(),
+            from,
+        ) && whole(Direction::Write, pid, address_of(way), way.len(), to)
+    })
+}
+
+/// Whether a copy by the kernel between these addresses would be slow, on this processor.
+fn is_slow_here(source: u64, target: u64, bytes: usize) -> bool {
+    static MEASURED: OnceLock<bool> = OnceLock::new();
+    is_slow(to_usize(source), to_usize(target), bytes) && *MEASURED.get_or_init(has_slow_distances)
+}
+
+/// Tries it, in this process's own memory: it takes some 50 µs.
+fn has_slow_distances() -> bool {
+    const BYTES: usize = 16 << 10;
+    let from = vec![1u8; BYTES];
+    let mut to = vec![0u8; BYTES + 2 * PAGE_BYTES];
+    let start = from.as_ptr().addr().wrapping_sub(to.as_ptr().addr()) % PAGE_BYTES;
+    let mut time = |distance: usize| {
+        let begin = Instant::now();
+        let way = &mut to[start + distance..][..BYTES];
+        let there = from.as_ptr().expose_provenance() as u64;
+        whole(
+            Direction::Read,
+            std::process::id(),
+            address_of(way),
+            BYTES,
+            there,
+        );
+        begin.elapsed()
+    };
+    let mut least = [Duration::MAX; 2];
+    for _ in 0..5 {
+        for (least, distance) in least.iter_mut().zip([0, 16]) {
+            *least = time(distance).min(*least);
+        }
+    }
+    least[1] > 2 * least[0]
+}
+
+/// Calls `copy` with memory of this thread for one piece after the other, and with how many bytes came before, until it fails.
+/// What lies near `address`, or a little behind it in its page, is far from that memory in its page.
+fn by_way(bytes: usize, address: u64, mut copy: impl FnMut(&mut [u8], usize) -> bool) -> bool {
+    thread_local! {
+        static WAY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    WAY.with_borrow_mut(|way| {
+        way.resize(WAY_BYTES + PAGE_BYTES, 0);
+        let far = to_usize(address).wrapping_add(PAGE_BYTES / 2);
+        let start = far.wrapping_sub(way.as_ptr().addr()) % PAGE_BYTES;
+        let mut done = 0;
+        while done < bytes {
+            // Pieces begin as far behind a page's begin as `address`: they are a multiple of pages.
+            let piece = WAY_BYTES.min(bytes - done);
+            if !copy(&mut way[start..start + piece], done) {
+                return false;
+            }
+            done += piece;
+        }
+        true
+    })
+}
+
+fn address_of(way: &mut [u8]) -> u64 {
+    way.as_mut_ptr().expose_provenance() as u64
 }
 
 #[derive(Clone, Copy)]
@@ -100,4 +184,70 @@ fn transfer(direction: Direction, pid: u32, local: libc::iovec, remote: u64) -> 
         },
     };
     usize::try_from(moved).ok()
+}
+
+/// What goes by way of this process at a time: it stays in a core's own caches.
+const WAY_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "only the kernel can do it")]
+    fn all_bytes_arrive_wherever_they_lie_in_their_pages() {
+        let me = std::process::id();
+        let source: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8 + 1).collect();
+        let mut target = vec![0u8; 300_000];
+        for (from, to, bytes) in [
+            (0, 0, 200_000),
+            (0, 16, 200_000),
+            (100, 101, 65_537),
+            (4000, 63, 150_000),
+            (5, 9, 3000),
+        ] {
+            let slow = is_slow(
+                source[from..].as_ptr().addr(),
+                target[to..].as_ptr().addr(),
+                bytes,
+            );
+            let there = source[from..].as_ptr().expose_provenance() as u64;
+            target.fill(0);
+            let base = NonNull::from(&mut target[..]).cast::<u8>();
+            // SAFETY: the vector stays where it is until the lease is gone.
+            let mut lease = unsafe { Lease::new(base, 300_000) };
+            assert!(read(me, &mut lease, to, bytes, there), "slow: {slow}");
+            assert_eq!(target[to..to + bytes], source[from..from + bytes]);
+            assert!(
+                target[..to]
+                    .iter()
+                    .chain(&target[to + bytes..])
+                    .all(|byte| *byte == 0)
+            );
+            target.fill(0);
+            let there = target[to..].as_mut_ptr().expose_provenance() as u64;
+            let own = source[from..].as_ptr().expose_provenance() as u64;
+            assert!(write_own(me, own, bytes, there), "slow: {slow}");
+            assert_eq!(target[to..to + bytes], source[from..from + bytes]);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "only the kernel can do it")]
+    fn memory_that_is_not_there_is_an_error_also_by_way_of_other_memory() {
+        let mut target = vec![0u8; 100_000];
+        let base = NonNull::from(&mut target[..]).cast::<u8>();
+        // SAFETY: the vector stays where it is until the lease is gone.
+        let mut lease = unsafe { Lease::new(base, 100_000) };
+        let near = lease.address() % 4096;
+        for nowhere in [near + 4096 - 16, 4096 - 16] {
+            assert!(!read(std::process::id(), &mut lease, 0, 100_000, nowhere));
+            assert!(!write_own(
+                std::process::id(),
+                nowhere,
+                100_000,
+                lease.address()
+            ));
+        }
+    }
 }
