@@ -161,18 +161,19 @@ impl Call<'_> {
 
     fn scan<V: Visit>(&self, visit: V) {
         let mut bytes = self.mine();
+        let memory = UserMemory::of(&mut bytes);
         self.run(visit, async |line| {
-            collective::scan(line, &mut bytes, &self.op).await
+            collective::scan(line, memory, memory, &self.op).await
         });
         assert!(bytes == self.combined(self.comm.rank + 1), "scan");
     }
 
     fn exscan<V: Visit>(&self, visit: V) {
-        let mut bytes = self.mine();
-        let any = Line::run(visit, self.comm, async |line| {
-            collective::exscan(line, &mut bytes, &self.op).await
+        let (mut mine, mut bytes) = (self.mine(), self.mine());
+        let (input, output) = (UserMemory::of(&mut mine), UserMemory::of(&mut bytes));
+        self.run(visit, async |line| {
+            collective::exscan(line, input, output, &self.op).await
         });
-        assert_eq!(any.unwrap(), self.comm.rank > 0);
         let expected = match self.comm.rank {
             0 => self.mine(),
             rank => self.combined(rank),
