@@ -318,9 +318,9 @@ pub(super) fn unequal(given: usize, place: &Payload) -> Error {
     Error::Unequal { given, expected }
 }
 
-/// The most bytes of a rank that all collect over a board at once. Two ranks copy as often by messages, and both at the same time.
+/// The most bytes of a rank that all collect over a board at once. Larger blocks come in rounds where they do at all.
 pub(super) fn allgatherv_most(shape: &Shape, ranks: u32) -> usize {
-    match shape.flat && ranks > 2 {
+    match shape.flat || ranks == 2 {
         true => parcels::PLACE_BYTES,
         false => parcels::TABLED_BYTES,
     }
