@@ -164,13 +164,16 @@ static void s6_14_lengths_that_differ(void)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (int i = 0; i < COUNT_OF(lengths) && size > 1; i++) {
         int counts[64], places[64], odd = i % size, bytes = lengths[i][rank == odd], all = 0;
-        int heard[4];
+        int heard[6];
         fill_counts(counts, places, bytes);
         heard[0] = MPI_Allgather(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS;
         heard[1] = MPI_Allgatherv(out, bytes, MPI_BYTE, in, counts, places, MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS;
         heard[2] = MPI_Scatterv(in, counts, places, MPI_BYTE, out, bytes, MPI_BYTE, (odd + 1) % size, MPI_COMM_WORLD) != MPI_SUCCESS;
         heard[3] = MPI_Alltoallv(in, counts, places, MPI_BYTE, out, counts, places, MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS;
-        for (int call = 0; call < 4; call++) {
+        heard[4] = MPI_Gather(in, bytes, MPI_BYTE, out, bytes, MPI_BYTE, (odd + 1) % size, MPI_COMM_WORLD) != MPI_SUCCESS;
+        int items = rank == odd ? 3 << 14 : 1 << 15;
+        heard[5] = MPI_Scan(in, out, items, MPI_INT, MPI_SUM, MPI_COMM_WORLD) != MPI_SUCCESS;
+        for (int call = 0; call < 6; call++) {
             GOOD(MPI_Allreduce(&heard[call], &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
             CHECK(all > 0, "call %d with %d and %d bytes: nobody has heard of it", call, lengths[i][0], lengths[i][1]);
         }

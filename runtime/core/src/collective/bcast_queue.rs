@@ -54,6 +54,13 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
     pub(super) async fn tell_on_board(&self, kind: Kind, all: &[Payload]) -> Result<(), Error> {
         let expected = Told::new(self.0.line, kind, 0);
         self.begin_to_tell(expected).await?;
+        let lengths = all.iter().map(Payload::bytes);
+        let lengths = lengths.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+        let table: Vec<u8> = lengths.flat_map(u32::to_ne_bytes).collect();
+        // Before it arrives: afterwards it would not see who waits for it in that round.
+        if !self.words().has_room(table.len()) {
+            self.wait_for_room(expected, table.len()).await?;
+        }
         let turn = self.0.begin_as(expected, Space::Half).await?;
         let place = Seat::place_bytes(self.0.line.size());
         for (rank, block) in (0..).zip(all) {
@@ -61,9 +68,6 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
                 .put_in_place(rank, block, 0..block.bytes());
         }
         turn.arrive();
-        let lengths = all.iter().map(Payload::bytes);
-        let lengths = lengths.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
-        let table: Vec<u8> = lengths.flat_map(u32::to_ne_bytes).collect();
         let told = Told::new(self.0.line, kind, ON_BOARD);
         self.tell_as(told, expected, &table).await
     }
@@ -135,7 +139,7 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
             return self.pass_over(&entry, ours).await.map(|()| true);
         }
         let bytes = theirs.bytes as usize;
-        if bytes == ON_BOARD {
+        if is_on_board(&theirs) {
             let mut length = [0; 4];
             let (table, at) = (4 * line.size() as usize, 4 * line.rank() as usize);
             self.words().read(&entry, table, at, &mut length);
@@ -164,9 +168,20 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
         length: usize,
         into: &Payload,
     ) -> Result<bool, Error> {
+        let seat = self.0.seat;
+        let [last, next] = [seat.last(), seat.upcoming()].map(|round| self.0.turn(round, ours));
+        // This rank may have attended the round already, where it saw the root and not yet the entry.
+        let was_there = last.is_alike(root) && last.is_alike(self.0.line.rank());
+        let mut attended = (was_there && !next.is_alike(root)).then_some(last);
         loop {
-            let turn = self.0.begin_as(ours, Space::Lines).await?;
-            turn.arrive();
+            let turn = match attended.take() {
+                Some(turn) => turn,
+                None => {
+                    let turn = self.0.begin_as(ours, Space::Lines).await?;
+                    turn.arrive();
+                    turn
+                }
+            };
             if turn.is_alike(root) {
                 let (rank, place) = (self.0.line.rank(), Seat::place_bytes(self.0.line.size()));
                 match length as u64 == into.bytes() {
@@ -324,11 +339,13 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
         let theirs = Told::of(entry.note);
         self.0.line.note(ours.dispute(Some((entry.place, theirs))));
         self.0.seat.take_entry(entry);
-        let bytes = match theirs.bytes as usize {
-            ON_BOARD => 0,
-            bytes => bytes,
-        };
-        for _ in chunks(bytes).skip(1) {
+        if is_on_board(&theirs) {
+            // The root is in a round that this rank would miss.
+            let turn = self.0.begin_as(ours, Space::Lines).await?;
+            turn.arrive();
+            return Ok(());
+        }
+        for _ in chunks(theirs.bytes as usize).skip(1) {
             let entry = self.entry(entry.place, ours).await?;
             self.0.seat.take_entry(&entry);
         }
@@ -364,6 +381,11 @@ pub(super) fn limit(shape: &Shape, usual: usize, wish: Wish) -> usize {
 
 /// What an entry tells whose blocks lie on the board: more bytes than anybody else tells.
 pub(super) const ON_BOARD: usize = 1 << 20;
+
+/// Whether an entry tells of blocks on the board.
+pub(super) fn is_on_board(told: &Told) -> bool {
+    told.bytes as usize == ON_BOARD && (told.is(Kind::Scatter) || told.is(Kind::Scatterv))
+}
 
 /// What ends a wait.
 enum Seen {

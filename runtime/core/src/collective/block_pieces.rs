@@ -32,14 +32,19 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
     pub(super) fn of_all(line: &'a Line<V>, all: &[Payload], wish: Wish) -> Option<Self> {
         let longest = all.iter().map(Payload::bytes).max()?;
         let total = all.iter().map(Payload::bytes).sum::<u64>();
+        // Where lengths differ, the longest one decides how many rounds there are.
+        let told = match all.iter().all(|block| block.bytes() == longest) {
+            true => total,
+            false => total.wrapping_mul(31).wrapping_add(longest) | 1 << 40,
+        };
         let goes = longest > PLACE_BYTES as u64 && !line.is_inter();
-        goes.then(|| Self::of(line, Kind::Allgather, (longest, total), wish))?
+        goes.then(|| Self::of(line, Kind::Allgather, (longest, told), wish))?
     }
 
     /// That of blocks of so many bytes each, if it is the best one and one rank collects them.
     pub(super) fn of_equal(line: &'a Line<V>, bytes: u64, wish: Wish) -> Option<Self> {
         let goes = bytes > Seat::place_bytes(line.size()) as u64;
-        goes.then(|| Self::of(line, Kind::Gather, (bytes, bytes), wish))?
+        goes.then(|| Self::of(line, Kind::GatherPieces, (bytes, bytes), wish))?
     }
 
     fn of(line: &'a Line<V>, kind: Kind, (longest, told): (u64, u64), wish: Wish) -> Option<Self> {
@@ -83,7 +88,7 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
 
     /// Gives a block to all others, and takes theirs into their places. The own one is not copied.
     pub(super) async fn exchange(&self, mine: &Payload, all: &[Payload]) -> Result<(), Error> {
-        let longest = all.iter().chain([mine]).map(Payload::bytes).max();
+        let longest = all.iter().map(Payload::bytes).max();
         for round in 0..longest.unwrap_or(0).div_ceil(self.place as u64) {
             let turn = self.meet(mine, round).await?;
             self.read(&turn, all, round);
@@ -159,7 +164,10 @@ impl Swap {
         Self {
             gives: parcels.given(me) == Given::Later,
             lengths,
-            rounds: longest.div_ceil(swapped_bytes(line.size()) as u64),
+            // As many as there can be, whatever another process has garbled.
+            rounds: longest
+                .div_ceil(swapped_bytes(line.size()) as u64)
+                .min(2 * MOST_ROUNDS),
         }
     }
 
@@ -223,6 +231,11 @@ pub(super) fn are_gathered(shape: &Shape, bytes: usize, ranks: u32) -> bool {
 pub(super) fn are_dealt_out(shape: &Shape, bytes: usize, ranks: u32) -> bool {
     // To a rank with a core of its own a message goes faster.
     shape.flat && are_gathered(shape, bytes, ranks)
+}
+
+/// Whether the root tells in an entry of the broadcast queue how it deals out blocks of so many bytes.
+pub(super) fn are_told_of(shape: &Shape, bytes: usize) -> bool {
+    shape.flat && bytes > EAGER_BYTES
 }
 
 /// Whether ranks are such that large blocks go over a board. Of more that have a core each nobody has measured it.

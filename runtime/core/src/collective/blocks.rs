@@ -13,7 +13,7 @@ use super::board::{Board, Wish};
 use super::choice;
 use super::gather_tree::of_root;
 use super::parts::Parts;
-use super::told::Kind;
+use super::told::{Kind, Told};
 use super::various::{read_into, scatter_as};
 use super::{Line, Root, Shape, flat};
 use crate::{Error, Payload, UserMemory, Visit};
@@ -60,18 +60,22 @@ pub async fn gather_equal<V: Visit>(
     };
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
     let (shape, wish) = (line.shape(), gather_wish(&line.shape()));
+    let on_board = |bytes: usize| {
+        bytes <= gather_most(&shape) || block_pieces::are_gathered(&shape, bytes, line.size())
+    };
     if let Some(pieces) = BlockPieces::of_equal(line, own.bytes(), wish) {
         if line.rank() != to {
             return Box::pin(pieces.give(own)).await;
         }
         let copied = put_own(line, mine, all);
-        return Box::pin(pieces.take(all, own.bytes())).await.and(copied);
+        let taken = Box::pin(pieces.take(all, own.bytes())).await;
+        if taken.is_err() {
+            Box::pin(take_messages(line, all, on_board)).await;
+        }
+        return taken.and(copied);
     }
     let Some(board) = Board::of(line, 0, wish) else {
         return Box::pin(gather(line, mine, all, root)).await;
-    };
-    let on_board = |bytes: usize| {
-        bytes <= gather_most(&shape) || block_pieces::are_gathered(&shape, bytes, line.size())
     };
     if line.rank() != to {
         if on_board(block) {
@@ -92,6 +96,28 @@ pub async fn gather_equal<V: Visit>(
         pending.receive_payload(rank, &all[rank as usize]);
     }
     pending.finish().await.and(copied)
+}
+
+/// Takes what others give as messages, which have told another length than the root, so that they come to an end.
+#[cold]
+async fn take_messages<V: Visit>(
+    line: &Line<V>,
+    all: &[Payload],
+    on_board: impl Fn(usize) -> bool,
+) {
+    let Some(seat) = line.seat() else { return };
+    let mut pending = line.pending();
+    for (from, place) in others(line, all) {
+        let theirs = seat.note(seat.last(), from).map(Told::of);
+        let plain = Told::new(line, Kind::Gather, 0);
+        if theirs.is_some_and(|theirs| theirs.is_alike(&plain) && !on_board(theirs.bytes as usize))
+        {
+            pending.receive_payload(from, place);
+        }
+    }
+    if let Err(error) = pending.finish().await {
+        line.note(error);
+    }
 }
 
 /// The most bytes that a rank puts on a board to be collected. More go as messages, with which it runs ahead of the root; so do all
@@ -156,10 +182,10 @@ pub async fn scatter_equal<V: Visit>(
     let total = block.saturating_mul(line.size() as usize);
     let shape = line.shape();
     let limit = bcast_queue::limit(&shape, usize::MAX, scatter_wish(&shape));
-    if block_pieces::are_dealt_out(&shape, block, line.size()) {
+    if block_pieces::are_told_of(&shape, block) {
         return scatter_as(line, Kind::Scatter, all, mine, root).await;
     }
-    let goes = limit > 0 && total <= limit;
+    let goes = limit > 0 && total <= limit && total < bcast_queue::ON_BOARD;
     let Some(queue) = goes.then(|| BcastQueue::of(line)).flatten() else {
         return Box::pin(scatter(line, all, mine, root)).await;
     };

@@ -212,7 +212,7 @@ impl<'a, V: Visit> Board<'a, V> {
         Ok(self.turn(round, told))
     }
 
-    fn turn(&self, round: Round, told: Told) -> Turn<'_, V> {
+    pub(super) fn turn(&self, round: Round, told: Told) -> Turn<'_, V> {
         Turn {
             board: self,
             round,

@@ -84,6 +84,9 @@ async fn scan_along_chain<V: Visit>(
     op: &impl Reducer,
 ) -> Result<(), Error> {
     let mut chain = Chain::of(line);
+    if !chain.begin(input.bytes(), op.item_bytes()).await {
+        return chain.give_up(input, op.item_bytes()).await;
+    }
     let mut lower = Vec::new();
     for piece in pieces(input.bytes(), op.item_bytes()) {
         let mut sum = output.part(piece.clone());
@@ -106,9 +109,12 @@ async fn exscan_along_chain<V: Visit>(
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    // What was told is lent until the chain has waited for it.
+    // What was told is lent until the chain has waited for it. No piece but the last is so short that it goes without a request.
     let mut sums = vec![Vec::new(); AHEAD];
     let mut chain = Chain::of(line);
+    if !chain.begin(input.bytes(), op.item_bytes()).await {
+        return chain.give_up(input, op.item_bytes()).await;
+    }
     let mut lower = Vec::new();
     for (index, piece) in pieces(input.bytes(), op.item_bytes()).enumerate() {
         let own = input.part(piece.clone());
@@ -150,6 +156,45 @@ impl<'a, V: Visit> Chain<'a, V> {
 
     fn is_last(&self) -> bool {
         self.line.rank() + 1 == self.line.size()
+    }
+
+    /// Tells the next one how many bytes it will hear, and hears it from the one before. `false`: these are others than here, and
+    /// were taken, so that no rank waits for ever; or that rank is lost.
+    async fn begin(&mut self, bytes: usize, item_bytes: usize) -> bool {
+        if !self.is_last() {
+            let word = (bytes as u64).to_ne_bytes();
+            self.ended = self.line.send(self.line.rank() + 1, &word).await;
+        }
+        let mut word = Vec::new();
+        if !self.hear(&mut word, 8).await {
+            return false;
+        }
+        let Ok(word) = <[u8; 8]>::try_from(word) else {
+            return true;
+        };
+        let given = u64::from_ne_bytes(word);
+        let expected = bytes as u64;
+        if given == expected {
+            return true;
+        }
+        self.line.note(Error::Unequal { given, expected });
+        let mut taken = Vec::new();
+        for piece in pieces(usize::try_from(given).unwrap_or(0), item_bytes) {
+            if !self.hear(&mut taken, piece.len()).await {
+                break;
+            }
+        }
+        false
+    }
+
+    /// Tells the next one as many bytes as it expects, and no more.
+    async fn give_up(mut self, input: UserMemory, item_bytes: usize) -> Result<(), Error> {
+        if self.ended.is_ok() {
+            for piece in pieces(input.bytes(), item_bytes) {
+                self.tell(input.part(piece)).await;
+            }
+        }
+        self.end().await
     }
 
     /// What the rank before tells; the first one hears nothing. `false`: it is lost.

@@ -30,7 +30,7 @@ impl Told {
             kind: kind as u8,
             bytes: match u32::try_from(bytes) {
                 Ok(bytes @ ..=MOST_BYTES) => bytes,
-                _ => MOST_BYTES + 1 + scattered(bytes) % MOST_BYTES,
+                _ => MOST_BYTES + 1 + scattered(bytes) % (MOST_BYTES - 1),
             },
             call: number % CALLS,
         }
@@ -90,6 +90,11 @@ impl Told {
         self.bytes.min(MOST_BYTES)
     }
 
+    /// Whether it is this collective.
+    pub(super) fn is(&self, kind: Kind) -> bool {
+        self.kind == kind as u8
+    }
+
     /// Whether both do the same, with any number of bytes.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
         self.kind == other.kind && self.call == other.call
@@ -134,7 +139,12 @@ pub(super) enum Kind {
     Scatterv,
     Allgatherv,
     Alltoallv,
+    /// A gather in rounds, which is no other gather: who gives a block otherwise does not send it as a message.
+    GatherPieces,
 }
+
+/// Whether all kinds fit their bits.
+const _: () = assert!((Kind::GatherPieces as u32) < 1 << KIND_BITS);
 
 impl Kind {
     /// The name of a number that another process told.
@@ -154,6 +164,7 @@ impl Kind {
             "a scatterv",
             "an allgatherv",
             "an alltoallv",
+            "a gather",
         ];
         let at = usize::from(kind).checked_sub(1);
         at.and_then(|at| names.get(at)).unwrap_or(&"nothing known")

@@ -48,7 +48,7 @@ pub(super) fn read(pid: u32, lease: &mut Lease, offset: usize, bytes: usize, add
     if !is_slow_here(address, local, bytes) {
         return whole(Direction::Read, pid, local, bytes, address);
     }
-    by_way(bytes, address, |way, done| {
+    let by_way = by_way(bytes, address, |way, done| {
         let there = address + done as u64;
         let is_read = whole(Direction::Read, pid, address_of(way), way.len(), there);
         if is_read {
@@ -56,7 +56,8 @@ pub(super) fn read(pid: u32, lease: &mut Lease, offset: usize, bytes: usize, add
             unsafe { lease.fill_from(offset + done, NonNull::from(&*way).cast(), way.len()) };
         }
         is_read
-    })
+    });
+    by_way.unwrap_or_else(|| whole(Direction::Read, pid, local, bytes, address))
 }
 
 /// Writes bytes `offset .. offset + bytes` of the lease to `address` of process `pid`.
@@ -70,7 +71,7 @@ pub(super) fn write_own(pid: u32, source: u64, bytes: usize, target: u64) -> boo
     if !is_slow_here(source, target, bytes) {
         return whole(Direction::Write, pid, source, bytes, target);
     }
-    by_way(bytes, source, |way, done| {
+    let by_way = by_way(bytes, source, |way, done| {
         let (from, to) = (source + done as u64, target + done as u64);
         whole(
             Direction::Read,
@@ -79,7 +80,8 @@ pub(super) fn write_own(pid: u32, source: u64, bytes: usize, target: u64) -> boo
             way.len(),
             from,
         ) && whole(Direction::Write, pid, address_of(way), way.len(), to)
-    })
+    });
+    by_way.unwrap_or_else(|| whole(Direction::Write, pid, source, bytes, target))
 }
 
 /// Whether a copy by the kernel between these addresses would be slow, on this processor.
@@ -117,12 +119,18 @@ fn has_slow_distances() -> bool {
 }
 
 /// Calls `copy` with memory of this thread for one piece after the other, and with how many bytes came before, until it fails.
-/// What lies near `address`, or a little behind it in its page, is far from that memory in its page.
-fn by_way(bytes: usize, address: u64, mut copy: impl FnMut(&mut [u8], usize) -> bool) -> bool {
+/// What lies near `address`, or a little behind it in its page, is far from that memory in its page. `None`: there is no such
+/// memory, since the thread is about to end.
+fn by_way(
+    bytes: usize,
+    address: u64,
+    mut copy: impl FnMut(&mut [u8], usize) -> bool,
+) -> Option<bool> {
     thread_local! {
         static WAY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
-    WAY.with_borrow_mut(|way| {
+    let copied = WAY.try_with(|way| {
+        let way = &mut *way.borrow_mut();
         way.resize(WAY_BYTES + PAGE_BYTES, 0);
         let far = to_usize(address).wrapping_add(PAGE_BYTES / 2);
         let start = far.wrapping_sub(way.as_ptr().addr()) % PAGE_BYTES;
@@ -136,7 +144,8 @@ fn by_way(bytes: usize, address: u64, mut copy: impl FnMut(&mut [u8], usize) -> 
             done += piece;
         }
         true
-    })
+    });
+    copied.ok()
 }
 
 fn address_of(way: &mut [u8]) -> u64 {

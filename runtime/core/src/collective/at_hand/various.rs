@@ -4,7 +4,7 @@
 
 use transport::seat::Round;
 
-use super::super::bcast_queue::{ON_BOARD, block_in};
+use super::super::bcast_queue::{block_in, is_on_board};
 use super::super::blocks::gather_wish;
 use super::super::board::Wish;
 use super::super::parcels::{self, Given, PLACE_BYTES, Parcels, fill, filled_bytes, with_room};
@@ -62,7 +62,7 @@ impl AtHand<'_> {
             return None;
         }
         let bytes = theirs.bytes as usize;
-        if bytes == ON_BOARD {
+        if is_on_board(&theirs) {
             return None;
         }
         let block = block_in(queue, &told, bytes, self.size(), self.rank())?;
