@@ -8,14 +8,16 @@
 // told: rank 1 calls it with root 1
 #include <mpi.h>
 
-static int mine[1 << 20], all[2 << 20];
+/* More than goes over shared memory in rounds: there both would hear of it. */
+enum { COUNT = 1 << 22 };
+static int mine[COUNT], all[2 * COUNT];
 
 int main(int argc, char **argv)
 {
     int rank;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Gather(mine, 1 << 20, MPI_INT, all, 1 << 20, MPI_INT, rank, MPI_COMM_WORLD);
+    MPI_Gather(mine, COUNT, MPI_INT, all, COUNT, MPI_INT, rank, MPI_COMM_WORLD);
     MPI_Finalize();
     return 0;
 }
