@@ -159,8 +159,11 @@ impl<'a, V: Visit> Chain<'a, V> {
     }
 
     /// Tells the next one how many bytes it will hear, and hears it from the one before. `false`: these are others than here, and
-    /// were taken, so that no rank waits for ever; or that rank is lost.
+    /// were taken, so that no rank waits for ever; or that rank is lost. One piece alone says itself how long it is.
     async fn begin(&mut self, bytes: usize, item_bytes: usize) -> bool {
+        if bytes <= PIECE_BYTES {
+            return true;
+        }
         if !self.is_last() {
             let word = (bytes as u64).to_ne_bytes();
             self.ended = self.line.send(self.line.rank() + 1, &word).await;
