@@ -202,9 +202,11 @@ pub async fn alltoall_various<V: Visit>(
     };
     let shape = line.shape();
     let parcel = packed(out, alltoall_most(&shape));
-    let lengths: Vec<u64> = out.iter().map(Payload::bytes).collect();
-    let longest = lengths.iter().max().copied().unwrap_or(0);
-    let later = parcel.is_none() && block_pieces::are_swapped(&shape, longest, line.size());
+    let later = parcel.is_none() && shape.exchanges_in_rounds(out);
+    let lengths: Vec<u64> = match later {
+        true => out.iter().map(Payload::bytes).collect(),
+        false => Vec::new(),
+    };
     let give = || async {
         match later {
             true => board.give_lengths(Kind::Alltoallv, &lengths).await,
