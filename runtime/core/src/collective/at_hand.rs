@@ -133,7 +133,10 @@ impl<'a> AtHand<'a> {
         self.goes(input.bytes(), self.shape.choice.reduce.board())?;
         match output {
             None => self.give(Kind::Reduce, input.as_slice())?,
-            Some(output) => self.fold(Kind::Reduce, input, output, op)?,
+            Some(mut output) => {
+                let parts = self.meet_with_own(Kind::Reduce, input)?;
+                parts.fold(0..self.size(), 0, output.as_mut_slice(), op);
+            }
         }
         self.end()
     }
@@ -194,7 +197,7 @@ impl<'a> AtHand<'a> {
         op: &impl Reducer,
     ) -> Option<()> {
         self.goes(input.bytes(), self.shape.choice.scan.board())?;
-        let parts = self.meet_lower(Kind::Scan, input.as_slice())?;
+        let parts = self.meet_lower(Kind::Scan, input)?;
         parts.fold(0..ranks, 0, output.as_mut_slice(), op);
         self.end()
     }
@@ -238,7 +241,7 @@ impl<'a> AtHand<'a> {
         match all {
             None => self.give(Kind::Gather, mine.as_slice())?,
             Some(mut all) => {
-                let parts = self.meet(Kind::Gather, mine.as_slice())?;
+                let parts = self.meet_with_own(Kind::Gather, mine)?;
                 parts.read_all(all.as_mut_slice());
             }
         }
@@ -314,6 +317,15 @@ impl<'a> AtHand<'a> {
         Some(Parts::new(self.seat, round, bytes.len()))
     }
 
+    /// Arrives, and waits for the bytes of all others. No other reads those of this rank, so they stay where they are.
+    fn meet_with_own(&self, kind: Kind, own: UserMemory) -> Option<Parts<'_>> {
+        let bytes = own.bytes();
+        let round = Space::of(bytes).begin(self.seat)?;
+        self.seat.arrive(round, self.told(kind, bytes).note());
+        self.wait_for_all(round)?;
+        Some(Parts::new(self.seat, round, bytes).with_own(self.rank(), own))
+    }
+
     /// Waits until all have arrived and do the same, but not long.
     #[inline]
     fn wait_for_all(&self, round: Round) -> Option<()> {
@@ -331,15 +343,22 @@ impl<'a> AtHand<'a> {
     }
 
     /// Arrives with its bytes, and waits for those of all lower ranks, but not long.
-    fn meet_lower(&self, kind: Kind, bytes: &[u8]) -> Option<Parts<'_>> {
-        let round = self.arrive(kind, bytes)?;
+    fn meet_lower(&self, kind: Kind, own: UserMemory) -> Option<Parts<'_>> {
+        let bytes = own.bytes();
+        let round = Space::of(bytes).begin(self.seat)?;
+        let parts = Parts::new(self.seat, round, bytes);
+        // Nobody reads what the last one has.
+        if self.rank() + 1 < self.size() {
+            parts.put(self.rank(), own.as_slice());
+        }
+        self.seat.arrive(round, self.told(kind, bytes).note());
         self.seat.wake_those_of_rounds();
         let mut told = 0;
         for _ in 0..self.looks {
             match self.seat.first_to_tell(round, told..self.rank()) {
                 Some(missing) => told = missing,
                 None if self.is_alike_below(round) => {
-                    return Some(Parts::new(self.seat, round, bytes.len()));
+                    return Some(parts.with_own(self.rank(), own));
                 }
                 None => break,
             }

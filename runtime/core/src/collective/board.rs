@@ -72,19 +72,33 @@ impl<'a, V: Visit> Board<'a, V> {
         }
     }
 
-    /// Combines the bytes of all at the root, in the order of ranks. The others do not wait.
+    /// Combines the bytes of all at the root, in the order of ranks, which alone has an `output`: it may be the same memory. The
+    /// others do not wait.
     pub(super) async fn reduce(
         &self,
-        bytes: &mut [u8],
-        root: u32,
+        input: UserMemory,
+        output: Option<UserMemory>,
         op: &impl Reducer,
     ) -> Result<(), Error> {
-        if self.line.rank() == root {
-            let turn = self.give_all(Kind::Reduce, bytes).await?;
-            turn.parts().fold(0..self.line.size(), 0, bytes, op);
+        let Some(mut output) = output else {
+            while !self
+                .give(Kind::Reduce, input.as_slice())
+                .await?
+                .leave()
+                .await
+            {}
             return Ok(());
-        }
-        while !self.give(Kind::Reduce, bytes).await?.leave().await {}
+        };
+        let told = Told::new(self.line, Kind::Reduce, input.bytes());
+        let turn = loop {
+            // Nobody else reads what the root has.
+            let turn = self.arrive_as(told, Space::of(input.bytes()), &[]).await?;
+            if turn.all().await? {
+                break turn;
+            }
+        };
+        let parts = turn.parts().with_own(self.line.rank(), input);
+        parts.fold(0..self.line.size(), 0, output.as_mut_slice(), op);
         Ok(())
     }
 
@@ -117,14 +131,20 @@ impl<'a, V: Visit> Board<'a, V> {
         ranks: u32,
         op: &impl Reducer,
     ) -> Result<(), Error> {
+        let own = UserMemory::of(bytes);
+        let told = Told::new(self.line, Kind::Scan, bytes.len());
+        // Nobody reads what the last one has.
+        let is_last = self.line.rank() + 1 == self.line.size();
+        let given: &[u8] = if is_last { &[] } else { &*bytes };
         let turn = loop {
-            let turn = self.give(Kind::Scan, bytes).await?;
+            let turn = self.arrive_as(told, Space::of(own.bytes()), given).await?;
             self.seat.wake_those_of_rounds();
             if turn.lower().await? {
                 break turn;
             }
         };
-        turn.parts().fold(0..ranks, 0, bytes, op);
+        let parts = turn.parts().with_own(self.line.rank(), own);
+        parts.fold(0..ranks, 0, bytes, op);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use transport::seat::{Event, LINE_BODY_BYTES, Round};
 
 use super::Reducer;
 use super::reduce::fold;
+use crate::UserMemory;
 
 /// Where the data of a round lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub(super) struct Parts<'a> {
     round: Round,
     space: Space,
     bytes: usize,
+    /// This rank's part, where it is not on the board.
+    own: Option<(u32, UserMemory)>,
 }
 
 impl<'a> Parts<'a> {
@@ -66,7 +69,15 @@ impl<'a> Parts<'a> {
             round,
             space,
             bytes,
+            own: None,
         }
+    }
+
+    /// The same where the part of this rank, which is `rank`, is in its own memory alone, since no other reads it.
+    #[inline]
+    pub(super) fn with_own(self, rank: u32, own: UserMemory) -> Self {
+        let own = Some((rank, own));
+        Self { own, ..self }
     }
 
     /// Bytes of all parts.
@@ -89,6 +100,9 @@ impl<'a> Parts<'a> {
     /// Reads the part of one rank, from byte `at` on.
     #[inline]
     pub(super) fn read(self, rank: u32, at: usize, into: &mut [u8]) {
+        if let Some(own) = self.own_part(rank, at, into.len()) {
+            return UserMemory::of(into).copy_from(own);
+        }
         match self.space {
             Space::Lines => self.seat.read_lines(self.round, rank, at, into),
             Space::Half => {
@@ -98,10 +112,23 @@ impl<'a> Parts<'a> {
         }
     }
 
+    /// Some bytes of this rank's part, if `rank` is this one and has not put it on the board.
+    #[inline]
+    fn own_part(self, rank: u32, at: usize, bytes: usize) -> Option<UserMemory> {
+        let (own, memory) = self.own?;
+        (own == rank).then(|| memory.part(at..at + bytes))
+    }
+
     /// Reads all parts, in the order of ranks.
     #[inline]
     pub(super) fn read_all(self, into: &mut [u8]) {
         match self.space {
+            _ if self.own.is_some() => {
+                let parts = into.chunks_exact_mut(self.bytes.max(1));
+                (0..self.seat.members())
+                    .zip(parts)
+                    .for_each(|(rank, part)| self.read(rank, 0, part));
+            }
             Space::Lines => {
                 let parts = into.chunks_exact_mut(self.bytes.max(1));
                 (0..self.seat.members())
@@ -157,16 +184,36 @@ impl<'a> Parts<'a> {
         let item = op.item_bytes().max(1);
         let piece = (PIECE_BYTES / item).max(1) * item;
         let mut next = vec![0; piece.min(into.len())];
+        let mut kept = Vec::new();
         for (index, into) in into.chunks_mut(piece).enumerate() {
             let at = from + index * piece;
             let next = &mut next[..into.len()];
             let mut ranks = ranks.clone();
             let Some(first) = ranks.next() else { return };
-            self.read(first, at, into);
+            // The own part may lie where the result goes.
+            let own = self.own.map(|(own, memory)| {
+                kept.clear();
+                kept.extend_from_slice(memory.part(at..at + into.len()).as_slice());
+                (own, &kept[..])
+            });
+            let read = |rank: u32, into: &mut [u8]| match own {
+                Some((own, part)) if own == rank => into.copy_from_slice(part),
+                _ => self.read(rank, at, into),
+            };
+            read(first, into);
             for rank in ranks {
-                self.read(rank, at, next);
-                op.reduce(into, next);
-                into.copy_from_slice(next);
+                match own {
+                    Some((own, part)) if own == rank && op.commutes() => op.reduce(part, into),
+                    _ if op.commutes() => {
+                        read(rank, next);
+                        op.reduce(next, into);
+                    }
+                    _ => {
+                        read(rank, next);
+                        op.reduce(into, next);
+                        into.copy_from_slice(next);
+                    }
+                }
             }
         }
     }

@@ -45,6 +45,11 @@ pub async fn reduce<V: Visit>(
         let ended = pieces.combine(Kind::Reduce, input, results, op);
         return Box::pin(ended).await;
     }
+    if input.bytes() > 0
+        && let Some(board) = Board::of(line, input.bytes(), wish)
+    {
+        return board.reduce(input, output, op).await;
+    }
     match output {
         Some(mut output) => {
             output.copy_from(input);
@@ -69,7 +74,9 @@ pub(super) async fn reduce_bytes<V: Visit>(
     }
     let wish = line.shape().choice.reduce.board();
     if let Some(board) = Board::of(line, bytes.len(), wish) {
-        return board.reduce(bytes, root, op).await;
+        let memory = UserMemory::of(bytes);
+        let output = (line.rank() == root).then_some(memory);
+        return board.reduce(memory, output, op).await;
     }
     Box::pin(reduce_messages(line, bytes, root, op)).await
 }
