@@ -309,7 +309,10 @@ impl<'a, V: Visit> Board<'a, V> {
             self.announce(false);
         }
         let turn = self.begin_as(told, space).await?;
-        put(&turn);
+        // Others that are at an earlier call may read there already what its root has put, and do not wait for this rank.
+        if !comm.has_missed() || !turn.is_early() {
+            put(&turn);
+        }
         turn.arrive();
         if comm.has_missed() {
             // Those that sleep for an entry that will not come look again.
@@ -483,7 +486,7 @@ impl<V: Visit> Turn<'_, V> {
         !matches!(self.all().await, Ok(false))
     }
 
-    /// Whether anybody was at an earlier call in a round that is over.
+    /// Whether anybody is at an earlier call in this round, as far as they have told.
     #[cold]
     fn is_early(&self) -> bool {
         let mine = Told::of(self.note);
