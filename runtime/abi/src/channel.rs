@@ -15,7 +15,7 @@ use core::ptr::NonNull;
 use core::slice;
 use std::time::{Duration, Instant};
 
-use runtime::channel::{Blocks, ChannelError, ChannelId, Direction, End, Memory};
+use runtime::channels::{Blocks, ChannelError, ChannelId, Direction, End, Memory};
 use runtime::{Awaits, Visit};
 
 use crate::enter::{Mpi, enter_private};

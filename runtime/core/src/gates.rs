@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Persistent requests between ranks of a node that start the same exchange again and again: their data go through
-//! [claimed gates](transport::channel::claimed), straight from the sender's memory to where they belong.
+//! [claimed gates](channel::claimed), straight from the sender's memory to where they belong.
 //!
 //! A *class* is what one sender sends to one receiver with one tag in one context. Once a receiver has started persistent receives of
 //! a class often enough, it asks the sender (BIND); a sender whose messages of the class come from persistent sends agrees (BOUND),
@@ -29,9 +29,9 @@ mod out;
 
 use rustc_hash::FxHashMap;
 
+use channel::claimed::{InletName, Inlets, Place};
 use engine::{ContextId, Peer, RequestId, wire};
-use transport::Arrived;
-use transport::channel::claimed::{InletName, Inlets, KINDS, Place};
+use transport::{Arrived, Owner};
 
 use crate::p2p::Source;
 use crate::{Comm, Universe};
@@ -100,11 +100,13 @@ pub(crate) struct Gates {
     moving: Vec<Moving>,
 }
 
-/// The kinds of [`KINDS`], in this order.
-const BIND: u8 = KINDS[0];
-const BOUND: u8 = KINDS[1];
-const UNBIND: u8 = KINDS[2];
-const LEFT: u8 = KINDS[3];
+/// Whose the frames are by which both ends of a class agree about gates.
+pub(crate) const OWNER: Owner = Owner::new(2);
+
+const BIND: u8 = OWNER.kind(0);
+const BOUND: u8 = OWNER.kind(1);
+const UNBIND: u8 = OWNER.kind(2);
+const LEFT: u8 = OWNER.kind(3);
 
 impl Gates {
     /// `policy`: the place of the word in the variable RMPI_PERSISTENT; `first_starts`: RMPI_GATE_STARTS.
@@ -307,8 +309,6 @@ impl Universe {
     }
 
     /// A frame about gates.
-    #[cold]
-    #[inline(never)]
     pub(crate) fn take_in_gate(&mut self, arrived: &Arrived) {
         let name = Name::of(arrived);
         let [place, stamp, ..] = arrived.words;
@@ -320,7 +320,8 @@ impl Universe {
             BIND => self.take_bind(name, inlet),
             BOUND => self.take_bound(name, inlet),
             UNBIND => self.take_unbind(name, inlet),
-            _ => self.take_left(name, inlet),
+            LEFT => self.take_left(name, inlet),
+            _ => self.refuse_gate(),
         }
     }
 

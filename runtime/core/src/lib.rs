@@ -8,7 +8,7 @@
 //!
 //! # One message's walk
 //! [`Universe::send`] or [`Universe::receive`] asks the engine; `pump.rs` turns its answers into work requests and
-//! completions into its inputs; `progress.rs` is the one loop that everything waits in.
+//! what `dispatch.rs` hands it into its inputs; `progress.rs` is the one loop that everything waits in.
 //!
 //! # Threads
 //! One thread at a time visits a [`Universe`]. Nothing here blocks while it is being visited: whoever waits makes one
@@ -17,12 +17,13 @@
 mod boot;
 mod brief;
 mod bundle;
-pub mod channel;
+pub mod channels;
 pub mod collective;
 pub mod comm;
 mod comm_rows;
 pub mod datatype;
 mod directory;
+mod dispatch;
 mod error;
 mod gates;
 mod network;

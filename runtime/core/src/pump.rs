@@ -3,10 +3,10 @@
 //! moves bytes; this is the only file where both are in sight.
 
 use engine::{Arrival, Body, Event, OutFrame, Output, Peer, RequestId, wire};
-use transport::channel::Channels;
-use transport::{Arrived, Completion, FarWord, Head, Outcome, RemoteKey, SLOT_BODY_BYTES, WorkId};
+use transport::{Arrived, FarWord, Head, Outcome, RemoteKey, SLOT_BODY_BYTES, WorkId};
 
 use crate::Universe;
+use crate::dispatch::ENGINE;
 use crate::pack::Structured;
 use crate::user_buf;
 use crate::ways::Way;
@@ -57,15 +57,6 @@ pub(crate) enum Look {
 }
 
 impl Universe {
-    /// One completion of the transport.
-    #[inline(always)]
-    pub(crate) fn take_in(&mut self, completion: Completion) {
-        match completion {
-            Completion::Arrived(arrived) => self.take_in_frame(&arrived),
-            other => self.take_in_work(other),
-        }
-    }
-
     /// Takes in the next frame if it is a message of eight bytes for the receive of `token`, which it also collects: the
     /// fast path. `None`: nothing was done.
     #[inline(always)]
@@ -159,24 +150,22 @@ impl Universe {
             user_buf::put_word(buffer, far.word);
             return Some((peer, wire::tag_of(head.word), 8));
         }
-        self.take_in_other(far);
+        self.take_in_any_far(far);
         None
     }
 
     #[inline(never)]
-    fn take_in_other(&mut self, far: FarWord) {
+    fn take_in_any_far(&mut self, far: FarWord) {
         self.take_in_frame(&far.arrived());
     }
 
+    /// A frame of the engine's.
     #[inline(always)]
-    fn take_in_frame(&mut self, arrived: &Arrived) {
-        if Channels::is_kind(arrived.head.kind) {
-            return self.take_in_channel(arrived);
-        }
+    pub(crate) fn take_in_message(&mut self, arrived: &Arrived) {
         if self.gates.minds_receives() {
             return self.take_in_minded(arrived);
         }
-        self.take_in_message(arrived);
+        self.take_in_unminded(arrived);
     }
 
     /// A frame that may bring the message of a class that has gates.
@@ -185,14 +174,14 @@ impl Universe {
     fn take_in_minded(&mut self, arrived: &Arrived) {
         let is_message = matches!(arrived.head.kind, wire::EAGER | wire::RTS | wire::FIRST);
         let class = is_message.then(|| self.mind_message(arrived)).flatten();
-        self.take_in_message(arrived);
+        self.take_in_unminded(arrived);
         if let Some(class) = class {
             self.after_message(class);
         }
     }
 
     #[inline(always)]
-    fn take_in_message(&mut self, arrived: &Arrived) {
+    fn take_in_unminded(&mut self, arrived: &Arrived) {
         let Head {
             kind, flags, word, ..
         } = arrived.head;
@@ -347,7 +336,7 @@ impl Universe {
         }
         let target = user_buf::of_request(self.engine.arena().fields(request), 0, bytes);
         let lease = user_buf::lease(target);
-        let work = WorkId(u64::from(request.0));
+        let work = ENGINE.work(request.0.into());
         let key = RemoteKey::from_words(key);
         self.fabric.post_read(carrier(peer), lease, key, 0, work);
     }
@@ -358,26 +347,10 @@ impl Universe {
         tally.streamed_bytes.add(bytes);
     }
 
+    /// The data of a message were read out of the sender's memory, or could not be.
     #[inline(never)]
-    fn take_in_work(&mut self, completion: Completion) {
-        let Some(completion) = self.take_in_written(completion) else {
-            return;
-        };
-        let (work, outcome, lease) = match completion {
-            Completion::Worked {
-                work,
-                outcome,
-                lease,
-            } => (work, outcome, lease),
-            Completion::Lost { peer } => {
-                let why = self.fabric.why_lost(peer).unwrap_or_default().to_owned();
-                return self.lose(Peer(peer.0), why);
-            }
-            _ => return,
-        };
-        // The loan is over before the request completes.
-        let _ = lease;
-        let request = RequestId(u32::try_from(work.0).unwrap_or(0));
+    pub(crate) fn take_in_read(&mut self, work: WorkId, outcome: Outcome) {
+        let request = RequestId(u32::try_from(work.number()).unwrap_or(0));
         if outcome != Outcome::Unreachable {
             self.note_transfer(request);
         }

@@ -7,9 +7,9 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use channel::Channels;
 use engine::{ContextId, Engine, Event, Peer, Records, RequestId, WORDS};
 use queue_layout::{CallTable, CommTable, Queued, Tally};
-use transport::channel::Channels;
 use transport::seat::{Awaited, NODE_BOARD};
 use transport::{Completions, Fabric, Seat};
 

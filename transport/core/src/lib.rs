@@ -11,8 +11,9 @@
 //!   a [`Completion`]. The lease comes back with it.
 //! - An [`Atomic`] operation changes one word of a peer's memory in one step, and brings what was there before.
 //! - A [`Seat`] is a process's place at a board, where ranks of one node that do the same thing together meet.
-//! - A [channel] carries messages of one size between two processes, declared once and started often.
 //! - A *write with immediate* also tells the peer, with 32 bits, that it happened.
+//! - An [`Owner`] is one of the protocols that share a fabric: it is in the kind of each frame, the name of each work request
+//!   and each immediate, so that whoever polls knows whose they are.
 //!
 //! Every queue pair is reliable and ordered: what was posted towards a peer arrives once and in order, or the peer is
 //! lost. [`Full`] is an ordinary answer: poll, then post again.
@@ -39,12 +40,12 @@
 
 mod arena;
 pub mod bcast_queue;
-pub mod channel;
 mod cq;
 mod error;
 mod mr;
 pub mod net_info;
 mod node;
+mod owner;
 mod provider;
 mod qp;
 pub mod seat;
@@ -56,6 +57,7 @@ pub use cq::{Arrived, Completion, Completions, RecvBuffer};
 pub use error::Error;
 pub use mr::{Lease, LocalKey, RemoteKey};
 pub use node::{Node, Segment};
+pub use owner::{Owner, number_of_immediate};
 pub use provider::{
     Caps, Config, Fabric, FakeConfig, FakeNet, FakeStats, FarLook, FarWord, FirstFrame, GidPlaces,
     Ledger, MOST_RECORD_BYTES, NetLimits, NetStats, NetTerms, Network, PortChange, Providers,

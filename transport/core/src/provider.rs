@@ -230,7 +230,8 @@ impl Fabric {
         }
     }
 
-    /// Posts a send. The bytes are copied before the call returns. `head.kind` below 128; `head.len` is ignored.
+    /// Posts a send. The bytes are copied before the call returns. `head.kind` is one of an [`Owner`](crate::Owner)'s; `head.len` is
+    /// ignored.
     ///
     /// # Errors
     /// [`Full`]: nothing was posted; poll and post again.
@@ -422,12 +423,12 @@ impl Fabric {
 
     /// Gate lines in memory of ours that the other ranks of the node reach, with the names that they know them by; none
     /// where there is no such memory, or no more. They are never given back.
-    pub(crate) fn make_lines(&mut self) -> Vec<(&'static GateLine, u64)> {
+    pub fn make_lines(&mut self) -> Vec<(&'static GateLine, u64)> {
         self.shm.make_lines()
     }
 
     /// The gate line that a peer of this node, or this process itself, names.
-    pub(crate) fn line_of(&mut self, peer: Peer, name: u64) -> Option<&'static GateLine> {
+    pub fn line_of(&mut self, peer: Peer, name: u64) -> Option<&'static GateLine> {
         match self.routes.of(peer) {
             Route::Shm(local) => self.shm.line_of(local, name),
             Route::Loopback => self.shm.own_line(name),
@@ -437,14 +438,14 @@ impl Fabric {
 
     /// Room for what [`line_of`](Self::line_of) and [`place_of`](Self::place_of) will remember of so many more places of a peer,
     /// and for the ends of so many writes to ranks of the node.
-    pub(crate) fn expect_lines(&mut self, peer: Peer, places: usize, works: usize) {
+    pub fn expect_lines(&mut self, peer: Peer, places: usize, works: usize) {
         if let Route::Shm(_) = self.routes.of(peer) {
             self.shm.expect_lines(places, works);
         }
     }
 
     /// Where memory of a peer of this node is mapped here, if it is so in one piece.
-    pub(crate) fn place_of(&mut self, peer: Peer, key: RemoteKey) -> Option<NonNull<u8>> {
+    pub fn place_of(&mut self, peer: Peer, key: RemoteKey) -> Option<NonNull<u8>> {
         match self.routes.of(peer) {
             Route::Shm(local) => self.shm.mapped_place(local, key),
             Route::Loopback => self.loopback.place_of(key),
@@ -453,24 +454,24 @@ impl Fabric {
     }
 
     /// Whether `peer` is a rank of this node, itself too.
-    pub(crate) fn is_near(&self, peer: Peer) -> bool {
+    pub fn is_near(&self, peer: Peer) -> bool {
         matches!(self.routes.of(peer), Route::Shm(_) | Route::Loopback)
     }
 
     /// Wakes a peer of this node, if it sleeps, after a store to memory that it looks at.
     #[inline(always)]
-    pub(crate) fn nudge(&mut self, peer: Peer) {
+    pub fn nudge(&mut self, peer: Peer) {
         self.shm.nudge(peer);
     }
 
     /// The bell of a peer of this node.
-    pub(crate) fn bell_of(&self, peer: Peer) -> Option<&'static Bell> {
+    pub fn bell_of(&self, peer: Peer) -> Option<&'static Bell> {
         self.shm.bell_of(peer)
     }
 
     /// Wakes those of several peers of this node that sleep, after stores to memory that they look at.
     #[inline(always)]
-    pub(crate) fn nudge_all(&mut self, bells: &[&'static Bell]) {
+    pub fn nudge_all(&mut self, bells: &[&'static Bell]) {
         if Bell::does_any_sleep(bells) {
             self.shm.wake_all(bells);
         }

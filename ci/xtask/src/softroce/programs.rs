@@ -27,10 +27,16 @@ pub(crate) fn compile(prefix: &Path, source: &str) -> Result<(), String> {
     quiet(compiler, Duration::from_secs(300)).map(drop)
 }
 
-/// Some tests of crate `transport`, built: `--lib`, or `--test NAME`. Those that need a device are to be run inside.
-pub(crate) fn tests_of_transport(which: &[&str]) -> Result<PathBuf, String> {
+/// The suites that every provider must pass, built: the transport's, and that of the channels above it.
+pub(crate) fn conformance() -> Result<[PathBuf; 2], String> {
+    let suite = |package| tests_of(package, &["--test", "conformance"]);
+    Ok([suite("testbed")?, suite("channel")?])
+}
+
+/// Some tests of a crate, built: `--lib`, or `--test NAME`. Those that need a device are to be run inside.
+pub(crate) fn tests_of(package: &str, which: &[&str]) -> Result<PathBuf, String> {
     let mut cargo = cargo();
-    cargo.args(["test", "--quiet", "--package", "transport"]);
+    cargo.args(["test", "--quiet", "--package", package]);
     cargo.args(which);
     cargo.args(["--no-run", "--message-format", "json"]);
     let line = words(&cargo);

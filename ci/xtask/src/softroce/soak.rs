@@ -14,7 +14,7 @@ pub(crate) fn command_line(
     seed: Option<u64>,
 ) -> Result<Vec<String>, String> {
     programs::compile(prefix, "ci/ranks/stress.c")?;
-    let conformance = programs::tests_of_transport(&["--test", "conformance"])?;
+    let [conformance, channels] = programs::conformance()?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
     Ok(vec![
         "sh".into(),
@@ -22,6 +22,7 @@ pub(crate) fn command_line(
         text(&prefix.join("bin/rmpiexec")),
         text(&programs::folder()?),
         text(&conformance),
+        text(&channels),
         time.as_secs().to_string(),
         seed.unwrap_or_else(new_seed).to_string(),
     ])

@@ -6,7 +6,7 @@ use crate::process::seconds;
 use crate::softroce::{End, Guest, Outcome, programs, soak};
 use crate::tree::{cargo, make_folder, root};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
@@ -26,7 +26,7 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     if let Some((program, why)) = broken.first() {
         return Err(format!("{program} cannot be compiled: {why}"));
     }
-    let conformance = programs::tests_of_transport(&["--test", "conformance"])?;
+    let conformance = programs::conformance()?;
 
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let words = [
@@ -34,8 +34,9 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         text(&root().join("ci/softroce/checks")),
         text(&prefix.join("bin/rmpiexec")),
         text(&folder),
-        text(&programs::tests_of_transport(&["--lib"])?),
-        text(&conformance),
+        text(&programs::tests_of("transport", &["--lib"])?),
+        text(&conformance[0]),
+        text(&conformance[1]),
     ];
     layout(tally)?;
     let guest = Guest::new()
@@ -63,21 +64,25 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     between_two(tally, &guest, &conformance)
 }
 
-/// The conformance suite with ranks in two guests: `RMPI_TEST_HOSTS` says which of them a guest is, where both meet, and the
+/// The conformance suites with ranks in two guests: `RMPI_TEST_HOSTS` says which of them a guest is, where both meet, and the
 /// number of this run.
-fn between_two(tally: &mut Tally, guest: &Guest, conformance: &Path) -> Result<(), String> {
-    let run = std::process::id();
+fn between_two(tally: &mut Tally, guest: &Guest, suites: &[PathBuf; 2]) -> Result<(), String> {
     let line = |number, address| {
-        format!(
-            "RMPI_TEST_HOSTS=\"{number}/2 ${address}:7770 {run}\" '{}' --ignored --test-threads 1 provider_verbs::",
-            conformance.display()
-        )
+        let one = |(run, suite): (u32, &PathBuf)| {
+            let tests = suite.display();
+            format!(
+                "RMPI_TEST_HOSTS=\"{number}/2 ${address}:7770 {run}\" '{tests}' --ignored --test-threads 1 provider_verbs::"
+            )
+        };
+        let runs = std::process::id()..;
+        runs.zip(suites).map(one).collect::<Vec<_>>().join(" && ")
     };
     let [a, b] = guest.run_two(&line(0, "RXE_A_ADDR"), &line(1, "RXE_B_ADDR"))?;
     for (name, outcome) in [("the first", a), ("the second", b)] {
-        let name = format!("the transport's conformance suite between two guests, {name}");
+        let name = format!("the conformance suites between two guests, {name}");
+        let passed = outcome.stdout.matches("test result: ok. ").count();
         let result = match &outcome.end {
-            End::Code(0) if outcome.stdout.contains("test result: ok. ") => Ok(()),
+            End::Code(0) if passed == suites.len() => Ok(()),
             _ => Err(format!(
                 "{}\n{}{}",
                 outcome.in_words(),
@@ -95,7 +100,7 @@ fn between_two(tally: &mut Tally, guest: &Guest, conformance: &Path) -> Result<(
 pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let mut simulated = cargo();
     simulated
-        .args(["test", "--quiet", "--release", "--package", "transport"])
+        .args(["test", "--quiet", "--release", "--package", "testbed"])
         .args(["--test", "soak", "--", "--nocapture"])
         .env("RMPI_TEST_SIMULATED_SECONDS", "3600");
     cargo_tests::run(tally, "an hour on a simulated network", simulated)?;

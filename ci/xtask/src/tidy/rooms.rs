@@ -24,7 +24,6 @@ const UNSAFE_ROOMS: &[Room] = &[
         name: "3: registered memory, and sleeping",
         files: &[
             "transport/core/src/arena.rs",
-            "transport/core/src/channel/memory.rs",
             "transport/core/src/mr.rs",
             "transport/core/src/node.rs",
             "transport/core/src/provider/cma.rs",
@@ -37,7 +36,9 @@ const UNSAFE_ROOMS: &[Room] = &[
             "transport/core/src/provider/verbs/gid/system.rs",
             "transport/core/src/provider/verbs/memory.rs",
             "transport/core/src/provider/verbs/port.rs",
-            "transport/core/tests/",
+            "transport/testbed/",
+            "runtime/channel/src/memory.rs",
+            "runtime/channel/tests/",
         ],
     },
     Room {
@@ -108,6 +109,7 @@ const ATOMIC_HOMES: &[&str] = &[
     // Whether there are tools at all.
     "runtime/abi/src/qmpi.rs",
     // Programs that no product contains.
+    "transport/testbed/src/memory.rs",
     "runtime/abi/examples/",
     "bench/src/limits/",
     "ci/xtask/src/test/jobs.rs",

@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
+use channel::claimed::{Inlet, InletName, Place};
 use engine::{ContextId, RequestId, State};
 use transport::Arrived;
-use transport::channel::claimed::{Inlet, InletName, Place};
 
 use super::{BIND, Name, UNBIND};
 use crate::Universe;

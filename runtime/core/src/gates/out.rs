@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
+use channel::claimed::{InletName, Outlet, Passage};
 use engine::{Peer, RequestId};
-use transport::channel::claimed::{InletName, Outlet, Passage};
 
 use super::{BOUND, LEFT, Name};
 use crate::Universe;

@@ -5,10 +5,10 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
+use channel::{ChannelCounters, ChannelLedger};
 use engine::Peer;
 use queue_layout::Count;
 use transport::Ledger;
-use transport::channel::{ChannelCounters, ChannelLedger};
 
 use crate::pump::carrier;
 

@@ -7,7 +7,7 @@
 //!
 //! | field | bytes | meaning |
 //! |-------|------:|---------|
-//! | kind  | 1 | one of the kinds below; 0 is never sent, 128 and above belong to the transport |
+//! | kind  | 1 | one of the kinds below, of which there are 15 at most; 0 is never sent, others belong to other protocols and to the transport |
 //! | flags | 2 | of an EAGER: the mark of a synchronous send, or 0; bit 0 of an RTS: synchronous send; of a CANCEL: the mark of the message, or 0 if it was announced; bit 0 of CANCELLED: it was; of a FIN: how many further tokens there are |
 //! | word  | 8 | for EAGER, RTS and FIRST `context | tag << 32`; for MORE 0; for MATCHED the mark; for CANCELLED token and mark of the send; else `to | from << 32`, the tokens of two requests |
 //!
@@ -67,6 +67,9 @@ pub const MORE: u8 = 11;
 
 /// A receive has met a message with a mark.
 pub const MATCHED: u8 = 12;
+
+/// The kind after the last.
+pub const KINDS_END: u8 = MATCHED + 1;
 
 /// The longest message that FIRST may announce, whatever the ranks' own limits are.
 pub const MOST_EARLY_BYTES: u64 = 1 << 20;

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use channel::ChannelCounters;
 use queue_layout::{COLLECTIVES, CommRow, Queued, Tally, collective};
-use transport::channel::ChannelCounters;
 use transport::{NetStats, Stats};
 
 use super::super::traffic::{Traffic, traffic};

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A message in one-sided writes: one, or where either end has large blocks one for each stretch that both have in one piece.
+//!
+//! Writes may be made again when a way breaks, so a receiver must not hear of the last one before all others have ended: that
+//! one is posted alone.
+
+use crate::handle::{Handle, Phase};
+use crate::layout::{Piece, Segment, Shape, segments};
+use crate::line::Note;
+use crate::memory::Blocks;
+use crate::{ChannelError, Channels, OWNER, wire};
+use transport::{Fabric, Lease, LocalKey, Outcome, RemoteKey, WorkId};
+
+/// Where a message goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Aim {
+    /// The place of the gate.
+    pub(crate) key: RemoteKey,
+    pub(crate) bytes: u64,
+    /// From there the receiver copies.
+    pub(crate) is_landing: bool,
+    /// The owner of the blocks to write to instead.
+    pub(crate) layout: Option<u32>,
+    /// What the receiver hears at the end, where it has no line.
+    pub(crate) token: Option<u32>,
+}
+
+impl Channels {
+    /// Begins to write a message. `false`: the transport has no room for the next write.
+    pub(crate) fn begin_chain(&mut self, fabric: &mut Fabric, index: u32, aim: Aim) -> bool {
+        let handle = self.handles.at_mut(index);
+        let bytes = handle.memory.bytes() as u64;
+        if handle.is_packed() {
+            handle.pack();
+            self.counters.packed_bytes.add(bytes);
+        }
+        handle.aim = Some(aim);
+        handle.under_way = 0;
+        handle.has_failed = false;
+        self.chain(fabric, index, 0)
+    }
+
+    /// Goes on where so many bytes were posted. `false`: progress has to come back to it.
+    pub(crate) fn chain(&mut self, fabric: &mut Fabric, index: u32, gone: usize) -> bool {
+        let handle = self.handles.at_mut(index);
+        let layouts = &self.classes[handle.class as usize].out.layouts;
+        let Some(aim) = handle.aim else { return true };
+        let whole = [aim.place()];
+        let blocks = aim
+            .layout
+            .map(|owner| layouts.of(owner, aim.bytes).unwrap_or_default());
+        let peer = self.classes[handle.class as usize].peer;
+        let mut post = |lease, to: (RemoteKey, u64), token: Option<u32>| {
+            let token = token.map(|token| OWNER.immediate(token));
+            let work = work_of(index);
+            fabric
+                .post_write(peer, lease, to.0, to.1, work, token)
+                .is_ok()
+        };
+        let before = handle.under_way;
+        let end = handle.post_segments(&aim, blocks.unwrap_or(&whole), gone, &mut post);
+        self.counters
+            .writes
+            .add(u64::from(handle.under_way - before));
+        match end {
+            Posted::All => handle.phase = Phase::Writing,
+            Posted::NoRoom(gone) | Posted::Waits(gone) => handle.phase = Phase::Chained(gone),
+            Posted::Lost => {
+                // The blocks are not known any more.
+                handle.has_failed = true;
+                handle.phase = Phase::Writing;
+                if handle.under_way == 0 {
+                    self.begin_stream(index);
+                    return false;
+                }
+            }
+        }
+        !matches!(end, Posted::NoRoom(_))
+    }
+
+    /// The message goes in frames.
+    pub(crate) fn begin_stream(&mut self, index: u32) {
+        let handle = self.handles.at_mut(index);
+        if handle.landing.is_some() {
+            handle.pack();
+            self.counters.packed_bytes.add(handle.memory.bytes() as u64);
+        }
+        handle.word = None;
+        handle.phase = Phase::Streaming(0);
+    }
+
+    /// A write has ended. What could not be written goes in frames.
+    pub(crate) fn end_write(&mut self, fabric: &mut Fabric, index: u32, outcome: Outcome) {
+        let Some(handle) = self.handles.get_mut(index) else {
+            return;
+        };
+        let peer = self.classes[handle.class as usize].peer;
+        if !matches!(handle.phase, Phase::Writing | Phase::Chained(_)) || handle.under_way == 0 {
+            return;
+        }
+        handle.under_way -= 1;
+        handle.has_failed |= outcome != Outcome::Done;
+        let is_dead = self.dead.contains(&peer);
+        if outcome == Outcome::Unreachable && !is_dead && !self.unwritable.contains(&peer) {
+            self.unwritable.push(peer);
+        }
+        if handle.under_way > 0 {
+            return;
+        }
+        match handle.phase {
+            _ if is_dead && handle.has_failed => handle.finish(Err(ChannelError::Lost)),
+            _ if handle.has_failed => {
+                self.begin_stream(index);
+                self.await_turn(index);
+            }
+            Phase::Chained(gone) => {
+                if !self.pended.contains(&index) && !self.chain(fabric, index, gone) {
+                    self.await_turn(index);
+                }
+            }
+            _ => {
+                handle.tell_written();
+                fabric.nudge(peer);
+                handle.finish(Ok(()));
+                if handle.is_direct() {
+                    self.counters.direct_bytes.add(handle.memory.bytes() as u64);
+                }
+            }
+        }
+    }
+
+    /// Progress looks at it.
+    fn await_turn(&mut self, index: u32) {
+        if !self.pended.contains(&index) {
+            self.pended.push(index);
+        }
+    }
+}
+
+impl Aim {
+    /// The place of the gate, as blocks.
+    fn place(&self) -> Piece {
+        Piece {
+            owner: 0,
+            key: self.key,
+            shape: Shape::one(usize::try_from(self.bytes).unwrap_or(0)),
+            span: None,
+        }
+    }
+}
+
+/// How far the writes of a message were posted.
+enum Posted {
+    All,
+    /// There is no room for the next one, or it waits for others to end.
+    NoRoom(usize),
+    Waits(usize),
+    /// There is no place for what is left.
+    Lost,
+}
+
+impl Handle {
+    /// Posts writes from where `gone` bytes were posted, as far as they go.
+    fn post_segments(
+        &mut self,
+        aim: &Aim,
+        to: &[Piece],
+        mut gone: usize,
+        post: &mut impl FnMut(Lease, (RemoteKey, u64), Option<u32>) -> bool,
+    ) -> Posted {
+        let bytes = self.memory.bytes();
+        let direct = if aim.layout.is_some() {
+            wire::DIRECT
+        } else {
+            0
+        };
+        if bytes == 0 {
+            // It is told too: also that nothing lies in the place of the gate, where older bytes may.
+            let token = aim.token.map(|token| token | direct);
+            let posted = post(self.span.lease(0), (aim.key, 0), token);
+            self.under_way += u32::from(posted);
+            return if posted {
+                Posted::All
+            } else {
+                Posted::NoRoom(0)
+            };
+        }
+        let stretch = [self.span.as_blocks()];
+        let one = [self.local];
+        let (from, locals): (&[Blocks], &[Option<LocalKey>]) = match self.locals.is_empty() {
+            true => (&stretch, &one),
+            false => (self.memory.pieces(), &self.locals),
+        };
+        let segments = segments(from, to, gone, bytes);
+        for Segment {
+            from: out,
+            to: into,
+            bytes: part,
+        } in segments
+        {
+            let is_last = gone + part == bytes;
+            let must_wait = is_last && aim.token.is_some() && self.under_way > 0;
+            if must_wait || self.under_way == MOST_UNDER_WAY {
+                return Posted::Waits(gone);
+            }
+            let lease = from[out.piece].lease(out, part);
+            let lease = lease.known_as(locals[out.piece]);
+            let token = aim.token.filter(|_| is_last).map(|token| token | direct);
+            let place = (to[into.piece].key, into.offset as u64);
+            if !post(lease, place, token) {
+                return Posted::NoRoom(gone);
+            }
+            self.under_way += 1;
+            gone += part;
+        }
+        match gone == bytes {
+            true => Posted::All,
+            false => Posted::Lost,
+        }
+    }
+
+    /// Whether its message is written from a place of ours.
+    fn is_packed(&self) -> bool {
+        self.landing.is_some() && self.locals.is_empty()
+    }
+
+    /// Whether the message that was written came from where it was to where it belongs.
+    fn is_direct(&self) -> bool {
+        let reaches = |aim: Aim| aim.layout.is_some() || !aim.is_landing;
+        !self.is_packed() && self.aim.is_some_and(reaches)
+    }
+
+    /// Writes of its message that may be under way at a time.
+    pub(crate) fn most_works(&self) -> usize {
+        match self.memory.bytes() > CHAINED_BLOCK {
+            true => MOST_UNDER_WAY as usize,
+            false => 1,
+        }
+    }
+
+    /// Copies the blocks to the place of ours, if there is one.
+    fn pack(&self) {
+        if let Some(landing) = &self.landing {
+            self.memory.gather(landing.span());
+        }
+    }
+
+    /// Says in the line that all is written, if there is one.
+    fn tell_written(&mut self) {
+        let (Some(word), Some(aim)) = (self.word.take(), self.aim) else {
+            return;
+        };
+        let bytes = self.memory.bytes();
+        let is_direct = aim.layout.is_some();
+        if is_direct || aim.is_landing && (bytes as u64) < aim.bytes {
+            word.note(Note::new(bytes, is_direct));
+        }
+        word.tell();
+    }
+}
+
+/// The name of the writes of a handle.
+pub(crate) fn work_of(index: u32) -> WorkId {
+    OWNER.work(index.into())
+}
+
+/// Blocks that are written one by one, where each write costs more than a copy of a little: at least so many bytes.
+pub(crate) const CHAINED_BLOCK: usize = 16 * 1024;
+/// Writes of one message that are under way at a time.
+const MOST_UNDER_WAY: u32 = 16;

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How memory with gaps lies: blocks on either side, which stretches of them meet, and what a sender knows of the blocks of its
+//! receivers.
+//!
+//! A message is the bytes of all blocks in order. Two ends may have different blocks; what meets is cut where either has a gap.
+
+use crate::memory::Span;
+use transport::RemoteKey;
+
+/// So many blocks of the same length, at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) block_bytes: usize,
+    pub(crate) blocks: usize,
+    /// From the start of one to that of the next.
+    pub(crate) stride: isize,
+}
+
+impl Shape {
+    /// One block.
+    pub(crate) fn one(bytes: usize) -> Self {
+        Self {
+            block_bytes: bytes,
+            blocks: 1,
+            stride: 0,
+        }
+    }
+
+    /// From the first byte of the lowest block to the last of the highest. `None`: no address space has that.
+    pub(crate) fn hull(self) -> Option<usize> {
+        let gaps = self.stride.unsigned_abs().checked_mul(self.blocks - 1)?;
+        gaps.checked_add(self.block_bytes)
+    }
+
+    /// Where block number `at` begins, from the lowest byte on.
+    fn offset(self, at: usize) -> usize {
+        let place = if self.stride < 0 {
+            self.blocks - 1 - at
+        } else {
+            at
+        };
+        place * self.stride.unsigned_abs()
+    }
+
+    fn bytes(self) -> usize {
+        self.block_bytes * self.blocks
+    }
+}
+
+/// What has blocks.
+pub(crate) trait Shaped {
+    fn shape(&self) -> Shape;
+}
+
+impl Shaped for Shape {
+    fn shape(&self) -> Shape {
+        *self
+    }
+}
+
+/// A place in a sequence of shapes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Walk {
+    piece: usize,
+    block: usize,
+    inside: usize,
+}
+
+/// A stretch inside a block: of which piece, where from its lowest byte on, and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) piece: usize,
+    pub(crate) offset: usize,
+    bytes: usize,
+}
+
+impl Walk {
+    /// To byte `at` of the message.
+    fn new(pieces: &[impl Shaped], mut at: usize) -> Self {
+        for (piece, shape) in pieces.iter().map(Shaped::shape).enumerate() {
+            if at < shape.bytes() {
+                return Self {
+                    piece,
+                    block: at / shape.block_bytes,
+                    inside: at % shape.block_bytes,
+                };
+            }
+            at -= shape.bytes();
+        }
+        Self {
+            piece: pieces.len(),
+            ..Self::default()
+        }
+    }
+
+    /// The rest of the block.
+    fn run(&self, pieces: &[impl Shaped]) -> Option<Run> {
+        let shape = pieces.get(self.piece)?.shape();
+        Some(Run {
+            piece: self.piece,
+            offset: shape.offset(self.block) + self.inside,
+            bytes: shape.block_bytes - self.inside,
+        })
+    }
+
+    /// Goes on by bytes of the same block.
+    fn advance(&mut self, pieces: &[impl Shaped], bytes: usize) {
+        let Some(shape) = pieces.get(self.piece).map(Shaped::shape) else {
+            return;
+        };
+        self.inside += bytes;
+        if self.inside == shape.block_bytes {
+            self.inside = 0;
+            self.block += 1;
+        }
+        if self.block == shape.blocks {
+            self.block = 0;
+            self.piece += 1;
+        }
+    }
+}
+
+/// Bytes of a message that lie in one piece at both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) from: Run,
+    pub(crate) to: Run,
+    pub(crate) bytes: usize,
+}
+
+/// All segments of a message, from byte `at` to byte `end`; it stops where either side has no more.
+pub(crate) fn segments<A: Shaped, B: Shaped>(
+    from: &[A],
+    to: &[B],
+    at: usize,
+    end: usize,
+) -> impl Iterator<Item = Segment> {
+    let (mut out, mut into) = (Walk::new(from, at), Walk::new(to, at));
+    let mut left = end.saturating_sub(at);
+    std::iter::from_fn(move || {
+        let (from_run, to_run) = (out.run(from)?, into.run(to)?);
+        let bytes = from_run.bytes.min(to_run.bytes).min(left);
+        if bytes == 0 {
+            return None;
+        }
+        out.advance(from, bytes);
+        into.advance(to, bytes);
+        left -= bytes;
+        Some(Segment {
+            from: from_run,
+            to: to_run,
+            bytes,
+        })
+    })
+}
+
+/// Blocks of a peer's receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// The handle of the receive, as the peer numbers it.
+    pub(crate) owner: u32,
+    /// All from the first byte of the lowest block to the last of the highest.
+    pub(crate) key: RemoteKey,
+    pub(crate) shape: Shape,
+    /// Where that is mapped here, if it is.
+    pub(crate) span: Option<Span>,
+}
+
+impl Shaped for Piece {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+}
+
+/// A frame's words.
+pub(crate) type Words = [u64; 6];
+
+impl Piece {
+    /// As a frame tells it.
+    pub(crate) fn to_words(key: RemoteKey, shape: Shape) -> Words {
+        let [address, bytes, check] = key.to_words();
+        let Shape {
+            block_bytes,
+            blocks,
+            stride,
+        } = shape;
+        let stride = (stride as i64).cast_unsigned();
+        [
+            address,
+            bytes,
+            check,
+            block_bytes as u64,
+            blocks as u64,
+            stride,
+        ]
+    }
+
+    /// `None`: blocks that do not lie in the memory that the key names.
+    pub(crate) fn of(
+        owner: u32,
+        [address, bytes, check, block_bytes, blocks, stride]: Words,
+    ) -> Option<Self> {
+        let shape = Shape {
+            block_bytes: usize::try_from(block_bytes).ok()?,
+            blocks: usize::try_from(blocks).ok()?,
+            stride: isize::try_from(stride.cast_signed()).ok()?,
+        };
+        let is_some = shape.block_bytes > 0 && shape.blocks > 0;
+        let total = shape.block_bytes.checked_mul(shape.blocks)?;
+        isize::try_from(total).ok().filter(|_| is_some)?;
+        let fits = shape.hull()? as u64 == bytes && isize::try_from(bytes).is_ok();
+        fits.then_some(Self {
+            owner,
+            key: RemoteKey::from_words([address, bytes, check]),
+            shape,
+            span: None,
+        })
+    }
+}
+
+/// Where the receives of a peer have their blocks, as far as it was told and there is room for.
+#[derive(Debug, Default)]
+pub(crate) struct Layouts {
+    pieces: Vec<Piece>,
+}
+
+impl Layouts {
+    /// Room for as much as is kept.
+    pub(crate) fn prepare(&mut self) {
+        self.pieces
+            .reserve(MOST_PIECES.saturating_sub(self.pieces.len()));
+    }
+
+    /// Keeps a piece behind those of the same owner, or as its first and only one. Where there is no room, all of that owner's
+    /// are forgotten: its receive has another place, which takes any message.
+    pub(crate) fn add(&mut self, piece: Piece, is_first: bool) {
+        if is_first {
+            self.forget(piece.owner);
+        }
+        let is_next = self
+            .pieces
+            .last()
+            .is_some_and(|last| last.owner == piece.owner);
+        if !is_first && !is_next {
+            return;
+        }
+        match self.pieces.len() < MOST_PIECES {
+            true => self.pieces.push(piece),
+            false => self.forget(piece.owner),
+        }
+    }
+
+    pub(crate) fn forget(&mut self, owner: u32) {
+        self.pieces.retain(|piece| piece.owner != owner);
+    }
+
+    /// The pieces of a receive of so many bytes, if all are known.
+    pub(crate) fn of(&self, owner: u32, bytes: u64) -> Option<&[Piece]> {
+        let is_its = |piece: &Piece| piece.owner == owner;
+        let first = self.pieces.iter().position(is_its)?;
+        let rest = &self.pieces[first..];
+        let count = rest.iter().take_while(|piece| is_its(piece)).count();
+        let all = &rest[..count];
+        let mut total = 0u64;
+        for piece in all {
+            total = total.checked_add(piece.shape.bytes() as u64)?;
+        }
+        (total == bytes).then_some(all)
+    }
+}
+
+/// Bytes of the shortest block.
+pub(crate) fn least_block(pieces: &[impl Shaped]) -> usize {
+    let blocks = pieces.iter().map(|piece| piece.shape().block_bytes);
+    blocks.min().unwrap_or(0)
+}
+
+/// Pieces that a class keeps of its peer's receives.
+pub(crate) const MOST_PIECES: usize = 64;
+/// Pieces of a receive, so that its sender is told.
+pub(crate) const MOST_TOLD: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(block_bytes: usize, blocks: usize, stride: isize) -> Shape {
+        Shape {
+            block_bytes,
+            blocks,
+            stride,
+        }
+    }
+
+    fn piece(owner: u32, shape: Shape) -> Piece {
+        let key = RemoteKey::from_words([4096, shape.hull().unwrap() as u64, 1]);
+        Piece::of(owner, Piece::to_words(key, shape)).unwrap()
+    }
+
+    /// What meets what, as pairs of bytes.
+    fn pairs(from: &[Shape], to: &[Shape], at: usize, end: usize) -> Vec<[usize; 4]> {
+        let bytes = segments(from, to, at, end).flat_map(|it| {
+            (0..it.bytes).map(move |at| {
+                [
+                    it.from.piece,
+                    it.from.offset + at,
+                    it.to.piece,
+                    it.to.offset + at,
+                ]
+            })
+        });
+        bytes.collect()
+    }
+
+    /// Every byte of a sequence, by the definition.
+    fn bytes_of(shapes: &[Shape]) -> Vec<[usize; 2]> {
+        let mut all = Vec::new();
+        for (piece, shape) in shapes.iter().enumerate() {
+            let lowest = (0..shape.blocks)
+                .map(|at| at as isize * shape.stride)
+                .min()
+                .unwrap();
+            for block in 0..shape.blocks {
+                let start = block as isize * shape.stride - lowest;
+                all.extend((0..shape.block_bytes).map(|at| [piece, start as usize + at]));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn segments_pair_the_bytes_of_any_two_shapes_in_order() {
+        let all = [
+            vec![shape(24, 1, 0)],
+            vec![shape(4, 6, 10)],
+            vec![shape(3, 8, -5)],
+            vec![shape(5, 2, 7), shape(14, 1, 0)],
+            vec![shape(1, 9, -1), shape(5, 3, 5)],
+        ];
+        for from in &all {
+            for to in &all {
+                let expected: Vec<_> = bytes_of(from)
+                    .into_iter()
+                    .zip(bytes_of(to))
+                    .map(|([a, b], [c, d])| [a, b, c, d])
+                    .collect();
+                for (at, end) in [(0, 24), (7, 24), (0, 5), (23, 24), (24, 24), (3, 99)] {
+                    let wanted = &expected[at..end.min(24)];
+                    assert_eq!(pairs(from, to, at, end), wanted, "{from:?} {to:?} {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_outside_of_their_key_are_refused() {
+        let key = |bytes| RemoteKey::from_words([4096, bytes, 1]);
+        let good = shape(100, 3, -200);
+        assert!(Piece::of(1, Piece::to_words(key(500), good)).is_some());
+        for (bytes, wrong) in [
+            (499, good),
+            (501, good),
+            (100, shape(100, 0, 0)),
+            (0, shape(0, 4, 0)),
+            (100, shape(100, usize::MAX, 0)),
+            (100, shape(100, 2, isize::MIN)),
+            (u64::MAX, shape(usize::MAX, 1, 0)),
+        ] {
+            let words = Piece::to_words(key(bytes), shape(1, 1, 0));
+            let [.., block_bytes, blocks, stride] = Piece::to_words(key(bytes), wrong);
+            let words = [words[0], words[1], words[2], block_bytes, blocks, stride];
+            assert!(Piece::of(1, words).is_none(), "{wrong:?} in {bytes}");
+        }
+    }
+
+    #[test]
+    fn pieces_are_kept_whole_or_not_at_all() {
+        let mut layouts = Layouts::default();
+        layouts.prepare();
+        let room = layouts.pieces.capacity();
+        layouts.add(piece(1, shape(10, 2, 20)), true);
+        layouts.add(piece(1, shape(5, 1, 0)), false);
+        layouts.add(piece(2, shape(7, 1, 0)), true);
+        layouts.add(piece(1, shape(5, 1, 0)), false);
+        assert_eq!(layouts.of(1, 25).map(<[Piece]>::len), Some(2));
+        assert!(layouts.of(1, 24).is_none() && layouts.of(3, 0).is_none());
+        layouts.add(piece(1, shape(3, 1, 0)), true);
+        assert!(layouts.of(1, 25).is_none() && layouts.of(1, 3).is_some());
+        // A flood: the owner that finds no room is not known at all.
+        for owner in 10..200 {
+            layouts.add(piece(owner, shape(8, 1, 0)), true);
+        }
+        layouts.add(piece(2, shape(7, 1, 0)), false);
+        assert!(layouts.of(10, 8).is_some() && layouts.of(199, 8).is_none());
+        assert!(layouts.of(2, 7).is_some(), "not after others");
+        layouts.forget(2);
+        for at in 0..20 {
+            layouts.add(piece(300, shape(8, 1, 0)), at == 0);
+        }
+        assert!(layouts.of(300, 160).is_none() && layouts.of(300, 8).is_none());
+        assert_eq!(layouts.pieces.capacity(), room);
+    }
+}

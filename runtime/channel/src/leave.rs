@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of a process's part in a context, and how messages have failed.
+//!
+//! Who leaves tells all peers with whom it has a class how many sends and receives it has started there: what would meet one of
+//! them still ends as it would have, and what would meet a later one ends with [`ChannelError::Left`]. A peer whose receive waits has
+//! told so by a gate, and a message that was sent ahead makes itself known; for a large send that has nothing to go by, the first
+//! of a class ASKs. So everybody who waits is known, or is answered when it asks. A context never comes back.
+
+use crate::class::{Class, Started};
+use crate::wire;
+use crate::{ChannelError, ChannelId, Channels, Direction, Failed};
+use transport::{Arrived, Fabric};
+
+impl Channels {
+    /// This process starts nothing more in a context: peers that wait for it there, or will, end with [`ChannelError::Left`].
+    pub fn leave(&mut self, fabric: &mut Fabric, context: u32) {
+        self.write_down_now();
+        self.epoch += 1;
+        if !self.departed.insert(context) {
+            return;
+        }
+        for class in 0..self.classes.len() {
+            if self.classes[class].name.context == context {
+                self.tell_leave(fabric, class);
+            }
+        }
+    }
+
+    /// How the last message of an end has failed that was collected; `None` if it has not.
+    ///
+    /// # Errors
+    /// [`ChannelError::Stale`].
+    pub fn failed(&self, id: ChannelId) -> Result<Option<Failed>, ChannelError> {
+        Ok(self.handles.find(id)?.failed)
+    }
+
+    fn tell_leave(&mut self, fabric: &mut Fabric, class: usize) {
+        let Class {
+            peer,
+            name,
+            out,
+            into,
+            ..
+        } = &self.classes[class];
+        let (peer, words) = (*peer, [out.started, into.started]);
+        self.tell(fabric, peer, wire::head(wire::LEAVE, *name, 0), &words);
+    }
+
+    /// A send waits. If nothing was heard of its receiver yet, that may have left.
+    #[inline]
+    pub(crate) fn ask(&mut self, fabric: &mut Fabric, index: u32) {
+        let class = &mut self.classes[self.handles.at(index).class as usize];
+        if class.out.has_heard() || std::mem::replace(&mut class.has_asked, true) {
+            return;
+        }
+        let (peer, head) = (class.peer, wire::head(wire::ASK, class.name, 0));
+        self.tell(fabric, peer, head, &[]);
+    }
+
+    /// A peer has started something, or asks: it hears if this process has left.
+    pub(crate) fn answer(&mut self, fabric: &mut Fabric, class: u32, kind: u8) {
+        let class = class as usize;
+        let waits = matches!(kind, wire::GATE | wire::DATA | wire::ASK);
+        if waits && self.departed.contains(&self.classes[class].name.context) {
+            self.tell_leave(fabric, class);
+        }
+    }
+
+    /// A peer starts nothing more.
+    pub(crate) fn take_leave(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
+        let [sends, receives, ..] = arrived.words;
+        let state = &mut self.classes[class as usize];
+        if arrived.bytes() != 16 || state.left.is_some() {
+            // It may have been told, and asked for, at the same time.
+            return (arrived.bytes() == 16).then_some(());
+        }
+        state.left = Some(Started { sends, receives });
+        self.epoch += 1;
+        for index in &state.handles {
+            let Some(handle) = self.handles.get_mut(*index) else {
+                continue;
+            };
+            let is_vain = match handle.direction {
+                Direction::Send => handle.is_pended() && handle.number >= receives,
+                Direction::Receive => handle.number >= sends && !handle.is_done(),
+            };
+            if !is_vain {
+                continue;
+            }
+            if handle.direction == Direction::Receive {
+                state.into.end(handle.number);
+            }
+            handle.finish(Err(ChannelError::Left));
+        }
+        let handles = &self.handles;
+        self.pended.retain(|index| handles.at(*index).is_pended());
+        Some(())
+    }
+
+    /// Gives the end of one message away, and keeps how it has failed, if it has. A send also says what has become of an
+    /// earlier one.
+    pub(crate) fn end_of(&mut self, id: ChannelId) -> Result<(), ChannelError> {
+        let handle = self.handles.at_mut(id.index());
+        let class = &mut self.classes[handle.class as usize];
+        let end = handle.collect();
+        let sizes = handle.sizes.take();
+        handle.failed = None;
+        let (error, sizes, is_earlier) = match end {
+            Err(error) => (error, sizes, false),
+            Ok(()) if handle.direction == Direction::Send && class.refused.is_some() => {
+                (ChannelError::SizesDiffer, class.refused.take(), true)
+            }
+            Ok(()) => return Ok(()),
+        };
+        handle.failed = Some(Failed {
+            error,
+            peer: class.peer,
+            message_bytes: sizes.map_or(0, |sizes| sizes.message),
+            room_bytes: sizes.map_or(0, |sizes| sizes.room),
+            is_earlier,
+        });
+        Err(error)
+    }
+}
+
+impl Class {
+    /// Why the message of a receive will never come, if so.
+    pub(crate) fn never_sends(&self, number: u64) -> Option<ChannelError> {
+        self.gone(|left| number >= left.sends)
+    }
+
+    /// Why the message of a send will never be received, if so.
+    pub(crate) fn never_receives(&self, number: u64) -> Option<ChannelError> {
+        self.gone(|left| number >= left.receives)
+    }
+
+    #[inline]
+    fn gone(&self, is_behind: impl FnOnce(Started) -> bool) -> Option<ChannelError> {
+        if self.is_dead {
+            return Some(ChannelError::Lost);
+        }
+        self.left
+            .is_some_and(is_behind)
+            .then_some(ChannelError::Left)
+    }
+}

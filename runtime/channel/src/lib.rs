@@ -1,0 +1,747 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The gated channel: messages of a fixed size between two processes, declared once and started often.
+//!
+//! Both ends declare their memory, each for itself; nobody is told. When the receiver starts its end, it tells the sender
+//! where the bytes belong: the *gate*. When the sender starts its end, one one-sided write moves them there, and its
+//! immediate ends the receive. Nothing is matched, kept or copied on the way, and the gate may be open long before the
+//! sender comes.
+//!
+//! # Promises
+//! - C1: the channels between two processes in one context and class form a queue: the start number k of the one meets
+//!   start number k of the other, whichever handles these are.
+//! - C2: a message of at most 4096 bytes whose gate is not known travels at once, and its send is complete: two processes that
+//!   both send before they receive do not wait for each other. A receiver keeps at most 8 such messages of a
+//!   queue; what goes beyond waits for its gate.
+//! - C3: after the declares nothing is allocated, as [`ChannelCounters::allocations`] tells.
+//! - C4: a message may be shorter than its receive has room for: it fills the beginning, and what lies behind is left alone. Of
+//!   one that is longer both ends end with [`ChannelError::SizesDiffer`], and no byte is moved; where the send was complete before
+//!   its receiver came, and that was collected, the next send of the queue that is collected ends so.
+//! - C6: what waits for a process that was lost, or has [left](Channels::leave), ends.
+//! - C5: what a peer says is checked before it is used. Frames that make no sense are counted
+//!   ([`ChannelCounters::refused`]) and change nothing.
+//!
+//! # Within a node
+//! A frame for each start would cost more than the start. So a receive whose sender is on the same node has a *line* of memory
+//! that both reach: from its third start on, the gate is opened by a store there, and the sender, which has mapped the
+//! receiver's memory, copies and says so by another. Nobody polls lines but who waits for them; who sleeps is woken.
+//!
+//! # Memory with gaps
+//! Where the blocks of a receive are large enough, its sender is told where they lie, and moves each stretch from where it is to
+//! where it belongs: within a node by copies to memory that both have mapped, elsewhere by one-sided writes. Small blocks are packed
+//! into a place that the declare has asked for, and copied out of it at the other end.
+//!
+//! # Use
+//! Whoever owns a [`Fabric`] and polls it hands over what is [channels' own](OWNER): frames to [`Channels::arrive`], works to
+//! [`Channels::worked`], immediates to [`Channels::written`]; and calls [`Channels::progress`] while they are
+//! [busy](Channels::is_busy).
+//!
+//! **Knows** the transport, and contexts and classes as numbers. **Never** knows what they stand for, nor the engine.
+
+mod chain;
+pub mod claimed;
+mod class;
+mod handle;
+mod layout;
+mod leave;
+mod ledger;
+mod line;
+mod list;
+mod memory;
+mod receive;
+mod send;
+mod wire;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use transport::{
+    Arrived, Fabric, Head, Outcome, Owner, Peer, RemoteKey, WorkId, number_of_immediate,
+};
+
+use chain::CHAINED_BLOCK;
+use class::{Class, EAGER_BYTES};
+use handle::{Handle, Handles};
+use layout::{MOST_TOLD, least_block};
+pub use ledger::{ChannelCounters, ChannelLedger};
+use line::{Lines, MOST_LINES};
+use list::{LISTS, List, Run};
+pub use memory::{Blocks, Memory};
+use memory::{Landing, Span};
+use wire::Name;
+
+/// Which end of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The one whose memory is read.
+    Send,
+    /// The one whose memory is written.
+    Receive,
+}
+
+/// Where a channel leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Which end this is.
+    pub direction: Direction,
+    /// The process at the other end, which may be this one.
+    pub peer: Peer,
+    /// What both ends call the group of processes they belong to.
+    pub context: u32,
+    /// Which queue of theirs, below 16.
+    pub class: u8,
+}
+
+/// The name of a channel's end: never 0, and never that of another one, not even after it was freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct ChannelId(pub u64);
+
+/// Why something cannot be done with a channel, or how it ended if not well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// The name is of no channel, of one that was freed, or of the other end than is needed.
+    #[error("this is no channel, or one that was freed; expected what a declare has answered")]
+    Stale,
+    /// It was started, or opened, and has not ended.
+    #[error("the channel was started and has not ended; wait for it first")]
+    Active,
+    /// There is no such class.
+    #[error("the class of a channel is a number below 16")]
+    BadClass,
+    /// There are too many channels.
+    #[error("this process has as many channels as can be; free some first")]
+    TooMany,
+    /// What arrived, or should go, is longer than the receive has room for.
+    #[error("the message of the channel is longer than its receive has room for")]
+    SizesDiffer,
+    /// The peer has died or cannot be reached.
+    #[error("the other end of the channel is lost")]
+    Lost,
+    /// The peer starts nothing more.
+    #[error("the other end of the channel has left")]
+    Left,
+}
+
+/// How a message has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// What went wrong.
+    pub error: ChannelError,
+    /// The process at the other end.
+    pub peer: Peer,
+    /// Bytes of a message that was too long.
+    pub message_bytes: u64,
+    /// Bytes that its receive had room for.
+    pub room_bytes: u64,
+    /// It was not the message that was asked for, but one before it.
+    pub is_earlier: bool,
+}
+
+/// The channels of a process.
+#[derive(Debug)]
+pub struct Channels {
+    handles: Handles,
+    classes: Vec<Class>,
+    names: HashMap<(Peer, Name), u32>,
+    /// Classes that only peers have named so far.
+    strangers: usize,
+    /// Sends that wait for a gate, for room, or go in frames.
+    pended: Vec<u32>,
+    /// Frames that the transport had no room for.
+    outbox: VecDeque<(Peer, Head, [u64; 6])>,
+    /// Frames that may have to wait there: so many for each start and end of what was declared.
+    told: usize,
+    /// Writes to ranks of this node that may be under way at a time.
+    works: usize,
+    lines: Lines,
+    lists: Vec<List>,
+    /// The list that runs: what it has done is not written down yet.
+    running: Option<Run>,
+    /// Its sends that wait for their gates: a bit for each.
+    left: u64,
+    /// Changes whenever an end does, but by starts: what lists know is not true any more.
+    epoch: u64,
+    /// Messages that came before their receive was started.
+    kept: usize,
+    /// Ends that are started or open, but those of the list that runs.
+    active: usize,
+    dead: Vec<Peer>,
+    /// Contexts that this process has left.
+    departed: HashSet<u32>,
+    /// Peers whose memory cannot be written to.
+    unwritable: Vec<Peer>,
+    scratch: Box<[u8]>,
+    counters: Arc<ChannelLedger>,
+}
+
+impl Default for Channels {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Channels {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            handles: Handles::default(),
+            classes: Vec::new(),
+            names: HashMap::new(),
+            strangers: 0,
+            pended: Vec::new(),
+            outbox: VecDeque::new(),
+            told: 0,
+            works: 0,
+            lines: Lines::default(),
+            lists: Vec::new(),
+            running: None,
+            left: 0,
+            epoch: 1,
+            kept: 0,
+            active: 0,
+            dead: Vec::new(),
+            departed: HashSet::new(),
+            unwritable: Vec::new(),
+            scratch: Box::default(),
+            counters: Arc::default(),
+        }
+    }
+
+    /// Makes one end of a channel. Talks to nobody.
+    ///
+    /// # Errors
+    /// [`ChannelError::BadClass`], [`ChannelError::TooMany`].
+    pub fn declare(
+        &mut self,
+        fabric: &mut Fabric,
+        way: Way,
+        memory: Memory,
+    ) -> Result<ChannelId, ChannelError> {
+        if way.class >= wire::CLASSES {
+            return Err(ChannelError::BadClass);
+        }
+        if self.handles.is_full() {
+            return Err(ChannelError::TooMany);
+        }
+        let class = self.declare_class(&way);
+        self.counters.allocations.add(1);
+        let mut handle = Handle::new(way.direction, class, memory);
+        self.place(fabric, way.peer, &mut handle);
+        self.make_room(fabric, way.peer, &handle);
+        let id = self.handles.add(handle);
+        Ok(id)
+    }
+
+    /// Room for all that the starts of one more end need.
+    fn make_room(&mut self, fabric: &mut Fabric, peer: Peer, handle: &Handle) {
+        let all = self.handles.len() + 2;
+        self.pended.reserve(all - self.pended.len().min(all));
+        self.told += 2 + handle.blocks.len();
+        let told = self.told - self.outbox.len().min(self.told);
+        self.outbox.reserve(told);
+        let is_near = fabric.is_near(peer);
+        if self.lists.is_empty() && is_near {
+            self.lists.resize_with(LISTS, List::with_room);
+        }
+        if handle.direction == Direction::Send && is_near {
+            self.works += handle.most_works();
+            let out = &mut self.classes[handle.class as usize].out;
+            fabric.expect_lines(peer, out.expect_places(), self.works);
+            self.lists.iter_mut().for_each(List::make_room_for_blocks);
+        }
+        if self.scratch.is_empty() {
+            self.scratch = vec![0; EAGER_BYTES].into();
+        }
+    }
+
+    /// Starts all of these, the receives first; or none of them, if one cannot be started.
+    ///
+    /// # Errors
+    /// [`ChannelError::Stale`], [`ChannelError::Active`].
+    #[inline]
+    pub fn start(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> Result<(), ChannelError> {
+        if self.run_again(fabric, ids) {
+            return Ok(());
+        }
+        self.start_each(fabric, ids)
+    }
+
+    #[inline(never)]
+    fn start_each(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> Result<(), ChannelError> {
+        self.write_down_now();
+        self.mark_started(ids)?;
+        if self.active == ids.len() && self.kept == 0 {
+            self.unmark(ids);
+            if self.run_list(fabric, ids) {
+                return Ok(());
+            }
+            self.mark_started(ids)?;
+        }
+        for direction in [Direction::Receive, Direction::Send] {
+            for id in ids {
+                let index = id.index();
+                let handle = self.handles.at(index);
+                match direction {
+                    _ if handle.direction != direction => {}
+                    Direction::Receive => self.open_gate(fabric, index),
+                    Direction::Send => self.start_send(fabric, index),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all of these have ended, or are not started.
+    ///
+    /// # Errors
+    /// [`ChannelError::Stale`].
+    #[inline]
+    pub fn are_done(&mut self, ids: &[ChannelId]) -> Result<bool, ChannelError> {
+        if let Some(done) = self.is_run_done(ids) {
+            return Ok(done);
+        }
+        self.write_down_now();
+        for id in ids {
+            if !self.handles.find(*id)?.is_done() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes the ends of all of these that have ended: they can be started again. Answers the first that is not good.
+    ///
+    /// # Errors
+    /// [`ChannelError::Stale`]; [`ChannelError::Active`] if one has not ended, then nothing is taken;
+    /// [`ChannelError::SizesDiffer`], [`ChannelError::Lost`], [`ChannelError::Left`].
+    pub fn collect(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
+        if self.collect_run(ids) {
+            return Ok(());
+        }
+        if !self.are_done(ids)? {
+            return Err(ChannelError::Active);
+        }
+        let mut all = Ok(());
+        for id in ids {
+            self.settle(id.index());
+            let handle = self.handles.at_mut(id.index());
+            if handle.is_started {
+                self.active -= 1;
+                match handle.direction {
+                    Direction::Send => self.counters.sends.add(1),
+                    Direction::Receive => self.counters.receives.add(1),
+                }
+            }
+            let end = self.end_of(*id);
+            all = all.and(end);
+        }
+        all
+    }
+
+    /// Gives an end that is not active other memory.
+    ///
+    /// # Errors
+    /// [`ChannelError::Stale`], [`ChannelError::Active`].
+    pub fn change_memory(
+        &mut self,
+        fabric: &mut Fabric,
+        id: ChannelId,
+        memory: Memory,
+    ) -> Result<(), ChannelError> {
+        self.write_down_now();
+        self.epoch += 1;
+        let handle = self.handles.find(id)?;
+        if handle.is_started {
+            return Err(ChannelError::Active);
+        }
+        let peer = self.classes[handle.class as usize].peer;
+        self.counters.allocations.add(1);
+        let fresh = Handle::new(handle.direction, handle.class, memory);
+        let old = std::mem::replace(self.handles.at_mut(id.index()), fresh);
+        self.displace(fabric, id.index(), old);
+        let empty = Handle::new(Direction::Send, 0, Memory::EMPTY);
+        let mut fresh = std::mem::replace(self.handles.at_mut(id.index()), empty);
+        self.place(fabric, peer, &mut fresh);
+        self.make_room(fabric, peer, &fresh);
+        *self.handles.at_mut(id.index()) = fresh;
+        Ok(())
+    }
+
+    /// Gives an end up that is not active.
+    ///
+    /// # Errors
+    /// [`ChannelError::Stale`], [`ChannelError::Active`].
+    pub fn free(&mut self, fabric: &mut Fabric, id: ChannelId) -> Result<(), ChannelError> {
+        self.write_down_now();
+        self.epoch += 1;
+        if self.handles.find(id)?.is_started {
+            return Err(ChannelError::Active);
+        }
+        if let Some(handle) = self.handles.remove(id.index()) {
+            let class = &mut self.classes[handle.class as usize];
+            class.handles.retain(|index| *index != id.index());
+            self.displace(fabric, id.index(), handle);
+        }
+        Ok(())
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counters(&mut self) -> ChannelCounters {
+        self.write_down_now();
+        self.counters.seen()
+    }
+
+    /// The same numbers for who does not own the channels. What a list that runs has done is counted when it is collected.
+    #[must_use]
+    pub fn ledger(&self) -> &Arc<ChannelLedger> {
+        &self.counters
+    }
+
+    /// Whether [`progress`](Self::progress) may have something to do.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        (self.pended.len() | self.outbox.len()) as u64 | self.left != 0
+    }
+
+    /// Whether something waits for room in the transport, of which nobody tells.
+    #[must_use]
+    pub fn waits_for_room(&self) -> bool {
+        !self.outbox.is_empty() || self.pended.iter().any(|index| self.could_go(*index))
+    }
+
+    /// Whether nothing is left that a peer waits for and that was complete here.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.outbox.is_empty()
+    }
+
+    /// Posts what waited for a gate, or for room. `true`: something was posted.
+    pub fn progress(&mut self, fabric: &mut Fabric) -> bool {
+        let before = (self.outbox.len(), self.pended.len());
+        let moved = self.go_on(fabric);
+        self.flush(fabric);
+        self.fire_pended(fabric);
+        moved || before != (self.outbox.len(), self.pended.len())
+    }
+
+    /// Takes a frame in. The caller releases it.
+    #[cold]
+    pub fn arrive(&mut self, fabric: &mut Fabric, arrived: &Arrived) {
+        self.write_down_now();
+        if self.take_frame(fabric, arrived).is_none() {
+            self.counters.refused.add(1);
+        }
+    }
+
+    /// Takes in that a peer has written.
+    pub fn written(&mut self, peer: Peer, immediate: u32) {
+        self.write_down_now();
+        let token = number_of_immediate(immediate);
+        if self.end_written(peer, token).is_none() {
+            self.counters.refused.add(1);
+        }
+    }
+
+    /// Takes in how a write has ended.
+    pub fn worked(&mut self, fabric: &mut Fabric, work: WorkId, outcome: Outcome) {
+        self.write_down_now();
+        let index = u32::try_from(work.number()).unwrap_or(u32::MAX);
+        self.end_write(fabric, index, outcome);
+    }
+
+    /// The last look before this process sleeps: whether a peer of this node has opened a gate that is waited for, or written
+    /// through one. It wakes this process when it does so from now on.
+    pub fn has_news(&mut self) -> bool {
+        if self.active == 0 && self.is_run_quiet() {
+            return false;
+        }
+        // What a list waits for is looked for elsewhere too before anybody sleeps over it.
+        let mut news = self.left != 0;
+        self.write_down_now();
+        news |= self.pended.iter().any(|index| self.is_line_open(*index));
+        for index in 0..self.handles.end() {
+            news |= self.handles.get_mut(index).is_some() && self.settle(index);
+        }
+        news
+    }
+
+    /// A peer is lost: nothing of its channels will end any more, so all that were started do now.
+    pub fn lose(&mut self, peer: Peer) {
+        self.write_down_now();
+        if self.dead.contains(&peer) {
+            return;
+        }
+        self.epoch += 1;
+        self.dead.push(peer);
+        for class in self.classes.iter_mut().filter(|class| class.peer == peer) {
+            class.is_dead = true;
+        }
+        self.outbox.retain(|(to, ..)| *to != peer);
+        for index in 0..self.handles.end() {
+            let Some(handle) = self.handles.get_mut(index) else {
+                continue;
+            };
+            let class = &mut self.classes[handle.class as usize];
+            if class.peer != peer {
+                continue;
+            }
+            if !handle.is_written() {
+                class.into.end(handle.number);
+            }
+            handle.lose();
+        }
+        let handles = &self.handles;
+        self.pended.retain(|index| handles.at(*index).is_pended());
+    }
+
+    /// Checks that all can be started, and takes down that they are.
+    fn mark_started(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
+        for (at, id) in ids.iter().enumerate() {
+            let started = self.handles.find_mut(*id).and_then(Handle::begin);
+            match started {
+                Ok(()) => self.active += 1,
+                Err(error) => {
+                    self.unmark(&ids[..at]);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unmark(&mut self, ids: &[ChannelId]) {
+        for id in ids {
+            self.handles.at_mut(id.index()).is_started = false;
+        }
+        self.active -= ids.len();
+    }
+
+    fn declare_class(&mut self, way: &Way) -> u32 {
+        let name = Name {
+            context: way.context,
+            class: way.class,
+        };
+        let index = match self.names.get(&(way.peer, name)) {
+            Some(index) => *index,
+            None => self.add_class(way.peer, name),
+        };
+        let class = &mut self.classes[index as usize];
+        if !class.is_declared {
+            class.is_declared = true;
+            self.strangers = self.strangers.saturating_sub(1);
+        }
+        match way.direction {
+            Direction::Send => class.out.prepare(class.handles.len() + 1),
+            Direction::Receive => class.into.prepare(class.handles.len() + 1),
+        }
+        class.handles.push(self.handles.next_index());
+        index
+    }
+
+    fn add_class(&mut self, peer: Peer, name: Name) -> u32 {
+        self.counters.allocations.add(1);
+        let index = u32::try_from(self.classes.len()).expect("contexts are fewer");
+        let is_dead = self.dead.contains(&peer);
+        let class = Class::new(peer, name);
+        self.classes.push(Class { is_dead, ..class });
+        self.names.insert((peer, name), index);
+        self.strangers += 1;
+        index
+    }
+
+    /// The class that a frame names. It may come before the first declare.
+    fn class_of(&mut self, peer: Peer, head: &Head) -> Option<u32> {
+        let name = wire::name(head)?;
+        if let Some(index) = self.names.get(&(peer, name)) {
+            return Some(*index);
+        }
+        (self.strangers < MOST_STRANGERS).then(|| self.add_class(peer, name))
+    }
+
+    /// Finds out where the bytes of a handle lie in one stretch, and makes them known to the peer if they are written to.
+    fn place(&mut self, fabric: &mut Fabric, peer: Peer, handle: &mut Handle) {
+        let bytes = handle.memory.bytes();
+        let receives = handle.direction == Direction::Receive;
+        handle.landing = match handle.memory.whole() {
+            None => Some(Landing::new(fabric, bytes)),
+            Some(whole) if receives && bytes <= LANDED_BYTES && bytes > 0 => {
+                let reached = fabric.reaches_directly(peer, whole.address(), bytes as u64);
+                (!reached).then(|| Landing::direct(fabric, bytes)).flatten()
+            }
+            Some(_) => None,
+        };
+        self.counters
+            .allocations
+            .add(u64::from(handle.landing.is_some()));
+        let landing = handle.landing.as_ref().map(Landing::span);
+        handle.span = landing
+            .or_else(|| handle.memory.whole())
+            .unwrap_or(Span::EMPTY);
+        let blocks = handle.memory.pieces();
+        let has_gaps = handle.memory.whole().is_none();
+        if !receives {
+            handle.local = fabric.register(peer, handle.span.address(), bytes as u64);
+            if has_gaps && least_block(blocks) >= CHAINED_BLOCK {
+                let hulls = blocks.iter().map(Blocks::hull);
+                let register = |(base, bytes)| fabric.register(peer, base, bytes);
+                handle.locals = hulls.map(register).collect();
+            }
+        } else {
+            let key = fabric.export(peer, handle.span.address(), bytes as u64);
+            handle.key = Some(key);
+            if has_gaps {
+                handle.blocks = export_blocks(fabric, peer, &handle.memory);
+            }
+            let lines = &mut self.classes[handle.class as usize].into.lines;
+            if fabric.is_near(peer) && *lines < MOST_LINES {
+                handle.line = self.lines.take(fabric);
+                *lines += usize::from(handle.line.is_some());
+            }
+        }
+    }
+
+    /// The reverse.
+    fn displace(&mut self, fabric: &mut Fabric, index: u32, mut handle: Handle) {
+        let class = &mut self.classes[handle.class as usize];
+        let (peer, name) = (class.peer, class.name);
+        if let Some(line) = handle.line.take() {
+            class.into.lines -= 1;
+            self.lines.give_back(line);
+            if line.is_told {
+                let head = wire::head(wire::FORGET, name, 0);
+                self.tell(fabric, peer, head, &[line.to_name().place]);
+            }
+        }
+        if handle.is_layout_told && !handle.blocks.is_empty() {
+            let head = wire::head(wire::NO_LAYOUT, name, index.into());
+            self.tell(fabric, peer, head, &[]);
+        }
+        for key in handle.key.iter().chain(&handle.blocks) {
+            fabric.withdraw(peer, *key);
+        }
+        let locals = handle.locals.iter().flatten();
+        for key in locals.chain(&handle.local) {
+            fabric.deregister(*key);
+        }
+        self.told -= (2 + handle.blocks.len()).min(self.told);
+        if handle.direction == Direction::Send && fabric.is_near(peer) {
+            self.works -= handle.most_works().min(self.works);
+        }
+        if let Some(landing) = handle.landing.take() {
+            landing.end(fabric);
+        }
+    }
+
+    /// Sends a frame, or keeps it until there is room.
+    fn tell(&mut self, fabric: &mut Fabric, peer: Peer, head: Head, words: &[u64]) {
+        if self.dead.contains(&peer) {
+            return;
+        }
+        let waits = self.outbox.iter().any(|(to, ..)| *to == peer);
+        if waits || !post_words(fabric, peer, head, words) {
+            let mut body = [0; 6];
+            body[..words.len()].copy_from_slice(words);
+            let len = u8::try_from(words.len()).unwrap_or(0);
+            self.outbox.push_back((peer, Head { len, ..head }, body));
+        }
+    }
+
+    /// Sends what was kept, in order for each peer.
+    fn flush(&mut self, fabric: &mut Fabric) {
+        let mut at = 0;
+        while at < self.outbox.len() {
+            let (peer, head, body) = self.outbox[at];
+            let waits = self.outbox.iter().take(at).any(|(to, ..)| *to == peer);
+            if !waits && post_words(fabric, peer, head, &body[..usize::from(head.len)]) {
+                self.outbox.remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn take_frame(&mut self, fabric: &mut Fabric, arrived: &Arrived) -> Option<()> {
+        let class = self.class_of(arrived.peer, &arrived.head)?;
+        self.answer(fabric, class, arrived.head.kind);
+        match arrived.head.kind {
+            wire::GATE => self.take_gate(fabric, class, arrived),
+            wire::DATA => self.take_data(fabric, class, arrived),
+            wire::STREAM => self.take_stream(fabric, class, arrived),
+            wire::DIFFER => self.take_difference(class, arrived),
+            wire::CREDIT => self.take_credit(class, arrived),
+            wire::FORGET => self.forget_line(class, arrived),
+            wire::NO_LINE => self.give_up_line(fabric, class, arrived),
+            wire::LAYOUT => self.take_layout(fabric, class, arrived),
+            wire::NO_LAYOUT => self.forget_layout(class, arrived),
+            wire::LEAVE => self.take_leave(class, arrived),
+            wire::ASK => (arrived.bytes() == 0).then_some(()),
+            _ => None,
+        }
+    }
+}
+
+impl ChannelId {
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "the half is cut out of the word"
+    )]
+    fn index(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// Makes the blocks of a receive known to its sender, where these are so large that it had better write to them, and few;
+/// else none.
+fn export_blocks(fabric: &mut Fabric, peer: Peer, memory: &Memory) -> Box<[RemoteKey]> {
+    let blocks = memory.pieces();
+    let is_reached = |(base, bytes)| fabric.reaches_directly(peer, base, bytes);
+    let is_mapped = fabric.is_near(peer) && blocks.iter().map(Blocks::hull).all(is_reached);
+    let least = if is_mapped {
+        MAPPED_BLOCK
+    } else {
+        CHAINED_BLOCK
+    };
+    // What the system copies had better be copied once more, as long as that stays in a cache.
+    let is_landed = fabric.is_near(peer) && !is_mapped && memory.bytes() <= LANDED_BYTES;
+    if is_landed || blocks.len() > MOST_TOLD || least_block(blocks) < least {
+        return Box::default();
+    }
+    let mut keys = Vec::with_capacity(blocks.len());
+    for (base, bytes) in blocks.iter().map(Blocks::hull) {
+        let key = fabric.export(peer, base, bytes);
+        if key.bytes != bytes {
+            // It cannot be registered.
+            keys.iter().for_each(|key| fabric.withdraw(peer, *key));
+            return Box::default();
+        }
+        keys.push(key);
+    }
+    keys.into()
+}
+
+/// Posts a frame whose body is words.
+fn post_words(fabric: &mut Fabric, peer: Peer, head: Head, words: &[u64]) -> bool {
+    let mut body = [0u8; 48];
+    for (to, word) in body.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *to = word.to_ne_bytes();
+    }
+    let head = Head { len: 0, ..head };
+    fabric
+        .post_send(peer, head, &body[..8 * words.len()])
+        .is_ok()
+}
+
+/// Whose the works, frames and immediates of channels are.
+pub const OWNER: Owner = Owner::new(1);
+/// Memory up to so many bytes that a peer cannot write to directly is written to by way of a landing: the second copy, from a
+/// cache, costs half of what the system takes for one.
+const LANDED_BYTES: usize = 256 * 1024;
+/// Blocks that are written to where they are mapped, rather than to one place from where they are copied: less than a few lines
+/// of the cache each, and what is packed moves fewer lines between the caches.
+const MAPPED_BLOCK: usize = 128;
+/// Classes that peers may name before they are declared here.
+const MOST_STRANGERS: usize = 4096;

@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory of a channel: blocks that the application lends, and places of our own where they lie in one piece.
+//!
+//! # Safety
+//! [`Blocks`] are a promise of whoever makes them: the bytes are there, and belong to the channel from each start (or
+//! opening) to its end. Everything below is only called between the two, but for `Landing`s, which are ours. A place that
+//! a peer writes to is copied from, never borrowed while it may write.
+//!
+//! Names of channels are seen as the words that they are, which compares them in one go.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use crate::ChannelId;
+use crate::layout::{Piece, Run, Segment, Shape, Shaped, segments};
+use transport::{Fabric, Lease, Peer, RemoteKey};
+
+/// Blocks of the application's memory: so many of the same length, at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    base: NonNull<u8>,
+    block_bytes: usize,
+    blocks: usize,
+    stride: isize,
+}
+
+// SAFETY: addresses and lengths; who may use the memory when is a promise, not a thread's.
+unsafe impl Send for Blocks {}
+
+impl Blocks {
+    /// `blocks` blocks of `block_bytes` bytes, `stride` bytes from the start of one to that of the next.
+    ///
+    /// # Safety
+    /// From each start (or opening) of a channel that this is declared for until its end, every block is readable, and
+    /// writable if something is received there; and nobody else writes to it (or reads it, if something is received). All
+    /// stay mapped until the channel is freed or gets other memory.
+    #[must_use]
+    pub unsafe fn new(base: NonNull<u8>, block_bytes: usize, blocks: usize, stride: isize) -> Self {
+        Self {
+            base,
+            block_bytes,
+            blocks,
+            stride,
+        }
+    }
+
+    /// Their bytes, if all blocks are places in an address space.
+    fn total(&self) -> Option<usize> {
+        let bytes = self.block_bytes.checked_mul(self.blocks)?;
+        let gaps = isize::try_from(self.blocks.saturating_sub(1)).ok()?;
+        let last = self.stride.checked_mul(gaps)?;
+        let base = self.base.addr().get();
+        let last = base.checked_add_signed(last)?;
+        let end = base.max(last).checked_add(self.block_bytes)?;
+        let fits = end <= usize::MAX / 2 && last > 0 && isize::try_from(bytes).is_ok();
+        fits.then_some(bytes)
+    }
+
+    /// Where their lowest byte is, and how many there are to the last of the highest block, gaps too.
+    pub(crate) fn hull(&self) -> (u64, u64) {
+        let span = self.hull_span();
+        (span.address(), span.bytes as u64)
+    }
+
+    /// The same as a stretch, whose gaps are not touched.
+    fn hull_span(&self) -> Span {
+        let shape = self.shape();
+        // A place in the address space, as all blocks are (`total`), which are not empty.
+        let bytes = shape.hull().unwrap_or(0);
+        let before = if self.stride < 0 {
+            bytes - self.block_bytes
+        } else {
+            0
+        };
+        let lowest = self.base.as_ptr().wrapping_sub(before);
+        let place = NonNull::new(lowest).unwrap_or(self.base);
+        Span { place, bytes }
+    }
+
+    /// Some bytes of a block, for a write that reads them.
+    pub(crate) fn lease(&self, run: Run, bytes: usize) -> Lease {
+        self.hull_span().inner(run.offset, bytes).lease(bytes)
+    }
+
+    /// Adjacent blocks as one.
+    fn joined(mut self) -> Self {
+        if isize::try_from(self.block_bytes) == Ok(self.stride) || self.blocks == 1 {
+            self.block_bytes *= self.blocks;
+            self.blocks = 1;
+            self.stride = 0;
+        }
+        self
+    }
+
+    /// Whether `next` goes on where this one, which is one block, ends.
+    fn is_followed_by(&self, next: &Self) -> bool {
+        let end = self.base.addr().get() + self.block_bytes;
+        self.blocks == 1 && next.blocks == 1 && end == next.base.addr().get()
+    }
+}
+
+impl Shaped for Blocks {
+    fn shape(&self) -> Shape {
+        Shape {
+            block_bytes: self.block_bytes,
+            blocks: self.blocks,
+            stride: self.stride,
+        }
+    }
+}
+
+/// All that one message of a channel consists of.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    pieces: Vec<Blocks>,
+    bytes: usize,
+}
+
+impl Memory {
+    /// No memory.
+    pub(crate) const EMPTY: Self = Self {
+        pieces: Vec::new(),
+        bytes: 0,
+    };
+
+    /// Pieces in the order of the message. `None`: some of them lie in no address space.
+    #[must_use]
+    pub fn new(pieces: impl IntoIterator<Item = Blocks>) -> Option<Self> {
+        let mut bytes = 0usize;
+        let mut joined: Vec<Blocks> = Vec::new();
+        for piece in pieces {
+            let part = piece.total()?;
+            if part == 0 {
+                continue;
+            }
+            bytes = bytes.checked_add(part)?;
+            let piece = piece.joined();
+            match joined.last_mut() {
+                Some(last) if last.is_followed_by(&piece) => last.block_bytes += piece.block_bytes,
+                _ => joined.push(piece),
+            }
+        }
+        isize::try_from(bytes).ok()?;
+        let pieces = joined;
+        Some(Self { pieces, bytes })
+    }
+
+    /// Bytes of a message.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The memory, if it is one stretch.
+    pub(crate) fn whole(&self) -> Option<Span> {
+        let place = match &self.pieces[..] {
+            [] => NonNull::dangling(),
+            [only] if only.blocks == 1 => only.base,
+            _ => return None,
+        };
+        let bytes = self.bytes;
+        Some(Span { place, bytes })
+    }
+
+    /// Its blocks, in the order of the message.
+    pub(crate) fn pieces(&self) -> &[Blocks] {
+        &self.pieces
+    }
+
+    /// Copies all blocks to a place of as many bytes.
+    pub(crate) fn gather(&self, target: Span) {
+        assert!(self.bytes <= target.bytes, "a place for all blocks");
+        let mut done = 0;
+        self.each(|block, bytes| {
+            // SAFETY: inside the target, as was checked for all blocks together.
+            let to = unsafe { target.place.add(done) };
+            // SAFETY: the block is lent and readable; the target is the channel's, or memory of a peer that stays mapped
+            // and that nobody borrows. Where the two are the same memory, `copy` is right too.
+            unsafe { std::ptr::copy(block.as_ptr(), to.as_ptr(), bytes) };
+            done += bytes;
+        });
+    }
+
+    /// Copies `most` bytes of a place to the blocks, or as many as they have.
+    pub(crate) fn scatter(&self, source: Span, most: usize) {
+        let most = most.min(self.bytes);
+        assert!(most <= source.bytes, "bytes for the blocks");
+        let mut done = 0;
+        self.each(|block, bytes| {
+            let bytes = bytes.min(most - done);
+            // SAFETY: inside the source: `done` is at most `most`.
+            let from = unsafe { source.place.add(done) };
+            // SAFETY: as in `gather`, with the directions exchanged.
+            unsafe { std::ptr::copy(from.as_ptr(), block.as_ptr(), bytes) };
+            done += bytes;
+        });
+    }
+
+    fn each(&self, mut visit: impl FnMut(NonNull<u8>, usize)) {
+        for piece in &self.pieces {
+            for at in 0..piece.blocks {
+                let offset = piece.stride.wrapping_mul(at.cast_signed());
+                // Every block is a place in the address space (`total`), so nothing wraps.
+                let block = piece.base.as_ptr().wrapping_offset(offset);
+                if let Some(block) = NonNull::new(block) {
+                    visit(block, piece.block_bytes);
+                }
+            }
+        }
+    }
+}
+
+/// One stretch of a channel's memory: lent by the application, or ours, or a peer's that is mapped here and never borrowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    place: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: as for `Blocks`.
+unsafe impl Send for Span {}
+
+impl Span {
+    pub(crate) const EMPTY: Self = Self {
+        place: NonNull::dangling(),
+        bytes: 0,
+    };
+
+    pub(crate) fn of_box(bytes: &mut [u8]) -> Self {
+        let place = NonNull::from(&mut *bytes).cast();
+        let bytes = bytes.len();
+        Self { place, bytes }
+    }
+
+    /// Memory that a peer of this node names by a key, where it is mapped here in one piece.
+    pub(crate) fn of_peer(fabric: &mut Fabric, peer: Peer, key: RemoteKey) -> Option<Self> {
+        let place = fabric.place_of(peer, key)?;
+        let bytes = usize::try_from(key.bytes).ok()?;
+        Some(Self { place, bytes })
+    }
+
+    /// As blocks: one of all its bytes.
+    pub(crate) fn as_blocks(self) -> Blocks {
+        let Shape {
+            block_bytes,
+            blocks,
+            stride,
+        } = Shape::one(self.bytes);
+        Blocks {
+            base: self.place,
+            block_bytes,
+            blocks,
+            stride,
+        }
+    }
+
+    /// `bytes` bytes of it, from `at` on.
+    fn inner(self, at: usize, bytes: usize) -> Self {
+        let end = at.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes), "a part of it");
+        // The gaps may be of no allocation.
+        let place = self.place.as_ptr().wrapping_add(at);
+        let place = NonNull::new(place).unwrap_or(self.place);
+        Self { place, bytes }
+    }
+
+    /// Copies to its beginning, of a peer's memory, which nobody borrows.
+    #[inline(always)]
+    pub(crate) fn put(self, from: &[u8]) {
+        assert!(from.len() <= self.bytes, "a part of it");
+        // SAFETY: as in `gather`: there is room for as many bytes, and the copy allows for overlap.
+        unsafe { std::ptr::copy(from.as_ptr(), self.place.as_ptr(), from.len()) };
+    }
+
+    pub(crate) fn address(self) -> u64 {
+        self.place.as_ptr().expose_provenance() as u64
+    }
+
+    /// The first `bytes` bytes, for a write that reads them.
+    pub(crate) fn lease(self, bytes: usize) -> Lease {
+        // SAFETY: the channel is active until the write has ended: lent memory stays lent, ours is not freed.
+        unsafe { Lease::new(self.place, bytes.min(self.bytes)) }
+    }
+
+    /// Bytes from `at` on, at most `most`, to be sent.
+    pub(crate) fn part<R>(self, at: usize, most: usize, send: impl FnOnce(&[u8]) -> R) -> R {
+        let at = at.min(self.bytes);
+        let bytes = most.min(self.bytes - at);
+        // SAFETY: inside the stretch.
+        let start = unsafe { self.place.add(at) };
+        // SAFETY: readable, and written by nobody while the send of the channel is active.
+        send(unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) })
+    }
+
+    /// Bytes from `at` on, at most `most`, to be filled.
+    pub(crate) fn part_mut<R>(
+        self,
+        at: usize,
+        most: usize,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> R {
+        let at = at.min(self.bytes);
+        let bytes = most.min(self.bytes - at);
+        // SAFETY: inside the stretch.
+        let start = unsafe { self.place.add(at) };
+        // SAFETY: writable, and the receive of the channel is active: the application does not look, and a peer that
+        // sends a message as frames does not write it too.
+        fill(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) })
+    }
+}
+
+/// Whether two lists of names are the same.
+#[inline]
+pub(crate) fn are_same(one: &[ChannelId], other: &[ChannelId]) -> bool {
+    words_of(one) == words_of(other)
+}
+
+#[inline]
+fn words_of(ids: &[ChannelId]) -> &[u64] {
+    // SAFETY: a name is a word and nothing else, as its representation says.
+    unsafe { std::slice::from_raw_parts(ids.as_ptr().cast(), ids.len()) }
+}
+
+/// A copy that is made again and again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move {
+    from: NonNull<u8>,
+    to: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: as for `Blocks`.
+unsafe impl Send for Move {}
+
+impl Move {
+    /// From one stretch to another that is as long.
+    pub(crate) fn new(from: Span, to: Span) -> Self {
+        Self {
+            from: from.place,
+            to: to.place,
+            bytes: from.bytes.min(to.bytes),
+        }
+    }
+
+    /// A part of blocks to a part of what is mapped in one piece, where a segment says.
+    pub(crate) fn of(from: &Blocks, to: Span, segment: Segment) -> Self {
+        let Segment {
+            from: out,
+            to: into,
+            bytes,
+        } = segment;
+        let from = from.hull_span().inner(out.offset, bytes);
+        Self::new(from, to.inner(into.offset, bytes))
+    }
+
+    #[inline(always)]
+    pub(crate) fn run(&self) {
+        // SAFETY: as in `gather`: both stretches have so many bytes.
+        unsafe { std::ptr::copy(self.from.as_ptr(), self.to.as_ptr(), self.bytes) };
+    }
+}
+
+/// Copies `bytes` bytes of blocks to blocks of a peer that are mapped here.
+pub(crate) fn copy_blocks(from: &[Blocks], to: &[Piece], bytes: usize) {
+    for segment in segments(from, to, 0, bytes) {
+        if let Some(span) = to[segment.to.piece].span {
+            Move::of(&from[segment.from.piece], span, segment).run();
+        }
+    }
+}
+
+/// Copies of the same length at equal distances.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Series {
+    first: Move,
+    last: Move,
+    count: usize,
+    from_step: isize,
+    to_step: isize,
+}
+
+impl Series {
+    pub(crate) fn new(only: Move) -> Self {
+        Self {
+            first: only,
+            last: only,
+            count: 1,
+            from_step: 0,
+            to_step: 0,
+        }
+    }
+
+    /// One more, if it follows. `false`: it does not.
+    pub(crate) fn extend(&mut self, next: Move) -> bool {
+        let step =
+            |from: NonNull<u8>, to: NonNull<u8>| to.addr().get().wrapping_sub(from.addr().get());
+        let from_step = step(self.last.from, next.from).cast_signed();
+        let to_step = step(self.last.to, next.to).cast_signed();
+        let is_second = self.count == 1;
+        let is_equal = (from_step, to_step) == (self.from_step, self.to_step);
+        let follows = next.bytes == self.last.bytes && (is_second || is_equal);
+        if follows {
+            self.count += 1;
+            self.last = next;
+            (self.from_step, self.to_step) = (from_step, to_step);
+        }
+        follows
+    }
+
+    pub(crate) fn run(&self) {
+        let Move {
+            mut from,
+            mut to,
+            bytes,
+        } = self.first;
+        for _ in 0..self.count {
+            Move { from, to, bytes }.run();
+            // Behind the last one this is nobody's place, and not used.
+            from = step(from, self.from_step);
+            to = step(to, self.to_step);
+        }
+    }
+}
+
+fn step(place: NonNull<u8>, bytes: isize) -> NonNull<u8> {
+    NonNull::new(place.as_ptr().wrapping_offset(bytes)).unwrap_or(place)
+}
+
+/// A place of our own for the bytes of a channel whose memory has gaps, or cannot be reached by the peer.
+#[derive(Debug)]
+pub(crate) struct Landing {
+    span: Span,
+    is_heap: bool,
+}
+
+// SAFETY: memory that belongs to this value.
+unsafe impl Send for Landing {}
+
+impl Landing {
+    /// Memory that peers reach directly, if there is such; else of the heap.
+    pub(crate) fn new(fabric: &mut Fabric, bytes: usize) -> Self {
+        Self::direct(fabric, bytes).unwrap_or_else(|| Self::of_heap(bytes))
+    }
+
+    /// Memory that peers reach directly.
+    pub(crate) fn direct(fabric: &mut Fabric, bytes: usize) -> Option<Self> {
+        let place = fabric.allocate(bytes.max(1))?;
+        Some(Self {
+            span: Span { place, bytes },
+            is_heap: false,
+        })
+    }
+
+    fn of_heap(bytes: usize) -> Self {
+        let memory = Box::into_raw(vec![0u8; bytes].into_boxed_slice());
+        let place = NonNull::new(memory.cast()).unwrap_or(NonNull::dangling());
+        Self {
+            span: Span { place, bytes },
+            is_heap: true,
+        }
+    }
+
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Gives it back.
+    pub(crate) fn end(self, fabric: &mut Fabric) {
+        if !self.is_heap {
+            fabric.free(self.span.place);
+        }
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        if self.is_heap {
+            let slice =
+                std::ptr::slice_from_raw_parts_mut(self.span.place.as_ptr(), self.span.bytes);
+            // SAFETY: made by `Box::into_raw` with this length, and freed here alone.
+            drop(unsafe { Box::from_raw(slice) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(
+        bytes: &mut [u8],
+        at: usize,
+        block_bytes: usize,
+        blocks: usize,
+        stride: isize,
+    ) -> Blocks {
+        let base = NonNull::from(&mut bytes[at..]).cast();
+        // SAFETY: the tests keep the bytes until they are done with the blocks.
+        unsafe { Blocks::new(base, block_bytes, blocks, stride) }
+    }
+
+    #[test]
+    fn neighbours_become_one_stretch_and_gaps_do_not() {
+        let mut bytes = [0u8; 64];
+        let pieces = [
+            blocks(&mut bytes, 0, 8, 2, 8),
+            blocks(&mut bytes, 16, 0, 5, 3),
+            blocks(&mut bytes, 16, 4, 1, 99),
+        ];
+        let memory = Memory::new(pieces).unwrap();
+        assert_eq!((memory.bytes(), memory.pieces.len()), (20, 1));
+        assert!(memory.whole().is_some());
+        let memory = Memory::new([blocks(&mut bytes, 0, 4, 3, 8)]).unwrap();
+        assert!(memory.whole().is_none());
+        assert!(Memory::new([]).unwrap().whole().is_some());
+    }
+
+    #[test]
+    fn blocks_are_packed_in_order_backwards_too_and_come_back() {
+        let mut bytes: Vec<u8> = (0..32).collect();
+        let memory = Memory::new([
+            blocks(&mut bytes, 24, 2, 3, -8),
+            blocks(&mut bytes, 1, 1, 1, 0),
+        ])
+        .unwrap();
+        let mut packed = [0u8; 7];
+        memory.gather(Span::of_box(&mut packed));
+        assert_eq!(packed, [24, 25, 16, 17, 8, 9, 1]);
+        packed.reverse();
+        memory.scatter(Span::of_box(&mut packed), 7);
+        assert_eq!(
+            [bytes[24], bytes[25], bytes[16], bytes[8], bytes[1]],
+            [1, 9, 8, 16, 24]
+        );
+        assert_eq!((bytes[0], bytes[10], bytes[31]), (0, 10, 31));
+        // A shorter message fills the beginning.
+        memory.scatter(Span::of_box(&mut [70, 71, 72]), 3);
+        assert_eq!([bytes[24], bytes[25], bytes[16]], [70, 71, 72]);
+        assert_eq!([bytes[8], bytes[1]], [16, 24]);
+    }
+
+    #[test]
+    fn moves_of_equal_distances_are_one_series() {
+        let mut from: Vec<u8> = (0..60).collect();
+        let mut to = [0u8; 40];
+        let source = blocks(&mut from, 50, 4, 5, -10);
+        let target = Span::of_box(&mut to);
+        let shapes = [Shape {
+            block_bytes: 4,
+            blocks: 5,
+            stride: 6,
+        }];
+        let mut all: Vec<Series> = Vec::new();
+        for segment in segments(&[source], &shapes, 0, 20) {
+            let next = Move::of(&source, target, segment);
+            if !all.last_mut().is_some_and(|last| last.extend(next)) {
+                all.push(Series::new(next));
+            }
+        }
+        assert_eq!(all.len(), 1);
+        all[0].run();
+        let expected = [50, 51, 52, 53, 0, 0, 40, 41, 42, 43, 0, 0, 30];
+        assert_eq!(to[..13], expected);
+        assert_eq!(to[18..28], [20, 21, 22, 23, 0, 0, 10, 11, 12, 13]);
+    }
+
+    #[test]
+    fn memory_beyond_the_address_space_is_refused() {
+        let mut bytes = [0u8; 8];
+        for (block_bytes, count, stride) in [
+            (usize::MAX, 2, 1),
+            (1, usize::MAX, 1),
+            (8, 3, isize::MAX),
+            (8, 3, isize::MIN),
+            (usize::MAX, 1, 0),
+        ] {
+            let piece = blocks(&mut bytes, 0, block_bytes, count, stride);
+            assert!(
+                Memory::new([piece]).is_none(),
+                "{block_bytes} {count} {stride}"
+            );
+        }
+        let half = blocks(&mut bytes, 0, usize::MAX / 8, 1, 0);
+        assert!(Memory::new([half; 9]).is_none());
+    }
+}

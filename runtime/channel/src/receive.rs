@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receiving end: opens gates, and takes in what came through them, or before them.
+
+use crate::class::Sizes;
+use crate::handle::Phase;
+use crate::layout::{Piece, Shaped};
+use crate::line::Note;
+use crate::wire::{self, Gate};
+use crate::{Channels, Direction};
+use transport::{Arrived, Fabric, Peer};
+
+impl Channels {
+    /// A receive has its number now. Its message is here already, or the sender is told where it belongs.
+    pub(crate) fn open_gate(&mut self, fabric: &mut Fabric, index: u32) {
+        let handle = self.handles.at_mut(index);
+        let class = &mut self.classes[handle.class as usize];
+        let peer = class.peer;
+        let number = class.into.start();
+        handle.number = number;
+        handle.phase = Phase::Idle;
+        handle.end = None;
+        handle.is_lined = false;
+        if let Some(kept) = class.into.take_kept(number) {
+            let bytes = kept.len();
+            let fits = bytes <= handle.memory.bytes();
+            self.kept -= 1;
+            if fits {
+                handle.memory.scatter(super::Span::of_box(kept), bytes);
+                self.counters.packed_bytes.add(bytes as u64);
+            }
+            return self.end_kept(fabric, index, bytes as u64, fits);
+        }
+        if let Some(error) = class.never_sends(number) {
+            return handle.finish(Err(error));
+        }
+        class.into.wait(number, index);
+        class.into.tell(number + 1);
+        if let Some(line) = handle.line.as_ref().filter(|line| line.is_told) {
+            line.open(number);
+            handle.is_lined = true;
+            return fabric.nudge(peer);
+        }
+        self.open_by_frame(fabric, index);
+    }
+
+    /// Tells the sender once where the blocks are, if it may write to them.
+    fn tell_layout(&mut self, fabric: &mut Fabric, index: u32) {
+        let handle = self.handles.at_mut(index);
+        let is_told = std::mem::replace(&mut handle.is_layout_told, true);
+        let count = if is_told { 0 } else { handle.blocks.len() };
+        for at in 0..count {
+            let handle = self.handles.at(index);
+            let class = &self.classes[handle.class as usize];
+            let (peer, shape) = (class.peer, handle.memory.pieces()[at].shape());
+            let mut head = wire::head(wire::LAYOUT, class.name, index.into());
+            head.flags |= if at == 0 { wire::FIRST } else { 0 };
+            let words = Piece::to_words(handle.blocks[at], shape);
+            self.tell(fabric, peer, head, &words);
+        }
+    }
+
+    /// Tells the sender by a frame where the bytes belong; and from the second start on, where later ones are told.
+    fn open_by_frame(&mut self, fabric: &mut Fabric, index: u32) {
+        self.tell_layout(fabric, index);
+        let handle = self.handles.at_mut(index);
+        let class = &self.classes[handle.class as usize];
+        let (peer, name, number) = (class.peer, class.name, handle.number);
+        let line = handle.line.as_mut().filter(|_| handle.is_used);
+        handle.is_used = true;
+        let line = line.map(|line| {
+            line.is_told = true;
+            line.to_name()
+        });
+        let gate = Gate {
+            line,
+            bytes: handle.memory.bytes() as u64,
+            key: handle.key.unwrap_or_default(),
+            token: wire::token(index, number),
+            is_landing: handle.landing.is_some(),
+            layout: (!handle.blocks.is_empty()).then_some(index),
+        };
+        self.counters.gates.add(1);
+        let mut head = wire::head(wire::GATE, name, number);
+        head.flags |= gate.flags();
+        let (words, count) = gate.to_words();
+        self.tell(fabric, peer, head, &words[..count]);
+    }
+
+    /// The sender cannot reach the line of a receive.
+    pub(crate) fn give_up_line(
+        &mut self,
+        fabric: &mut Fabric,
+        class: u32,
+        arrived: &Arrived,
+    ) -> Option<()> {
+        let token = u32::try_from(arrived.words[0]).ok()?;
+        let index = wire::handle_of(token);
+        let handle = self.handles.get_mut(index)?;
+        let line = handle
+            .line
+            .filter(|line| line.is_told && handle.class == class)?;
+        handle.line = None;
+        self.classes[class as usize].into.lines -= 1;
+        let waits = handle.is_started && handle.is_lined && handle.end.is_none();
+        handle.is_lined = false;
+        self.epoch += 1;
+        self.lines.give_back(line);
+        if waits {
+            self.open_by_frame(fabric, index);
+        }
+        Some(())
+    }
+
+    /// Ends a receive whose bytes are there, as its line says. `false`: nothing has changed.
+    pub(crate) fn settle(&mut self, index: u32) -> bool {
+        let handle = self.handles.at_mut(index);
+        if !handle.is_started || handle.end.is_some() || !handle.is_written() {
+            return false;
+        }
+        self.classes[handle.class as usize].into.end(handle.number);
+        let landed = handle.noted().map_or(usize::MAX, Note::landed);
+        self.counters.packed_bytes.add(handle.unpack(landed));
+        handle.finish(Ok(()));
+        true
+    }
+
+    /// The message was here before its receive.
+    fn end_kept(&mut self, fabric: &mut Fabric, index: u32, message: u64, fits: bool) {
+        let handle = self.handles.at_mut(index);
+        let class = &mut self.classes[handle.class as usize];
+        let (peer, name, number) = (class.peer, class.name, handle.number);
+        let room = handle.memory.bytes() as u64;
+        let untold = class.into.untold();
+        if fits {
+            handle.finish(Ok(()));
+        } else {
+            self.refuse(fabric, index, number, Sizes { message, room });
+        }
+        if let Some(started) = untold {
+            let head = wire::head(wire::CREDIT, name, started);
+            self.tell(fabric, peer, head, &[]);
+        }
+    }
+
+    /// Ends a receive whose message is too long, and tells the sender, for whom it is complete.
+    #[cold]
+    fn refuse(&mut self, fabric: &mut Fabric, index: u32, number: u64, sizes: Sizes) {
+        let handle = self.handles.at_mut(index);
+        handle.finish_too_long(sizes);
+        let class = &self.classes[handle.class as usize];
+        let mut head = wire::head(wire::DIFFER, class.name, number);
+        head.flags |= wire::FROM_RECEIVER;
+        self.tell(fabric, class.peer, head, &[sizes.message, sizes.room]);
+    }
+
+    /// A message that was sent before its gate was known.
+    pub(crate) fn take_data(
+        &mut self,
+        fabric: &mut Fabric,
+        class: u32,
+        arrived: &Arrived,
+    ) -> Option<()> {
+        let into = &mut self.classes[class as usize].into;
+        let number = wire::number(&arrived.head, into.started)?;
+        let bytes = usize::try_from(arrived.bytes()).ok()?;
+        let Some(index) = into.waiting(number) else {
+            let room = into.keep(number, bytes)?;
+            self.kept += 1;
+            fabric.copy_body(arrived, room);
+            return Some(());
+        };
+        let handle = self.handles.at_mut(index);
+        if handle.phase != Phase::Idle {
+            return None;
+        }
+        into.end(number);
+        let wanted = handle.memory.bytes();
+        if wanted < bytes {
+            let (message, room) = (bytes as u64, wanted as u64);
+            self.refuse(fabric, index, number, Sizes { message, room });
+            return Some(());
+        }
+        let span = handle.memory.whole().unwrap_or(handle.span);
+        span.part_mut(0, bytes, |body| fabric.copy_body(arrived, body));
+        if handle.memory.whole().is_none() {
+            handle.memory.scatter(span, bytes);
+        }
+        handle.finish(Ok(()));
+        Some(())
+    }
+
+    /// Some bytes of a message for memory that could not be written to.
+    pub(crate) fn take_stream(
+        &mut self,
+        fabric: &mut Fabric,
+        class: u32,
+        arrived: &Arrived,
+    ) -> Option<()> {
+        let into = &mut self.classes[class as usize].into;
+        let number = wire::number(&arrived.head, into.started)?;
+        let handle = self.handles.at_mut(into.waiting(number)?);
+        let bytes = usize::try_from(arrived.bytes()).ok()?;
+        let come = match handle.phase {
+            Phase::Streaming(come) => come,
+            _ => 0,
+        };
+        let wanted = handle.memory.bytes();
+        let is_last = arrived.head.flags & wire::LAST != 0;
+        if bytes > wanted - come || (bytes == 0 && !is_last) {
+            return None;
+        }
+        handle
+            .span
+            .part_mut(come, bytes, |body| fabric.copy_body(arrived, body));
+        if !is_last {
+            handle.phase = Phase::Streaming(come + bytes);
+            return Some(());
+        }
+        into.end(number);
+        self.counters.packed_bytes.add(handle.unpack(come + bytes));
+        handle.finish(Ok(()));
+        Some(())
+    }
+
+    /// A message is too long, as the other side has seen.
+    pub(crate) fn take_difference(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
+        let head = &arrived.head;
+        let [message, room, ..] = arrived.words;
+        if arrived.bytes() != 16 || message <= room {
+            return None;
+        }
+        let sizes = Sizes { message, room };
+        let state = &mut self.classes[class as usize];
+        if head.flags & wire::FROM_RECEIVER != 0 {
+            let number = wire::number(head, state.out.started)?;
+            let known = number < state.out.started;
+            return known.then(|| self.end_refused(class, number, sizes));
+        }
+        let number = wire::number(head, state.into.started)?;
+        let index = state.into.waiting(number)?;
+        state.into.end(number);
+        self.handles.at_mut(index).finish_too_long(sizes);
+        Some(())
+    }
+
+    /// A peer has written through a gate.
+    pub(crate) fn end_written(&mut self, peer: Peer, immediate: u32) -> Option<()> {
+        let index = wire::handle_of(immediate);
+        let handle = self.handles.get_mut(index)?;
+        let class = &mut self.classes[handle.class as usize];
+        let is_direct = immediate & wire::DIRECT != 0;
+        let is_it = handle.direction == Direction::Receive
+            && class.peer == peer
+            && wire::token(index, handle.number) == immediate & !wire::DIRECT
+            && handle.phase == Phase::Idle
+            && class.into.waiting(handle.number) == Some(index);
+        if !is_it {
+            return None;
+        }
+        class.into.end(handle.number);
+        let landed = if is_direct { 0 } else { usize::MAX };
+        self.counters.packed_bytes.add(handle.unpack(landed));
+        handle.finish(Ok(()));
+        Some(())
+    }
+}

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sending end: through the gate, ahead of it, or in frames.
+
+use crate::chain::{Aim, CHAINED_BLOCK, work_of};
+use crate::class::{Class, EAGER_BYTES, Passage, Sizes};
+use crate::handle::Phase;
+use crate::layout::{Piece, least_block};
+use crate::line::{Bound, Note, Word};
+use crate::memory::{Span, copy_blocks};
+use crate::wire::{self, Gate, LineName};
+use crate::{Channels, Direction, OWNER};
+use transport::{Arrived, Fabric};
+
+impl Channels {
+    /// A send has its number now, and goes if it can.
+    pub(crate) fn start_send(&mut self, fabric: &mut Fabric, index: u32) {
+        let handle = self.handles.at_mut(index);
+        let class = &mut self.classes[handle.class as usize];
+        handle.number = class.out.start();
+        handle.phase = Phase::Pended;
+        if let Some(error) = class.never_receives(handle.number) {
+            return handle.finish(Err(error));
+        }
+        let hint = handle.hint;
+        if let Some((at, bound, word)) = class.out.open_line(handle.number, hint) {
+            handle.hint = Some(at);
+            return self.pass_line(fabric, index, &bound, word);
+        }
+        self.counters
+            .late_gates
+            .add(u64::from(class.out.gate(handle.number).is_none()));
+        if !self.fire(fabric, index) {
+            self.pended.push(index);
+            self.ask(fabric, index);
+        }
+    }
+
+    /// Tries all sends that wait.
+    pub(crate) fn fire_pended(&mut self, fabric: &mut Fabric) {
+        let mut at = 0;
+        while at < self.pended.len() {
+            let index = self.pended[at];
+            if self.fire(fabric, index) {
+                self.pended.remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Whether only room in the transport keeps a send from going.
+    pub(crate) fn could_go(&self, index: u32) -> bool {
+        let handle = self.handles.at(index);
+        let out = &self.classes[handle.class as usize].out;
+        let small = handle.memory.bytes() <= EAGER_BYTES && out.has_credit(handle.number);
+        handle.phase != Phase::Pended || small || out.gate(handle.number).is_some()
+    }
+
+    /// Whether a line is open for a send that waits.
+    pub(crate) fn is_line_open(&self, index: u32) -> bool {
+        let handle = self.handles.at(index);
+        let out = &self.classes[handle.class as usize].out;
+        let waits = handle.phase == Phase::Pended;
+        waits && out.open_line(handle.number, handle.hint).is_some()
+    }
+
+    /// Sends as much as goes. `true`: it waits for nothing of ours any more.
+    fn fire(&mut self, fabric: &mut Fabric, index: u32) -> bool {
+        let handle = self.handles.at(index);
+        match handle.phase {
+            Phase::Streaming(gone) => return self.stream(fabric, index, gone),
+            Phase::Chained(gone) => return self.chain(fabric, index, gone),
+            _ => {}
+        }
+        let out = &self.classes[handle.class as usize].out;
+        if let Some((at, bound, word)) = out.open_line(handle.number, handle.hint) {
+            self.handles.at_mut(index).hint = Some(at);
+            self.pass_line(fabric, index, &bound, word);
+            return true;
+        }
+        match out.gate(handle.number) {
+            Some(gate) => self.pass_gate(fabric, index, gate),
+            None => self.send_ahead(fabric, index),
+        }
+    }
+
+    /// The gate is open, as a line says: copies to where it leads, and says so there.
+    #[inline]
+    fn pass_line(&mut self, fabric: &mut Fabric, index: u32, bound: &Bound, word: Word) {
+        let handle = self.handles.at_mut(index);
+        let class = &mut self.classes[handle.class as usize];
+        let peer = class.peer;
+        class.out.heard = class.out.heard.max(handle.number + 1);
+        let bytes = handle.memory.bytes();
+        if bytes as u64 > bound.bytes {
+            return self.differ(fabric, index, bound.bytes);
+        }
+        let blocks = bound.blocks(&class.out.layouts);
+        let mapped = blocks.filter(|blocks| blocks.iter().all(|piece| piece.span.is_some()));
+        let is_chained = blocks.is_some_and(|blocks| least_block(blocks) >= CHAINED_BLOCK);
+        match (mapped, bound.span) {
+            (Some(blocks), _) => {
+                copy_blocks(handle.memory.pieces(), blocks, bytes);
+                word.note(Note::new(bytes, true));
+            }
+            (None, Some(span)) if !is_chained => {
+                handle.memory.gather(span);
+                if bound.is_landing && (bytes as u64) < bound.bytes {
+                    word.note(Note::new(bytes, false));
+                }
+            }
+            _ => {
+                let layout = bound.layout.filter(|_| is_chained);
+                return self.write_beside(fabric, index, bound, layout, word);
+            }
+        }
+        word.tell();
+        fabric.nudge(peer);
+        handle.finish(Ok(()));
+        self.counters.writes.add(1);
+        if mapped.is_some() || !bound.is_landing {
+            self.counters.direct_bytes.add(bytes as u64);
+        }
+    }
+
+    /// The same where the system makes the copy.
+    #[inline(never)]
+    fn write_beside(
+        &mut self,
+        fabric: &mut Fabric,
+        index: u32,
+        bound: &Bound,
+        layout: Option<u32>,
+        word: Word,
+    ) {
+        let aim = Aim {
+            key: bound.key,
+            bytes: bound.bytes,
+            is_landing: bound.is_landing,
+            layout,
+            token: None,
+        };
+        let handle = self.handles.at_mut(index);
+        let peer = self.classes[handle.class as usize].peer;
+        if self.unwritable.contains(&peer) {
+            self.begin_stream(index);
+            return self.pended.push(index);
+        }
+        handle.word = Some(word);
+        // What the transport has no room for is posted later.
+        if !self.begin_chain(fabric, index, aim) {
+            self.pended.push(index);
+        }
+    }
+
+    /// The receive has less room.
+    #[cold]
+    fn differ(&mut self, fabric: &mut Fabric, index: u32, room: u64) {
+        let handle = self.handles.at_mut(index);
+        let class = &self.classes[handle.class as usize];
+        let (peer, message) = (class.peer, handle.memory.bytes() as u64);
+        let head = wire::head(wire::DIFFER, class.name, handle.number);
+        handle.finish_too_long(Sizes { message, room });
+        self.tell(fabric, peer, head, &[message, room]);
+    }
+
+    /// The gate is open: writes through it.
+    fn pass_gate(&mut self, fabric: &mut Fabric, index: u32, gate: Gate) -> bool {
+        let handle = self.handles.at_mut(index);
+        let class = &mut self.classes[handle.class as usize];
+        let (peer, bytes) = (class.peer, handle.memory.bytes());
+        let layouts = &class.out.layouts;
+        let layout = gate.layout.filter(|owner| {
+            let blocks = layouts.of(*owner, gate.bytes);
+            blocks.is_some_and(|blocks| least_block(blocks) >= CHAINED_BLOCK)
+        });
+        if bytes as u64 > gate.bytes {
+            class.out.pass(handle.number);
+            self.differ(fabric, index, gate.bytes);
+            return true;
+        }
+        if let Some(posted) = self.copy_near(fabric, index, &gate) {
+            return posted;
+        }
+        let handle = self.handles.at_mut(index);
+        let class = &mut self.classes[handle.class as usize];
+        let is_landing = gate.is_landing && layout.is_none();
+        class.out.pass(handle.number);
+        // From a place of its own the receiver would copy too much.
+        let is_cut = is_landing && (bytes as u64) < gate.bytes;
+        if is_cut || self.unwritable.contains(&peer) {
+            self.begin_stream(index);
+            return self.fire(fabric, index);
+        }
+        handle.word = None;
+        let aim = Aim {
+            key: gate.key,
+            bytes: gate.bytes,
+            is_landing: gate.is_landing,
+            layout,
+            token: Some(gate.token),
+        };
+        self.begin_chain(fabric, index, aim)
+    }
+
+    /// The same where either end has gaps and the gate leads to memory that is mapped here: copies, and tells of it by a write of
+    /// nothing. `None`: it is not so; else whether there was room.
+    fn copy_near(&mut self, fabric: &mut Fabric, index: u32, gate: &Gate) -> Option<bool> {
+        let handle = self.handles.at_mut(index);
+        let class = &mut self.classes[handle.class as usize];
+        let (peer, bytes) = (class.peer, handle.memory.bytes());
+        let has_gaps = gate.layout.is_some() || handle.memory.whole().is_none();
+        if !has_gaps || !fabric.is_near(peer) {
+            return None;
+        }
+        let blocks = gate
+            .layout
+            .and_then(|owner| class.out.layouts.of(owner, gate.bytes));
+        let mapped = blocks.filter(|blocks| blocks.iter().all(|piece| piece.span.is_some()));
+        let is_direct = mapped.is_some();
+        if let Some(blocks) = mapped {
+            copy_blocks(handle.memory.pieces(), blocks, bytes);
+        } else {
+            let is_cut = gate.is_landing && (bytes as u64) < gate.bytes;
+            let is_chained = blocks.is_some_and(|blocks| least_block(blocks) >= CHAINED_BLOCK);
+            let span = Span::of_peer(fabric, peer, gate.key)?;
+            if is_cut || is_chained {
+                return None;
+            }
+            handle.memory.gather(span);
+        }
+        let direct = if is_direct { wire::DIRECT } else { 0 };
+        let (nothing, token) = (handle.span.lease(0), OWNER.immediate(gate.token | direct));
+        let work = work_of(index);
+        if fabric
+            .post_write(peer, nothing, gate.key, 0, work, Some(token))
+            .is_err()
+        {
+            return Some(false);
+        }
+        class.out.pass(handle.number);
+        handle.word = None;
+        handle.aim = None;
+        handle.has_failed = false;
+        handle.under_way = 1;
+        handle.phase = Phase::Writing;
+        self.counters.writes.add(1);
+        if is_direct || !gate.is_landing {
+            self.counters.direct_bytes.add(bytes as u64);
+        }
+        Some(true)
+    }
+
+    /// No gate yet: what is small goes all the same, if the receiver can keep it.
+    fn send_ahead(&mut self, fabric: &mut Fabric, index: u32) -> bool {
+        let handle = self.handles.at_mut(index);
+        let class = &self.classes[handle.class as usize];
+        let bytes = handle.memory.bytes();
+        if bytes > EAGER_BYTES || !class.out.has_credit(handle.number) {
+            return false;
+        }
+        let whole = handle.memory.whole();
+        let from = whole.unwrap_or_else(|| Span::of_box(&mut self.scratch));
+        if whole.is_none() {
+            handle.memory.gather(from);
+        }
+        let head = wire::head(wire::DATA, class.name, handle.number);
+        let sent = from.part(0, bytes, |body| fabric.post_send(class.peer, head, body));
+        if sent.is_err() {
+            return false;
+        }
+        handle.finish(Ok(()));
+        self.counters.eager_bytes.add(bytes as u64);
+        true
+    }
+
+    /// Sends the rest in frames, as far as there is room.
+    fn stream(&mut self, fabric: &mut Fabric, index: u32, mut gone: usize) -> bool {
+        let handle = self.handles.at_mut(index);
+        let class = &self.classes[handle.class as usize];
+        let bytes = handle.memory.bytes();
+        let most = fabric.caps(class.peer).max_send_bytes;
+        let mut head = wire::head(wire::STREAM, class.name, handle.number);
+        loop {
+            let part = most.min(bytes - gone);
+            if gone + part == bytes {
+                head.flags |= wire::LAST;
+            }
+            let post = |body: &[u8]| {
+                fabric
+                    .post_send(class.peer, head, body)
+                    .map(|()| body.len())
+            };
+            let Ok(went) = handle.span.part(gone, part, post) else {
+                handle.phase = Phase::Streaming(gone);
+                return false;
+            };
+            gone += went;
+            self.counters.streamed_bytes.add(went as u64);
+            if gone == bytes {
+                handle.finish(Ok(()));
+                return true;
+            }
+        }
+    }
+
+    /// The receive of a gate has a line, by which later starts are told.
+    fn bind(&mut self, fabric: &mut Fabric, class: u32, gate: &Gate, name: LineName) {
+        let Class {
+            peer,
+            name: of,
+            out,
+            ..
+        } = &mut self.classes[class as usize];
+        let bound = Bound::find(fabric, *peer, gate, name);
+        if !bound.is_some_and(|bound| out.bind(bound, name.place)) {
+            let head = wire::head(wire::NO_LINE, *of, 0);
+            let peer = *peer;
+            self.tell(fabric, peer, head, &[gate.token.into()]);
+        }
+    }
+
+    /// A peer says where blocks of a receive are.
+    pub(crate) fn take_layout(
+        &mut self,
+        fabric: &mut Fabric,
+        class: u32,
+        arrived: &Arrived,
+    ) -> Option<()> {
+        let Class { peer, out, .. } = &mut self.classes[class as usize];
+        let owner = wire::owner(&arrived.head);
+        let piece = Piece::of(owner, arrived.words).filter(|_| arrived.bytes() == 48)?;
+        let span = Span::of_peer(fabric, *peer, piece.key);
+        let is_first = arrived.head.flags & wire::FIRST != 0;
+        out.layouts.add(Piece { span, ..piece }, is_first);
+        Some(())
+    }
+
+    /// They are there no more.
+    pub(crate) fn forget_layout(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
+        let layouts = &mut self.classes[class as usize].out.layouts;
+        layouts.forget(wire::owner(&arrived.head));
+        (arrived.bytes() == 0).then_some(())
+    }
+
+    /// A line is that of another receive now.
+    pub(crate) fn forget_line(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
+        self.classes[class as usize].out.forget(arrived.words[0]);
+        (arrived.bytes() == 8).then_some(())
+    }
+
+    pub(crate) fn take_gate(
+        &mut self,
+        fabric: &mut Fabric,
+        class: u32,
+        arrived: &Arrived,
+    ) -> Option<()> {
+        let gate = Gate::of(arrived)?;
+        if let Some(line) = gate.line {
+            self.bind(fabric, class, &gate, line);
+        }
+        let handles = &self.handles;
+        let Self {
+            pended, classes, ..
+        } = self;
+        let class_state = &mut classes[class as usize];
+        let number = wire::number(&arrived.head, class_state.out.near())?;
+        let is_waiting = || {
+            pended.iter().any(|index| {
+                let handle = handles.at(*index);
+                handle.class == class && handle.number == number
+            })
+        };
+        match class_state.out.take_gate(number, gate, is_waiting) {
+            Passage::Kept | Passage::Started => Some(()),
+            Passage::Refused => None,
+        }
+    }
+
+    /// The receiver says so of a message that was sent ahead.
+    pub(crate) fn take_credit(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
+        let out = &mut self.classes[class as usize].out;
+        let started = wire::number(&arrived.head, out.heard)?;
+        out.hear(started).then_some(())
+    }
+
+    /// A message was complete before its receive was there, and is too long. Its send says so if nobody has asked yet how that
+    /// ended; else the next send of the class that is asked does.
+    pub(crate) fn end_refused(&mut self, class: u32, number: u64, sizes: Sizes) {
+        let state = &mut self.classes[class as usize];
+        for index in &state.handles {
+            let Some(handle) = self.handles.get_mut(*index) else {
+                continue;
+            };
+            let sent = handle.direction == Direction::Send && handle.number == number;
+            if sent && handle.is_started && handle.end.is_some() {
+                return handle.finish_too_long(sizes);
+            }
+        }
+        state.refused = Some(sizes);
+        // Lists do not look for it.
+        self.epoch += 1;
+    }
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How often bytes of memory with gaps are copied, as the counters say: once where blocks are large, packed where they are small.
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    dead_code,
+    reason = "test code may panic; its sizes are small"
+)]
+
+mod suite {
+    pub mod gaps;
+    pub mod guest;
+}
+
+use crate::suite::guest::channels_of;
+use channel::{ChannelCounters, Direction};
+use suite::gaps::{BYTES, End, exchange, shapes};
+use testbed::{Rank, world};
+use transport::{FakeConfig, FakeNet, NetLimits};
+
+/// What some messages from one shape to another have counted, when their ends know each other.
+async fn count(rank: &mut Rank, from: usize, to: usize, scale: usize, is_own: bool) -> [u64; 3] {
+    let shapes = shapes();
+    let mut out = End::new(rank, Direction::Send, &shapes[from], scale, is_own);
+    let mut into = End::new(rank, Direction::Receive, &shapes[to], scale, is_own);
+    let counters = |rank: &mut Rank| channels_of(&mut rank.guest).counters();
+    let mut before = ChannelCounters::default();
+    for number in 0..WARM + ROUNDS {
+        if number == WARM {
+            rank.barrier().await;
+            before = counters(rank);
+        }
+        exchange(rank, &mut out, &mut into, number, "counted").await;
+    }
+    rank.barrier().await;
+    let after = counters(rank);
+    assert_eq!(after.allocations, before.allocations);
+    assert_eq!(after.streamed_bytes + after.eager_bytes + after.refused, 0);
+    while !channels_of(&mut rank.guest).is_drained() {
+        rank.turn().await;
+    }
+    rank.barrier().await;
+    out.end(rank);
+    into.end(rank);
+    let all = ROUNDS * (scale * BYTES) as u64;
+    let times = |bytes: u64| {
+        assert_eq!(bytes % all, 0, "every message is moved in the same way");
+        bytes / all
+    };
+    [
+        times(after.direct_bytes - before.direct_bytes),
+        times(after.packed_bytes - before.packed_bytes),
+        (after.writes - before.writes) / ROUNDS,
+    ]
+}
+
+const WARM: u64 = 4;
+const ROUNDS: u64 = 10;
+/// Of [`shapes`].
+const WHOLE: usize = 0;
+const BLOCKS: usize = 1;
+const BACKWARDS: usize = 2;
+const PIECES: usize = 3;
+const SMALL: usize = 4;
+const TINY: usize = 5;
+
+#[test]
+fn within_a_node_blocks_are_copied_once_and_only_tiny_ones_are_packed() {
+    world::shm_threads(2, async |rank| {
+        for from in [WHOLE, BLOCKS, BACKWARDS, PIECES, SMALL, TINY] {
+            for to in [WHOLE, BLOCKS, BACKWARDS, PIECES, SMALL] {
+                let counted = count(rank, from, to, 1, false).await;
+                assert_eq!(counted, [1, 0, 1], "{from} to {to}");
+            }
+            // Copied by the sender to a place of the receiver's, and by the receiver from there.
+            let counted = count(rank, from, TINY, 1, false).await;
+            assert_eq!(counted, [0, 1, 1], "{from} to tiny blocks");
+        }
+    });
+}
+
+#[test]
+fn memory_that_the_system_reaches_lands_as_long_as_that_is_little() {
+    world::shm_threads(2, async |rank| {
+        for (from, to) in [
+            (WHOLE, WHOLE),
+            (BLOCKS, WHOLE),
+            (WHOLE, BACKWARDS),
+            (SMALL, TINY),
+        ] {
+            let counted = count(rank, from, to, 1, true).await;
+            assert_eq!(counted, [0, 1, 1], "{from} to {to}");
+        }
+        for (from, to, writes) in [(WHOLE, WHOLE, 1), (BLOCKS, WHOLE, 6), (WHOLE, BACKWARDS, 6)] {
+            let counted = count(rank, from, to, 3, true).await;
+            assert_eq!(counted, [1, 0, writes], "much of {from} to {to}");
+        }
+    });
+}
+
+#[test]
+fn over_a_network_large_blocks_are_written_one_by_one_without_a_copy() {
+    for (rails, is_own) in [(1, false), (1, true), (2, false)] {
+        let net = FakeNet::new(FakeConfig::calm(1));
+        let limits = NetLimits::default();
+        world::fake_ranks(&net, (2, rails), limits, false, async |rank| {
+            for (from, to, writes) in [
+                (WHOLE, WHOLE, 1),
+                (WHOLE, BLOCKS, 6),
+                (BACKWARDS, WHOLE, 6),
+                (BLOCKS, BACKWARDS, 6),
+                (PIECES, WHOLE, 3),
+            ] {
+                let counted = count(rank, from, to, 1, is_own).await;
+                assert_eq!(counted, [1, 0, writes], "{from} to {to}, own {is_own}");
+            }
+            // Packed at the end that has the small blocks.
+            assert_eq!(count(rank, SMALL, WHOLE, 1, is_own).await, [0, 1, 1]);
+            assert_eq!(count(rank, WHOLE, SMALL, 1, is_own).await, [0, 1, 1]);
+            assert_eq!(count(rank, SMALL, TINY, 1, is_own).await, [0, 2, 1]);
+            assert_eq!(count(rank, SMALL, BLOCKS, 1, is_own).await, [0, 1, 6]);
+        });
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! After the declares a channel asks for no memory: this program's allocator counts.
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    reason = "test code may panic; its sizes are small"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use channel::{Blocks, ChannelId, Channels, Direction, Memory, Way};
+use testbed::memory::{Guarded, open, segment_file_with};
+use transport::{Completion, Completions, Fabric, Peer};
+
+struct Counting;
+
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A rank with channels, and memory of every kind.
+struct Rank {
+    channels: Channels,
+    fabric: Fabric,
+    completions: Completions,
+    ids: Vec<ChannelId>,
+    _buffers: Vec<Guarded>,
+}
+
+impl Rank {
+    fn new(fabric: Fabric) -> Self {
+        Self {
+            channels: Channels::new(),
+            fabric,
+            completions: Completions::new(),
+            ids: Vec::new(),
+            _buffers: Vec::new(),
+        }
+    }
+
+    fn declare(&mut self, direction: Direction, peer: u32, bytes: usize, striped: bool) {
+        let mut buffer = Guarded::new(2 * bytes);
+        let own = NonNull::from(buffer.bytes_mut()).cast();
+        // Some of it lies where peers reach it.
+        let given = (bytes % 2 == 1).then(|| self.fabric.allocate(2 * bytes).unwrap());
+        let base = given.unwrap_or(own);
+        let (block, count) = if striped { (bytes / 3, 3) } else { (bytes, 1) };
+        // SAFETY: inside the buffer, which stays.
+        let blocks = unsafe { Blocks::new(base, block, count, 2 * block.cast_signed()) };
+        let way = Way {
+            direction,
+            peer: Peer(peer),
+            context: 4,
+            class: 0,
+        };
+        let memory = Memory::new([blocks]).unwrap();
+        let id = self.channels.declare(&mut self.fabric, way, memory);
+        self.ids.push(id.unwrap());
+        self._buffers.push(buffer);
+    }
+
+    fn turn(&mut self) {
+        self.fabric.poll(&mut self.completions);
+        for at in 0..self.completions.len() {
+            match self.completions.take(at).unwrap() {
+                Completion::Arrived(arrived) => {
+                    self.channels.arrive(&mut self.fabric, &arrived);
+                    self.fabric.release(&arrived);
+                }
+                Completion::Written { peer, immediate } => self.channels.written(peer, immediate),
+                Completion::Worked { work, outcome, .. } => {
+                    self.channels.worked(&mut self.fabric, work, outcome);
+                }
+                Completion::Lost { .. } => panic!("nobody is lost"),
+            }
+        }
+        self.channels.progress(&mut self.fabric);
+    }
+}
+
+#[test]
+fn nothing_is_allocated_after_the_declares() {
+    let file = segment_file_with(2, 5, 128 << 20);
+    let mut ranks: Vec<_> = (0..2).map(|me| Rank::new(open(&file, 5, me, 2))).collect();
+    for (me, rank) in (0..).zip(&mut ranks) {
+        for (bytes, striped) in [
+            (64, false),
+            (4092, true),
+            (12_000, false),
+            (20_001, false),
+            (50_004, true),
+            (60_003, true),
+            (399_999, true),
+            (450_000, true),
+        ] {
+            rank.declare(Direction::Receive, 1 - me, bytes, striped);
+            rank.declare(Direction::Send, 1 - me, bytes, !striped);
+        }
+    }
+    let declared: Vec<_> = ranks
+        .iter_mut()
+        .map(|rank| rank.channels.counters())
+        .collect();
+    // From the first start on, which tells peers where all is.
+    let before = COUNT.load(Ordering::Relaxed);
+    for round in 0..60 {
+        // The one or the other comes first, or opens its gates before it starts.
+        for me in [round % 2, 1 - round % 2] {
+            let Rank {
+                channels,
+                fabric,
+                ids,
+                ..
+            } = &mut ranks[me];
+            channels.start(fabric, ids).unwrap();
+            ranks[me].turn();
+        }
+        while ranks
+            .iter_mut()
+            .any(|rank| rank.channels.are_done(&rank.ids) != Ok(true))
+        {
+            ranks.iter_mut().for_each(Rank::turn);
+        }
+        for rank in &mut ranks {
+            rank.channels.collect(&rank.ids).unwrap();
+        }
+    }
+    let after = COUNT.load(Ordering::Relaxed);
+    assert_eq!(after - before, 0, "allocations in 60 rounds of 14 messages");
+    for (rank, declared) in ranks.iter_mut().zip(declared) {
+        let counters = rank.channels.counters();
+        assert_eq!(counters.allocations, declared.allocations);
+        assert_eq!(counters.refused, 0);
+        assert!(counters.writes > 0 && counters.eager_bytes > 0);
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Gated channels of memory with gaps: blocks of any shape at either end, in memory of the program's own or of the fabric's.
+
+use std::ptr::NonNull;
+
+use channel::{Blocks, ChannelError, ChannelId, Direction, Memory, Way};
+use transport::Peer;
+
+use crate::suite::guest::channels_of;
+use testbed::memory::Guarded;
+use testbed::{Rank, pattern};
+
+/// Offset, bytes of a block, blocks, stride.
+type Piece = (usize, usize, usize, isize);
+
+/// Bytes of a message, times the scale.
+pub const BYTES: usize = 96 * 1024;
+
+/// Shapes of so many bytes: one stretch, large blocks forwards, backwards and in pieces, and smaller ones.
+pub fn shapes() -> Vec<Vec<Piece>> {
+    vec![
+        vec![(0, BYTES, 1, 0)],
+        vec![(0, BYTES / 6, 6, BYTES as isize / 3)],
+        vec![(BYTES * 5 / 3, BYTES / 6, 6, -(BYTES as isize) / 3)],
+        vec![
+            (10, BYTES / 4, 2, BYTES as isize / 2),
+            (BYTES, BYTES / 2, 1, 0),
+        ],
+        vec![(64, 192, 512, 256)],
+        vec![(0, 8, 12_288, 16)],
+    ]
+}
+
+/// One end of a channel, and its memory.
+pub struct End {
+    pub id: ChannelId,
+    place: NonNull<u8>,
+    own: Option<Guarded>,
+    pieces: Vec<Piece>,
+}
+
+impl End {
+    pub fn new(
+        rank: &mut Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        scale: usize,
+        is_own: bool,
+    ) -> Self {
+        let scaled = |(at, block, blocks, stride): &Piece| {
+            let stride = stride * scale.cast_signed();
+            (at * scale, block * scale, *blocks, stride)
+        };
+        let pieces: Vec<Piece> = pieces.iter().map(scaled).collect();
+        let given = (!is_own).then(|| rank.fabric.allocate(AREA * scale));
+        let mut own = None;
+        let place = given.flatten().unwrap_or_else(|| {
+            let memory = own.insert(Guarded::new(AREA * scale));
+            NonNull::from(memory.bytes_mut()).cast()
+        });
+        let blocks = pieces.iter().map(|(at, block, blocks, stride)| {
+            let base = NonNull::new(place.as_ptr().wrapping_add(*at)).unwrap();
+            // SAFETY: inside the area, which stays until the channel is freed, and is looked at between its starts only.
+            unsafe { Blocks::new(base, *block, *blocks, *stride) }
+        });
+        let memory = Memory::new(blocks).unwrap();
+        let way = Way {
+            direction,
+            peer: Peer(rank.size - 1 - rank.me),
+            context: 9,
+            class: 1,
+        };
+        let channels = channels_of(&mut rank.guest);
+        let id = channels.declare(&mut rank.fabric, way, memory).unwrap();
+        let mut end = Self {
+            id,
+            place,
+            own,
+            pieces,
+        };
+        end.area().fill(0);
+        end
+    }
+
+    fn area(&mut self) -> &mut [u8] {
+        let (_, block, blocks, _) = self.pieces[0];
+        let all = self.pieces[1..].iter().map(|it| it.1 * it.2).sum::<usize>() + block * blocks;
+        let scale = all / BYTES;
+        // SAFETY: as in `new`.
+        unsafe { std::slice::from_raw_parts_mut(self.place.as_ptr(), AREA * scale) }
+    }
+
+    /// Where the bytes of the message are, in order.
+    fn blocks(&self) -> Vec<(usize, usize)> {
+        let all = self.pieces.iter().flat_map(|(at, block, blocks, stride)| {
+            (0..*blocks).map(move |number| {
+                let offset = number.cast_signed() * stride;
+                (at.strict_add_signed(offset), *block)
+            })
+        });
+        all.collect()
+    }
+
+    pub fn fill(&mut self, content: &[u8]) {
+        let mut done = 0;
+        for (at, bytes) in self.blocks() {
+            self.area()[at..at + bytes].copy_from_slice(&content[done..done + bytes]);
+            done += bytes;
+        }
+    }
+
+    /// Looks whether it has the content and nothing between; empties it.
+    pub fn check(&mut self, content: &[u8], what: &str) {
+        let mut done = 0;
+        for (at, bytes) in self.blocks() {
+            let block = &mut self.area()[at..at + bytes];
+            assert!(block == &content[done..done + bytes], "{what}: byte {done}");
+            block.fill(0);
+            done += bytes;
+        }
+        assert!(testbed::memory::is_all(self.area(), 0), "{what}: gaps");
+    }
+
+    pub fn end(self, rank: &mut Rank) {
+        let channels = channels_of(&mut rank.guest);
+        channels.free(&mut rank.fabric, self.id).unwrap();
+        match self.own {
+            Some(own) => own.assert_guards(),
+            None => assert!(rank.fabric.free(self.place)),
+        }
+    }
+}
+
+/// Each sends to the other.
+pub async fn exchange(rank: &mut Rank, out: &mut End, into: &mut End, number: u64, what: &str) {
+    let bytes = out.blocks().iter().map(|block| block.1).sum();
+    out.fill(&pattern(rank.me, number, bytes));
+    let ids = [into.id, out.id];
+    let channels = channels_of(&mut rank.guest);
+    channels.start(&mut rank.fabric, &ids).unwrap();
+    while !channels_of(&mut rank.guest).are_done(&ids).unwrap() {
+        rank.turn().await;
+    }
+    let end: Result<(), ChannelError> = channels_of(&mut rank.guest).collect(&ids);
+    end.unwrap();
+    into.check(&pattern(rank.size - 1 - rank.me, number, bytes), what);
+}
+
+/// Each shape meets most others.
+pub async fn shapes_meet(rank: &mut Rank) {
+    let mut number = 0;
+    for (mine, from) in shapes().iter().enumerate() {
+        for (theirs, to) in shapes().iter().enumerate() {
+            if (mine + 2 * theirs) % 3 == 0 {
+                continue;
+            }
+            // Where the system makes the copy, only what is large is not copied once more.
+            let (scale, is_own) =
+                [(1, false), (1, true), (1, false), (3, true)][(mine + theirs) % 4];
+            let mut out = End::new(rank, Direction::Send, from, scale, is_own);
+            let mut into = End::new(rank, Direction::Receive, to, scale, is_own);
+            let what = format!("shape {mine} to {theirs}, {scale} times, own {is_own}");
+            for _ in 0..4 {
+                exchange(rank, &mut out, &mut into, number, &what).await;
+                number += 1;
+            }
+            while !channels_of(&mut rank.guest).is_drained() {
+                rank.turn().await;
+            }
+            rank.barrier().await;
+            assert_eq!(channels_of(&mut rank.guest).counters().refused, 0);
+            out.end(rank);
+            into.end(rank);
+        }
+    }
+}
+
+/// Memory around each end, times the scale.
+const AREA: usize = 2 * BYTES;

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whose a frame, a work request or an immediate is, where several protocols share one fabric.
+
+use crate::WorkId;
+
+/// One of the protocols that share a fabric, by a number below 8 that both ends agree on. What each of them sends and posts bears
+/// its number: in three bits of the kind of a frame, of the name of a work request, and of an immediate. To the transport all are
+/// alike; whoever polls hands out by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner(u8);
+
+impl Owner {
+    /// Owners that there can be.
+    pub const COUNT: u8 = 8;
+    /// Kinds of frames that each of them has.
+    pub const KINDS: u8 = 16;
+    /// Bits of a work request's name that are the owner's to choose.
+    pub const WORK_BITS: u32 = 61;
+    /// Bits of an immediate that are the owner's to choose.
+    pub const IMMEDIATE_BITS: u32 = 29;
+
+    /// The owner of a number.
+    ///
+    /// # Panics
+    /// When there is none of that number.
+    #[must_use]
+    pub const fn new(number: u8) -> Self {
+        assert!(number < Self::COUNT, "owners have numbers below 8");
+        Self(number)
+    }
+
+    /// A kind of frames of this owner's, by its number among them.
+    ///
+    /// # Panics
+    /// When the number is [`KINDS`](Self::KINDS) or more.
+    #[must_use]
+    pub const fn kind(self, number: u8) -> u8 {
+        assert!(number < Self::KINDS, "an owner has 16 kinds of frames");
+        self.0 * Self::KINDS + number
+    }
+
+    /// Whose a kind of frames is. Kinds from 128 on, which are the transport's own, are nobody's.
+    #[inline(always)]
+    #[must_use]
+    pub const fn of_kind(kind: u8) -> Self {
+        Self(kind / Self::KINDS)
+    }
+
+    /// The name of a work request, by 61 bits of this owner's choice.
+    #[inline(always)]
+    #[must_use]
+    pub const fn work(self, number: u64) -> WorkId {
+        WorkId(number & WORK_MASK | (self.0 as u64) << Self::WORK_BITS)
+    }
+
+    /// Whose a work request is.
+    #[inline(always)]
+    #[must_use]
+    pub const fn of_work(work: WorkId) -> Self {
+        Self((work.0 >> Self::WORK_BITS) as u8)
+    }
+
+    /// An immediate, by 29 bits of this owner's choice.
+    #[inline(always)]
+    #[must_use]
+    pub const fn immediate(self, number: u32) -> u32 {
+        number & IMMEDIATE_MASK | (self.0 as u32) << Self::IMMEDIATE_BITS
+    }
+
+    /// Whose an immediate is.
+    #[inline(always)]
+    #[must_use]
+    pub const fn of_immediate(immediate: u32) -> Self {
+        Self((immediate >> Self::IMMEDIATE_BITS) as u8)
+    }
+}
+
+impl WorkId {
+    /// What its [owner](Owner) has chosen.
+    #[inline(always)]
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0 & WORK_MASK
+    }
+}
+
+/// What the owner of an immediate has chosen.
+#[inline(always)]
+#[must_use]
+pub const fn number_of_immediate(immediate: u32) -> u32 {
+    immediate & IMMEDIATE_MASK
+}
+
+const WORK_MASK: u64 = (1 << Owner::WORK_BITS) - 1;
+const IMMEDIATE_MASK: u32 = (1 << Owner::IMMEDIATE_BITS) - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_owner_has_named_is_its_own_and_keeps_its_number() {
+        for owner in (0..Owner::COUNT).map(Owner::new) {
+            for number in [0, 1, u64::from(u32::MAX), WORK_MASK] {
+                let work = owner.work(number);
+                assert_eq!((Owner::of_work(work), work.number()), (owner, number));
+            }
+            for number in [0, 1, IMMEDIATE_MASK] {
+                let immediate = owner.immediate(number);
+                assert_eq!(Owner::of_immediate(immediate), owner);
+                assert_eq!(number_of_immediate(immediate), number);
+            }
+            for number in [0, 15] {
+                let kind = owner.kind(number);
+                assert!(kind < 128 && Owner::of_kind(kind) == owner);
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_too_large_takes_no_other_owners_bits() {
+        let owner = Owner::new(2);
+        assert_eq!(Owner::of_work(owner.work(u64::MAX)), owner);
+        assert_eq!(Owner::of_immediate(owner.immediate(u32::MAX)), owner);
+    }
+
+    #[test]
+    fn kinds_of_the_transport_are_nobodys() {
+        let all = (0..Owner::COUNT).map(Owner::new);
+        assert!(all.into_iter().all(|owner| owner != Owner::of_kind(128)));
+    }
+}

@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What tests of the transport, and of protocols above it, share: a rank with a mailbox, worlds in which ranks run, and the list
+//! of worlds that a suite of behaviours must pass ([`behaviours`]). A behaviour is written once, as an `async` function of one
+//! rank; a world decides what a turn is: the next rank of the same thread, a yield between threads or processes, or an event of a
+//! simulated network.
+//!
+//! **Knows** the transport, and how processes, threads and hosts are started. **Never** is part of anything that is installed: its
+//! functions panic. What a protocol above the transport adds to a rank is a [`Guest`].
+#![allow(
+    missing_docs,
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "for tests, which may panic; their sizes are small"
+)]
+
+pub mod hosts;
+pub mod meeting;
+pub mod memory;
+mod suite;
+pub mod world;
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use memory::Guarded;
+use transport::{
+    Arrived, Atomic, Completion, Completions, Fabric, FarLook, Head, Lease, Outcome, Peer,
+    RemoteKey, WorkId,
+};
+
+/// One rank of a world, with everything that arrived and was not asked for yet.
+pub struct Rank {
+    pub me: u32,
+    pub size: u32,
+    pub fabric: Fabric,
+    pub reach: Reach,
+    /// Where all chance of the behaviour comes from; the same in every world.
+    pub random: Random,
+    completions: Completions,
+    inbox: Vec<VecDeque<Incoming>>,
+    pub ended: Vec<(WorkId, Outcome, Lease)>,
+    /// Where the ranks are on their network, if it wants to be told.
+    pub records: Vec<Vec<u8>>,
+    works: u64,
+    /// Frames that came by the fast path of receiving from far.
+    pub far_words: u64,
+    /// Whether it sleeps where there is nothing to do.
+    pub sleeps: bool,
+    /// Who shares the fabric with the behaviour.
+    pub guest: Option<Box<dyn Guest>>,
+}
+
+/// Whether reads and writes of peers' memory work here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    Must,
+    /// The system decides.
+    May,
+    Never,
+}
+
+/// Something that a peer caused, in the order in which it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Incoming {
+    Message { head: Head, body: Vec<u8> },
+    Written(u32),
+}
+
+/// A protocol above the transport that shares the fabric of a rank with its behaviour.
+pub trait Guest: Any + Send {
+    /// Whether frames of this kind are its own.
+    fn owns_kind(&self, kind: u8) -> bool;
+
+    /// Whether it [takes](Self::take) what has happened.
+    fn owns(&self, completion: &Completion) -> bool;
+
+    /// Takes in what is its own, and gives the buffer of a frame back.
+    fn take(&mut self, fabric: &mut Fabric, completion: Completion);
+
+    /// Posts what waits for room. `true`: something was posted.
+    fn turn(&mut self, fabric: &mut Fabric) -> bool;
+
+    /// Whether its rank may sleep until something arrives.
+    fn may_sleep(&self) -> bool;
+
+    /// The last look before the rank sleeps: whether there is something that nothing wakes it for.
+    fn has_news(&mut self) -> bool;
+
+    /// Itself, to be found again.
+    fn as_any(&mut self) -> &mut dyn Any;
+}
+
+impl Rank {
+    pub fn new(fabric: Fabric, me: u32, size: u32, reach: Reach) -> Self {
+        Self {
+            me,
+            size,
+            fabric,
+            reach,
+            random: Random(u64::from(me) + 1),
+            completions: Completions::new(),
+            inbox: vec![VecDeque::new(); size as usize],
+            ended: Vec::new(),
+            records: Vec::new(),
+            works: 0,
+            far_words: 0,
+            sleeps: false,
+            guest: None,
+        }
+    }
+
+    /// Sends, however often the transport is full.
+    pub async fn send(&mut self, to: u32, head: Head, body: &[u8]) {
+        while self.fabric.post_send(Peer(to), head, body).is_err() {
+            self.turn().await;
+        }
+    }
+
+    /// The next frame from `from`.
+    pub async fn receive(&mut self, from: u32) -> (Head, Vec<u8>) {
+        match self.incoming(from).await {
+            Incoming::Message { head, body } => (head, body),
+            other => panic!("rank {} expected a frame of {from}, got {other:?}", self.me),
+        }
+    }
+
+    /// The next thing that `from` caused.
+    pub async fn incoming(&mut self, from: u32) -> Incoming {
+        loop {
+            if let Some(incoming) = self.inbox[from as usize].pop_front() {
+                return incoming;
+            }
+            self.turn().await;
+        }
+    }
+
+    /// What has come from `from` and was not asked for.
+    pub fn waiting(&self, from: u32) -> usize {
+        self.inbox[from as usize].len()
+    }
+
+    /// Whether the next thing of `from` that is here already is the end of a write.
+    pub fn is_written_next(&self, from: u32) -> bool {
+        matches!(
+            self.inbox[from as usize].front(),
+            Some(Incoming::Written(_))
+        )
+    }
+
+    /// Reads into a lease until the end, whatever that is.
+    pub async fn read(&mut self, from: u32, lease: Lease, key: RemoteKey, offset: u64) -> Outcome {
+        let work = self.name_work();
+        self.fabric.post_read(Peer(from), lease, key, offset, work);
+        self.end_of(work).await
+    }
+
+    /// Writes a lease until the end, whatever that is.
+    pub async fn write(
+        &mut self,
+        to: u32,
+        mut lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        immediate: Option<u32>,
+    ) -> Outcome {
+        let work = self.name_work();
+        while let Err(back) = self
+            .fabric
+            .post_write(Peer(to), lease, key, offset, work, immediate)
+        {
+            lease = back;
+            self.turn().await;
+        }
+        self.end_of(work).await
+    }
+
+    /// Changes a word until the end, whatever that is; answers what was there before.
+    pub async fn change(
+        &mut self,
+        of: u32,
+        atomic: Atomic,
+        key: RemoteKey,
+        offset: u64,
+    ) -> (Outcome, u64) {
+        let work = self.name_work();
+        let mut old = Guarded::new(8);
+        let lease = old.lease(0, 8);
+        self.fabric
+            .post_atomic(Peer(of), atomic, lease, key, offset, work);
+        let outcome = self.end_of(work).await;
+        (outcome, u64::from_ne_bytes(old.bytes().try_into().unwrap()))
+    }
+
+    /// Whether an operation on good memory was carried out; anything but what this world promises fails the test.
+    pub fn was_done(&self, outcome: Outcome) -> bool {
+        match (self.reach, outcome) {
+            (Reach::Must | Reach::May, Outcome::Done) => true,
+            (Reach::Never | Reach::May, Outcome::Unreachable) => false,
+            (reach, outcome) => panic!("rank {}: {outcome:?} where it {reach:?}", self.me),
+        }
+    }
+
+    /// That an operation on bad memory was refused.
+    pub fn assert_refused(&self, outcome: Outcome) {
+        match (self.reach, outcome) {
+            (Reach::Must | Reach::May, Outcome::BadKey) => {}
+            (Reach::Never | Reach::May, Outcome::Unreachable) => {}
+            (reach, outcome) => panic!("rank {}: {outcome:?} where it {reach:?}", self.me),
+        }
+    }
+
+    pub fn name_work(&mut self) -> WorkId {
+        self.works += 1;
+        WorkId(self.works)
+    }
+
+    pub async fn end_of(&mut self, work: WorkId) -> Outcome {
+        loop {
+            let found = self.ended.iter().position(|(ended, ..)| *ended == work);
+            if let Some(at) = found {
+                return self.ended.swap_remove(at).1;
+            }
+            self.turn().await;
+        }
+    }
+
+    /// Tells a peer how to reach memory of this rank.
+    pub async fn tell_key(&mut self, to: u32, key: RemoteKey) {
+        let words = key.to_words();
+        let body: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.send(to, head(KEY), &body).await;
+    }
+
+    pub async fn hear_key(&mut self, from: u32) -> RemoteKey {
+        let (head, body) = self.receive(from).await;
+        assert_eq!((head.kind, body.len()), (KEY, 24));
+        let word = |at: usize| u64::from_ne_bytes(body[8 * at..8 * at + 8].try_into().unwrap());
+        RemoteKey::from_words([word(0), word(1), word(2)])
+    }
+
+    /// Returns after every rank has called it.
+    pub async fn barrier(&mut self) {
+        if self.me != 0 {
+            self.send(0, head(BARRIER), &[]).await;
+            assert_eq!(self.receive(0).await.0.kind, BARRIER);
+            return;
+        }
+        for from in 1..self.size {
+            assert_eq!(self.receive(from).await.0.kind, BARRIER);
+        }
+        for to in 1..self.size {
+            self.send(to, head(BARRIER), &[]).await;
+        }
+    }
+
+    /// Does what the launcher does: tells where peers are that are asked for.
+    fn tell_addresses(&mut self) {
+        while let Some(peer) = self.fabric.wanted_address() {
+            let record = &self.records[peer.0 as usize];
+            self.fabric.learn_address(peer, record);
+        }
+    }
+
+    /// Looks once at the transport, then lets others run; may sleep until something happens.
+    pub async fn turn(&mut self) {
+        let idle = self.look() == 0 && self.guest.as_ref().is_none_or(|guest| guest.may_sleep());
+        if idle && self.sleeps && self.fabric.prepare_sleep() {
+            match self.guest.as_mut().is_some_and(|guest| guest.has_news()) {
+                true => self.fabric.stay_awake(),
+                false => self.sleep(),
+            }
+        }
+        yield_now().await;
+    }
+
+    /// Sleeps until something happens. On a fake network time is not ours: it counts who sleeps too long itself.
+    fn sleep(&mut self) {
+        let asleep = Instant::now();
+        self.fabric.sleep(LONG);
+        assert!(
+            asleep.elapsed() < LONG,
+            "rank {} has slept for {} s and nothing woke it: either a sign is lost, or the behaviour waits for nothing, \
+             which `pass` is for",
+            self.me,
+            LONG.as_secs()
+        );
+    }
+
+    /// Looks once at the transport, then lets others run, whether or not there was anything.
+    pub async fn pass(&mut self) {
+        self.look();
+        yield_now().await;
+    }
+
+    /// Looks once at the transport; answers how much there was.
+    pub fn look(&mut self) -> usize {
+        if self.random.below(2) == 0 && (self.take_first() || self.take_far()) {
+            return 1;
+        }
+        let arrived = self.look_and_hold();
+        for arrived in &arrived.1 {
+            self.file(arrived);
+        }
+        arrived.0 + usize::from(self.carry_on())
+    }
+
+    /// A turn of the guest.
+    fn carry_on(&mut self) -> bool {
+        let guest = self.guest.as_mut();
+        guest.is_some_and(|guest| guest.turn(&mut self.fabric))
+    }
+
+    /// Hands a completion to the guest, if it is its own.
+    fn give_to_guest(&mut self, completion: Completion) -> Option<Completion> {
+        match &mut self.guest {
+            Some(guest) if guest.owns(&completion) => {
+                guest.take(&mut self.fabric, completion);
+                None
+            }
+            _ => Some(completion),
+        }
+    }
+
+    /// The fast path of receiving: takes a frame of one word, if such a one is at hand.
+    fn take_first(&mut self) -> bool {
+        let Some(first) = self.fabric.first_frame() else {
+            return false;
+        };
+        let (peer, made, word) = (first.peer(), first.head(), first.word());
+        let guest = self.guest.as_ref();
+        let theirs = guest.is_some_and(|guest| guest.owns_kind(made.kind));
+        if made.kind >= 128 || made.len > 8 || theirs {
+            return false;
+        }
+        first.take();
+        let body = word.to_ne_bytes()[..usize::from(made.len)].to_vec();
+        let head = Head { len: 0, ..made };
+        self.inbox[peer.0 as usize].push_back(Incoming::Message { head, body });
+        true
+    }
+
+    /// The fast path of receiving from far: takes a frame of one word, if that is what comes next.
+    fn take_far(&mut self) -> bool {
+        let FarLook::Word(far) = self.fabric.look_far() else {
+            return false;
+        };
+        let arrived = far.arrived();
+        assert_eq!((arrived.bytes(), arrived.is_lent()), (8, false));
+        self.far_words += 1;
+        if let Some(Completion::Arrived(arrived)) = self.give_to_guest(Completion::Arrived(arrived))
+        {
+            self.file(&arrived);
+        }
+        true
+    }
+
+    /// As [`look`](Self::look), but gives frames with lent bodies to the caller instead.
+    pub fn look_and_hold(&mut self) -> (usize, Vec<Arrived>) {
+        let mut held = Vec::new();
+        self.tell_addresses();
+        self.fabric.poll(&mut self.completions);
+        let count = self.completions.len();
+        for at in 0..count {
+            let completion = self.completions.take(at).unwrap();
+            let Some(completion) = self.give_to_guest(completion) else {
+                continue;
+            };
+            match completion {
+                Completion::Arrived(arrived) if arrived.is_lent() => held.push(arrived),
+                Completion::Arrived(arrived) if held.is_empty() => self.file(&arrived),
+                // Behind a held one of the same poll: order matters more than whose turn it is.
+                Completion::Arrived(arrived) => held.push(arrived),
+                Completion::Written { peer, immediate } => {
+                    for arrived in std::mem::take(&mut held) {
+                        self.file(&arrived);
+                    }
+                    self.inbox[peer.0 as usize].push_back(Incoming::Written(immediate));
+                }
+                Completion::Lost { peer } => {
+                    panic!("{peer:?} was lost: {:?}", self.fabric.why_lost(peer));
+                }
+                Completion::Worked {
+                    work,
+                    outcome,
+                    lease,
+                } => {
+                    let twice = self.ended.iter().any(|(ended, ..)| *ended == work);
+                    assert!(!twice, "work {work:?} ended twice");
+                    self.ended.push((work, outcome, lease));
+                }
+            }
+        }
+        (count, held)
+    }
+
+    /// All frames that are here, none filed or released. Only for times in which no write can end.
+    pub fn look_raw(&mut self) -> Vec<Arrived> {
+        self.tell_addresses();
+        self.fabric.poll(&mut self.completions);
+        let count = self.completions.len();
+        let taken = (0..count).filter_map(|at| self.completions.take(at));
+        taken.map(|c| *c.arrived().unwrap()).collect()
+    }
+
+    /// Copies a frame into the mailbox and gives its buffer back.
+    pub fn file(&mut self, arrived: &Arrived) {
+        let mut body = vec![0xEE; arrived.bytes() as usize];
+        let copied = self.fabric.copy_body(arrived, &mut body);
+        assert_eq!(copied, body.len(), "a body is copied whole");
+        self.fabric.release(arrived);
+        let head = Head {
+            len: 0,
+            ..arrived.head
+        };
+        self.inbox[arrived.peer.0 as usize].push_back(Incoming::Message { head, body });
+    }
+
+    /// What has come from `from` meanwhile is of no interest.
+    pub fn forget(&mut self, from: u32) {
+        self.inbox[from as usize].clear();
+    }
+
+    /// Nothing may be left that nobody asked for.
+    pub fn assert_empty(&self) {
+        for (from, inbox) in self.inbox.iter().enumerate() {
+            assert!(inbox.is_empty(), "left from {from}: {inbox:?}");
+        }
+        assert!(self.ended.is_empty(), "left: {:?}", self.ended);
+    }
+}
+
+pub fn head(kind: u8) -> Head {
+    Head {
+        kind,
+        len: 0,
+        flags: 0,
+        word: 0,
+    }
+}
+
+/// Bytes that tell who made them, for what, and where in the message they belong.
+pub fn pattern(from: u32, number: u64, bytes: usize) -> Vec<u8> {
+    let mut random = Random(u64::from(from) << 40 ^ number << 8 ^ 0xA5);
+    let mut body = vec![0; bytes];
+    for chunk in body.chunks_mut(8) {
+        let word = random.word().to_ne_bytes();
+        chunk.copy_from_slice(&word[..chunk.len()]);
+    }
+    body
+}
+
+/// Lets the others of this world run.
+pub async fn yield_now() {
+    struct Once(bool);
+    impl Future for Once {
+        type Output = ();
+        fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+            if std::mem::replace(&mut self.0, true) {
+                return Poll::Ready(());
+            }
+            Poll::Pending
+        }
+    }
+    Once(false).await;
+}
+
+/// A small generator (SplitMix64), so that a seed is all that is needed to run a test again.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.word() % limit
+    }
+}
+
+/// Longer than anything takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Kinds that the tests use beside their own, which are below 100.
+pub const KEY: u8 = 100;
+pub const BARRIER: u8 = 101;

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One test on one host: what its ranks and those of the other hosts have told, and why it failed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::link::{Link, Word};
+use super::{Limits, PAUSE, gave_up, letter};
+
+/// The view of the thread that speaks with the other hosts.
+pub(super) struct Table {
+    me: u32,
+    links: Vec<Link>,
+    limits: Limits,
+    state: Arc<Mutex<State>>,
+}
+
+/// The view of a rank. Whatever it asks panics, with words, once the test has failed anywhere.
+pub struct Place {
+    pub me: u32,
+    pub ranks: u32,
+    limit: Instant,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    records: Vec<Option<Vec<u8>>>,
+    /// The phases that each rank is through.
+    done: Vec<u32>,
+    /// What ranks of this host have told and the other hosts do not know yet.
+    news: Vec<Word>,
+    /// Ranks of this host whose threads have not ended.
+    running: u32,
+    /// Why the test has failed: the first reason. Those that follow from it are of no interest.
+    failed: Option<String>,
+}
+
+impl State {
+    fn fail(&mut self, why: String) {
+        self.failed.get_or_insert(why);
+    }
+
+    /// Takes a word of a rank, wherever that is.
+    fn learn(&mut self, word: &Word) {
+        let known = self.done.len();
+        match word {
+            Word::Record { rank, .. } | Word::Done { rank } if *rank as usize >= known => {
+                self.fail(format!("{word:?} came, and there are {known} ranks"));
+            }
+            Word::Record { rank, record } => {
+                self.records[*rank as usize] = Some(record.clone());
+            }
+            Word::Done { rank } => self.done[*rank as usize] += 1,
+            Word::GaveUp { host, why } => self.fail(gave_up(&letter(*host), why)),
+            _ => {}
+        }
+    }
+}
+
+impl Table {
+    pub(super) fn new(me: u32, ranks: u32, links: Vec<Link>, limits: Limits) -> Self {
+        let count = ranks as usize;
+        Self {
+            me,
+            links,
+            limits,
+            state: Arc::new(Mutex::new(State {
+                records: vec![None; count],
+                done: vec![0; count],
+                news: Vec::new(),
+                running: 0,
+                failed: None,
+            })),
+        }
+    }
+
+    /// Runs these ranks until all of them have ended, and tells the other hosts what they say; at host a also what others say.
+    pub(super) fn run<F>(&mut self, here: impl Iterator<Item = u32>, rank: F) -> Result<(), String>
+    where
+        F: Fn(&Place) + Clone + Send + 'static,
+    {
+        let limit = Instant::now() + self.limits.test;
+        for me in here {
+            self.start(me, limit, rank.clone());
+        }
+        while hold(&self.state).running > 0 {
+            if let Err(why) = self.turn() {
+                self.give_up(&why);
+                return Err(why);
+            }
+            if Instant::now() > limit {
+                let seconds = self.limits.test.as_secs_f32();
+                hold(&self.state).fail(format!("the test took more than {seconds} s"));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        self.part(limit)
+    }
+
+    fn start<F>(&self, me: u32, limit: Instant, rank: F)
+    where
+        F: Fn(&Place) + Send + 'static,
+    {
+        let state = Arc::clone(&self.state);
+        let place = Place {
+            me,
+            ranks: u32::try_from(hold(&state).done.len()).unwrap(),
+            limit,
+            state: Arc::clone(&state),
+        };
+        hold(&state).running += 1;
+        std::thread::spawn(move || {
+            let end = catch_unwind(AssertUnwindSafe(|| rank(&place)));
+            let mut state = hold(&state);
+            state.running -= 1;
+            if let Err(panic) = end {
+                state.fail(format!("rank {me}: {}", words_of(&*panic)));
+            }
+        });
+    }
+
+    /// Tells and hears what is new. An error if the test has failed.
+    fn turn(&mut self) -> Result<(), String> {
+        let news = std::mem::take(&mut hold(&self.state).news);
+        for link in &mut self.links {
+            news.iter().for_each(|word| link.say(word));
+            link.say_alive();
+        }
+        for at in 0..self.links.len() {
+            let end = self.links[at].turn();
+            while let Some(word) = self.links[at].hear() {
+                hold(&self.state).learn(&word);
+                if matches!(word, Word::Record { .. } | Word::Done { .. }) {
+                    self.relay(at, &word);
+                }
+            }
+            if let Err(why) = self.judge(at, end) {
+                hold(&self.state).fail(why);
+            }
+        }
+        hold(&self.state).failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Whether a host is there as long as it is needed.
+    fn judge(&self, at: usize, end: Result<(), String>) -> Result<(), String> {
+        let link = &self.links[at];
+        let host = letter(link.host.unwrap_or_default());
+        let most = self.limits.silence;
+        match end {
+            _ if link.is_over => Ok(()),
+            Err(why) => Err(format!("host {host} is gone: {why}")),
+            Ok(()) if link.silence() > most => {
+                let seconds = most.as_secs_f32();
+                Err(format!("host {host} said nothing for {seconds} s"))
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Tells the others what one host says.
+    fn relay(&mut self, from: usize, word: &Word) {
+        for (at, link) in self.links.iter_mut().enumerate() {
+            if at != from {
+                link.say(word);
+            }
+        }
+    }
+
+    /// Tells the others why this host gives up, and lets its ranks end.
+    fn give_up(&mut self, why: &str) {
+        let limit = Instant::now() + self.limits.end;
+        for link in &mut self.links {
+            let why = why.to_owned();
+            link.say(&Word::GaveUp { host: self.me, why });
+        }
+        for link in &mut self.links {
+            link.finish(limit.saturating_duration_since(Instant::now()));
+        }
+        while hold(&self.state).running > 0 && Instant::now() < limit {
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// The end of a test that went well here: everything said is heard, on both sides.
+    fn part(&mut self, limit: Instant) -> Result<(), String> {
+        self.turn().inspect_err(|why| self.give_up(why))?;
+        for link in &mut self.links {
+            link.say(&Word::Bye);
+        }
+        while let Some(host) = self.not_over() {
+            self.turn().inspect_err(|why| self.give_up(why))?;
+            if Instant::now() > limit {
+                return Err(format!(
+                    "the test went well, and host {host} does not end it"
+                ));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// A host that has not said its last word, or does not have ours.
+    fn not_over(&self) -> Option<String> {
+        let open = |link: &&Link| !link.is_over || !link.is_said();
+        let open = self.links.iter().find(open)?;
+        open.host.map(letter)
+    }
+}
+
+impl Place {
+    /// Tells this rank's record to all, and answers those of all ranks.
+    pub fn exchange(&self, record: Vec<u8>) -> Vec<Vec<u8>> {
+        self.tell(Word::Record {
+            rank: self.me,
+            record,
+        });
+        loop {
+            let state = self.look();
+            if state.records.iter().all(Option::is_some) {
+                return state.records.iter().flatten().cloned().collect();
+            }
+            drop(state);
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Tells all that this rank is through another phase.
+    pub fn say_done(&self) {
+        self.tell(Word::Done { rank: self.me });
+    }
+
+    /// Whether all ranks are through so many phases.
+    pub fn is_over(&self, phases: u32) -> bool {
+        self.look().done.iter().all(|done| *done >= phases)
+    }
+
+    fn tell(&self, word: Word) {
+        let mut state = self.look();
+        state.learn(&word);
+        state.news.push(word);
+    }
+
+    /// The state, if all is well.
+    fn look(&self) -> MutexGuard<'_, State> {
+        let state = hold(&self.state);
+        if let Some(why) = &state.failed {
+            let why = why.clone();
+            drop(state);
+            panic!("{why}");
+        }
+        if Instant::now() > self.limit {
+            drop(state);
+            panic!("a rank waits for ever");
+        }
+        state
+    }
+}
+
+/// A lock that a panic does not spoil: what is behind it is whole after each statement.
+fn hold(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a panic said.
+fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("it panicked without words").to_owned()
+}

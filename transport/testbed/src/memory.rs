@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Buffers between guard bytes, and node segments.
+//!
+//! # Safety
+//! A [`Guarded`] or [`Words`] lends parts of memory that it owns, and the test keeps it until the work has ended; a [`Mapping`] is
+//! written as somebody does who keeps no rules, byte by byte and never borrowed. Descriptors belong to who made them.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use transport::{Config, Fabric, Lease, Node, Peer, RemoteKey};
+
+const GUARD_BYTES: usize = 4096;
+const GUARD: u8 = 0xD7;
+
+/// A buffer that notices when anybody writes beside it.
+pub struct Guarded {
+    all: Vec<u8>,
+    bytes: usize,
+}
+
+impl Guarded {
+    pub fn new(bytes: usize) -> Self {
+        let mut all = vec![GUARD; bytes + 2 * GUARD_BYTES];
+        all[GUARD_BYTES..][..bytes].fill(0);
+        Self { all, bytes }
+    }
+
+    pub fn of(content: &[u8]) -> Self {
+        let mut buffer = Self::new(content.len());
+        buffer.bytes_mut().copy_from_slice(content);
+        buffer
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.all[GUARD_BYTES..][..self.bytes]
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.all[GUARD_BYTES..][..self.bytes]
+    }
+
+    /// A loan of a part. The caller waits for its end, or keeps the buffer until the fabric is gone.
+    pub fn lease(&mut self, offset: usize, bytes: usize) -> Lease {
+        let base = NonNull::from(&mut self.bytes_mut()[offset..][..bytes]).cast();
+        // SAFETY: the part lies in the buffer (the slice checks it). Tests keep the buffer until the work has ended
+        // and look at it only then.
+        unsafe { Lease::new(base, bytes) }
+    }
+
+    /// A key by which `peer` may use all of it.
+    pub fn export(&mut self, fabric: &mut Fabric, peer: u32) -> RemoteKey {
+        let bytes = self.bytes;
+        let address = self.lease(0, bytes).address();
+        fabric.export(Peer(peer), address, bytes as u64)
+    }
+
+    pub fn assert_guards(&self) {
+        let (front, rest) = self.all.split_at(GUARD_BYTES);
+        let back = &rest[self.bytes..];
+        assert!(
+            is_all(front, GUARD) && is_all(back, GUARD),
+            "somebody wrote beside a buffer of {} bytes",
+            self.bytes
+        );
+    }
+}
+
+/// Words that peers may change: of the fabric's own memory, where it has such.
+pub struct Words {
+    place: NonNull<u64>,
+    count: usize,
+    /// Only kept alive.
+    _own: Option<Box<[u64]>>,
+}
+
+impl Words {
+    pub fn new(fabric: &mut Fabric, count: usize) -> Self {
+        if let Some(place) = fabric.allocate(8 * count) {
+            let (place, _own) = (place.cast(), None);
+            return Self { place, count, _own };
+        }
+        let mut own = vec![0; count].into_boxed_slice();
+        let place = NonNull::from(&mut own[..]).cast();
+        let _own = Some(own);
+        Self { place, count, _own }
+    }
+
+    pub fn export(&self, fabric: &mut Fabric, peer: u32) -> RemoteKey {
+        let address = self.place.as_ptr().expose_provenance() as u64;
+        fabric.export(Peer(peer), address, 8 * self.count as u64)
+    }
+
+    /// A word, as it is now.
+    pub fn get(&self, index: usize) -> u64 {
+        assert!(index < self.count);
+        // SAFETY: inside the words.
+        let word = unsafe { self.place.add(index) };
+        // SAFETY: aligned and mapped while the fabric, or the box, is there; changed in one step only.
+        unsafe { AtomicU64::from_ptr(word.as_ptr()) }.load(Ordering::SeqCst)
+    }
+}
+
+/// Whether all bytes are `value`; by one comparison, since tests run without optimisation.
+pub fn is_all(bytes: &[u8], value: u8) -> bool {
+    match bytes {
+        [] => true,
+        [first, rest @ ..] => *first == value && *rest == bytes[..rest.len()],
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.assert_guards();
+        }
+    }
+}
+
+/// A sealed memory file with an empty node segment for `ranks` ranks. It survives an exec.
+pub fn segment_file(ranks: u32, job: u64) -> OwnedFd {
+    segment_file_with(ranks, job, 0)
+}
+
+/// As [`segment_file`], with an arena of so many bytes for each rank.
+pub fn segment_file_with(ranks: u32, job: u64, arena_bytes: u64) -> OwnedFd {
+    let flags = libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name ends with a zero byte and lives over the call.
+    let number = unsafe { libc::memfd_create(c"segment".as_ptr(), flags) };
+    assert!(number >= 0);
+    // SAFETY: the descriptor was just made and belongs to nobody else.
+    let file = unsafe { OwnedFd::from_raw_fd(number) };
+    let bytes = ring::layout::file_bytes(ranks, arena_bytes);
+    let bytes = libc::off_t::try_from(bytes).unwrap();
+    // SAFETY: an open descriptor and a number.
+    assert_eq!(unsafe { libc::ftruncate(number, bytes) }, 0);
+    let head = ring::SegmentHead {
+        job,
+        local_size: ranks,
+    };
+    let head = head.to_bytes();
+    // SAFETY: `head` is readable for its length.
+    let written = unsafe { libc::pwrite(number, head.as_ptr().cast(), head.len(), 0) };
+    assert_eq!(written, 24);
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: an open descriptor and a number.
+    assert_eq!(unsafe { libc::fcntl(number, libc::F_ADD_SEALS, seals) }, 0);
+    file
+}
+
+/// One more mapping of a node segment.
+pub fn attach(file: &OwnedFd, job: u64, me: u32, ranks: u32) -> Node {
+    Node::attach(file.as_fd(), job, me, (0..ranks).collect()).unwrap()
+}
+
+/// The fabric of one rank on a node segment.
+pub fn open(file: &OwnedFd, job: u64, me: u32, ranks: u32) -> Fabric {
+    Fabric::open(Config {
+        me: Peer(me),
+        peers: ranks,
+        node: Some(attach(file, job, me, ranks)),
+        ..Config::alone()
+    })
+    .unwrap()
+}
+
+/// A raw view of a whole segment, for those who do not play by the rules.
+pub struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Mapping {
+    pub fn of(file: &OwnedFd) -> Self {
+        // SAFETY: an all-zero stat is a value of the type.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the descriptor is open and `status` is writable.
+        assert_eq!(unsafe { libc::fstat(file.as_raw_fd(), &raw mut status) }, 0);
+        let bytes = usize::try_from(status.st_size).unwrap();
+        // SAFETY: a new shared mapping at an address of the system's choice.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(base, libc::MAP_FAILED);
+        let base = NonNull::new(base.cast()).unwrap();
+        Self { base, bytes }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn write(&self, offset: usize, content: &[u8]) {
+        assert!(offset + content.len() <= self.bytes);
+        for (at, byte) in (offset..).zip(content) {
+            // SAFETY: the place lies in the mapping (asserted).
+            let place = unsafe { self.base.add(at) };
+            // SAFETY: writable memory of this mapping; that others use it at the same time, through mappings of
+            // their own, is what is tested.
+            unsafe { place.write_volatile(*byte) };
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this one's own, and nothing refers to it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// A descriptor that was inherited from the process that started this one.
+pub fn inherited(number: i32) -> OwnedFd {
+    // SAFETY: the parent has left exactly this descriptor open for this process, which takes it once.
+    unsafe { OwnedFd::from_raw_fd(number) }
+}
+
+pub fn number_of(file: &OwnedFd) -> i32 {
+    file.as_raw_fd()
+}
+
+/// Whether the system lets this process use `process_vm_readv` at all, on itself.
+pub fn can_reach_own_process() -> bool {
+    let (source, mut target) = ([7u8; 16], [0u8; 16]);
+    let there = libc::iovec {
+        iov_base: source.as_ptr().cast_mut().cast(),
+        iov_len: 16,
+    };
+    let here = libc::iovec {
+        iov_base: target.as_mut_ptr().cast(),
+        iov_len: 16,
+    };
+    let me = std::process::id().cast_signed();
+    // SAFETY: both vectors name memory of this function, the one to be written uniquely.
+    let moved = unsafe { libc::process_vm_readv(me, &raw const here, 1, &raw const there, 1, 0) };
+    moved == 16 && source == target
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The list of worlds that a suite of behaviours must pass: `self`, `shm` (ranks taking turns in one thread, in threads, in
+//! processes), `sim` (hundreds of seeds) and `verbs` (over fake devices and over real ones, awake and asleep; the real ones only
+//! when asked for).
+
+/// Every behaviour in every world: name, ranks, seeds on the simulated network.
+#[macro_export]
+macro_rules! behaviours {
+    ($($name:ident: $path:path, $ranks:literal ranks, $seeds:literal seeds;)*) => {
+        mod provider_self {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::alone($path); })*
+        }
+        mod provider_shm_in_turn {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::shm($ranks, $path); })*
+        }
+        mod provider_shm_in_threads {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::shm_threads($ranks, $path); })*
+        }
+        mod provider_shm_in_processes {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::shm_processes($ranks, stringify!($name)); })*
+        }
+        mod provider_sim {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::sim($ranks, $seeds, $path); })*
+        }
+
+        mod provider_verbs_faked {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::fake($ranks, $seeds / 2, $path); })*
+        }
+        mod provider_verbs_faked_asleep {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::fake_asleep($ranks, $seeds / 4, $path); })*
+        }
+
+        mod provider_verbs {
+            use super::*;
+            $(
+                #[test]
+                #[ignore = "needs RDMA devices: cargo xtask test softroce"]
+                fn $name() { $crate::hosts::devices(stringify!($name), $ranks, false, $path); }
+            )*
+        }
+        mod provider_verbs_asleep {
+            use super::*;
+            $(
+                #[test]
+                #[ignore = "needs RDMA devices: cargo xtask test softroce"]
+                fn $name() { $crate::hosts::devices(stringify!($name), $ranks, true, $path); }
+            )*
+        }
+        mod provider_verbs_faked_on_rails {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::fake_on_rails($ranks, $seeds / 4, $path); })*
+        }
+        mod provider_verbs_faked_without_reads {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::fake_without_reads($ranks, ($seeds / 8).max(3), $path); })*
+        }
+
+        /// What the processes of `provider_shm_in_processes` run; nothing in the suite's own process.
+        #[test]
+        fn child_rank() {
+            let Some((name, mut rank)) = $crate::world::child() else { return };
+            match name.as_str() {
+                $(stringify!($name) => $crate::world::run(&mut rank, $path),)*
+                _ => panic!("no behaviour is called {name}"),
+            }
+        }
+    };
+}

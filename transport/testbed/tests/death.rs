@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A rank is killed at a random instruction: what it had sent arrives whole and in order, and the others go on.
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    reason = "test code may panic; its sizes are small"
+)]
+
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use testbed::memory::{Guarded, segment_file};
+use testbed::{Incoming, Random, Rank, head, pattern, world};
+use transport::{Head, Outcome, Peer};
+
+const VICTIM: u32 = 2;
+
+#[test]
+fn the_death_of_one_rank_hurts_no_other() {
+    for round in 0..10 {
+        let file = segment_file(3, 0x70b);
+        let mut children = world::start(&file, 3, "survive");
+        wait_for_mark(&mut children[0]);
+        let pause = Random(round).below(8_000);
+        std::thread::sleep(Duration::from_micros(pause));
+        children[VICTIM as usize].kill().unwrap();
+        let ends = world::finish(children);
+        let end = ends[VICTIM as usize];
+        assert_eq!(
+            end.signal(),
+            Some(9),
+            "round {round}: it ended before: {end}"
+        );
+        for survivor in [0, 1] {
+            let end = ends[survivor];
+            assert!(
+                end.success(),
+                "round {round}: rank {survivor} ended with {end}"
+            );
+        }
+    }
+}
+
+/// Reads up to an exclamation mark; the test harness says something before it.
+fn wait_for_mark(child: &mut std::process::Child) {
+    let mut byte = [0];
+    while byte != *b"!" {
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut byte)
+            .unwrap();
+    }
+}
+
+#[test]
+fn child_rank() {
+    let Some((name, mut rank)) = world::child() else {
+        return;
+    };
+    assert_eq!(name, "survive");
+    match rank.me {
+        VICTIM => world::run(&mut rank, live_dangerously),
+        _ => world::run(&mut rank, survive),
+    }
+}
+
+/// Sends bodies of all sizes and reads large data, for ever.
+async fn live_dangerously(rank: &mut Rank) {
+    rank.fabric.set_attentive(true);
+    let keys = [rank.hear_key(0).await, rank.hear_key(1).await];
+    let mut target = Guarded::new(READ_BYTES);
+    for number in 0.. {
+        for (to, key) in (0..).zip(keys) {
+            let body = pattern(VICTIM, number, body_bytes(number));
+            let made = Head {
+                word: number,
+                ..head(1)
+            };
+            rank.send(to, made, &body).await;
+            if number.is_multiple_of(50) {
+                let lease = target.lease(0, READ_BYTES);
+                let outcome = rank.read(to, lease, key, 0).await;
+                assert!(matches!(outcome, Outcome::Done | Outcome::Unreachable));
+            }
+        }
+    }
+}
+
+/// Plays ping-pong with the other survivor, and takes what the victim sends.
+async fn survive(rank: &mut Rank) {
+    const ROUNDS: u64 = 3000;
+    let other = 1 - rank.me;
+    rank.fabric.set_attentive(true);
+    let mut source = Guarded::of(&pattern(rank.me, 0, READ_BYTES));
+    let key = source.export(&mut rank.fabric, VICTIM);
+    rank.tell_key(VICTIM, key).await;
+    let mut heard = 0;
+    for round in 0..ROUNDS {
+        if round == 100 && rank.me == 0 {
+            std::io::stdout().write_all(b"!").unwrap();
+            std::io::stdout().flush().unwrap();
+        }
+        rank.send(other, head(2), &pattern(rank.me, round, 30))
+            .await;
+        assert_eq!(rank.receive(other).await.1, pattern(other, round, 30));
+        hear_victim(rank, &mut heard).await;
+        // Whatever becomes of these: they are refused one day, when the ring of the dead is full.
+        let _ = rank
+            .fabric
+            .post_send(Peer(VICTIM), head(3), b"are you there");
+    }
+    // The victim is dead by now or will be soon; its frames are whole to the last.
+    for _ in 0..50 {
+        rank.turn().await;
+    }
+    hear_victim(rank, &mut heard).await;
+    rank.send(other, head(2), b"bye").await;
+    while rank.waiting(other) == 0 {
+        hear_victim(rank, &mut heard).await;
+        rank.turn().await;
+    }
+    assert_eq!(rank.receive(other).await.1, b"bye");
+    hear_victim(rank, &mut heard).await;
+    rank.forget(VICTIM);
+}
+
+async fn hear_victim(rank: &mut Rank, heard: &mut u64) {
+    while rank.waiting(VICTIM) > 0 {
+        let Incoming::Message { head, body } = rank.incoming(VICTIM).await else {
+            panic!("a write that nobody posted");
+        };
+        assert_eq!(head.word, *heard);
+        assert_eq!(body, pattern(VICTIM, *heard, body_bytes(*heard)));
+        *heard += 1;
+    }
+}
+
+fn body_bytes(number: u64) -> usize {
+    match number % 7 {
+        0 => (number * 101 % 8_192) as usize,
+        other => (other * 8) as usize,
+    }
+}
+
+const READ_BYTES: usize = 1 << 20;

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Small data in memory that is not registered pass through bounce buffers: every byte comes, nothing is registered for it again,
+//! and no buffer is somebody else's too early.
+
+use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Outcome, Peer, RemoteKey};
+
+use super::job::{AT_ONCE, Job, RETRY_EXC, SECOND};
+use testbed::memory::{Guarded, is_all};
+use testbed::pattern;
+
+/// The most that is copied.
+const MOST: usize = 64 << 10;
+/// Buffers of each direction.
+const BUFFERS: usize = 16;
+
+fn job() -> Job {
+    let mut job = Job::calm(3, AT_ONCE);
+    job.assert_whole();
+    job
+}
+
+fn offer(job: &mut Job, owner: u32, user: u32, memory: &mut Guarded) -> RemoteKey {
+    let bytes = memory.bytes().len();
+    let address = memory.lease(0, bytes).address();
+    let fabric = &mut job.all[owner as usize].fabric;
+    fabric.offer(Peer(user), address, bytes as u64)
+}
+
+/// One message from 1 to 0.
+fn carry(job: &mut Job, number: u64, bytes: usize) {
+    let body = pattern(1, number, bytes);
+    let mut source = Guarded::of(&body);
+    let mut target = Guarded::new(bytes);
+    let key = offer(job, 1, 0, &mut source);
+    // What is offered may be copied: then nobody reads it from here.
+    source.assert_guards();
+    assert_eq!(job.read(0, 1, key, &mut target), Outcome::Done);
+    assert!(target.bytes() == body, "message {number} of {bytes} bytes");
+    target.assert_guards();
+    job.all[1].fabric.withdraw(Peer(0), key);
+}
+
+fn registered(job: &Job) -> (u64, u64) {
+    let of = |rank: usize| job.all[rank].fabric.net_stats().registered;
+    (of(0), of(1))
+}
+
+#[test]
+fn small_data_are_registered_once_and_large_ones_each_time() {
+    let mut job = job();
+    carry(&mut job, 0, MOST);
+    let first = registered(&job);
+    // Pieces of 1024 bytes, and what is left of them.
+    let sizes = [1, 7, 1023, 1024, 1025, 4096, 10_001, MOST - 1, MOST];
+    for (number, bytes) in (1..).zip(sizes) {
+        carry(&mut job, number, bytes);
+    }
+    assert_eq!(registered(&job), first);
+    carry(&mut job, 99, MOST + 1);
+    assert_eq!(registered(&job), (first.0 + 1, first.1 + 1));
+    job.assert_whole();
+    job.assert_careful();
+}
+
+#[test]
+fn where_it_is_not_wanted_nothing_is_copied() {
+    for (copied_bytes, is_copied) in [(0, false), (4999, false), (5000, true)] {
+        let limits = NetLimits {
+            copied_bytes,
+            ..AT_ONCE
+        };
+        let mut job = Job::calm(2, limits);
+        job.assert_whole();
+        carry(&mut job, 0, 5000);
+        let first = registered(&job);
+        carry(&mut job, 1, 5000);
+        assert_eq!(registered(&job) == first, is_copied, "{copied_bytes}");
+        job.assert_careful();
+    }
+}
+
+#[test]
+fn who_offers_may_change_the_bytes_of_a_copy() {
+    let mut job = job();
+    let mut source = Guarded::of(&pattern(1, 7, 5000));
+    let mut target = Guarded::new(5000);
+    let key = offer(&mut job, 1, 0, &mut source);
+    source.bytes_mut().fill(0xaa);
+    assert_eq!(job.read(0, 1, key, &mut target), Outcome::Done);
+    assert!(target.bytes() == pattern(1, 7, 5000));
+    // What is exported is no copy: a peer may write there.
+    let key = job.export(1, 0, &mut source);
+    assert_eq!(job.read(0, 1, key, &mut target), Outcome::Done);
+    assert!(is_all(target.bytes(), 0xaa));
+}
+
+#[test]
+fn more_than_there_are_buffers_for_are_registered() {
+    const MESSAGES: u64 = 3 * BUFFERS as u64;
+    let mut job = job();
+    for round in 0..3 {
+        let body = |number| pattern(1, 100 * round + number, 20_000);
+        let mut sources: Vec<_> = (0..MESSAGES).map(|n| Guarded::of(&body(n))).collect();
+        let mut targets: Vec<_> = (0..MESSAGES).map(|_| Guarded::new(20_000)).collect();
+        let before = registered(&job);
+        let keys: Vec<_> = sources
+            .iter_mut()
+            .map(|source| offer(&mut job, 1, 0, source))
+            .collect();
+        let post = |(key, target): (&RemoteKey, &mut Guarded)| job.post_read(0, 1, *key, target);
+        let works: Vec<_> = keys.iter().zip(&mut targets).map(post).collect();
+        for (number, work) in (0..).zip(works) {
+            assert_eq!(job.end_of(0, work), Outcome::Done);
+            assert!(targets[number as usize].bytes() == body(number));
+        }
+        for key in keys {
+            job.all[1].fabric.withdraw(Peer(0), key);
+        }
+        let after = registered(&job);
+        let more = (after.0 - before.0, after.1 - before.1);
+        let most = if round == 0 {
+            MESSAGES
+        } else {
+            MESSAGES - BUFFERS as u64
+        };
+        assert_eq!(more, (most, most), "round {round}");
+    }
+    job.assert_careful();
+}
+
+/// Reads end in another order than they were posted, and are posted again; buffers go from one to the next all the while.
+#[test]
+fn every_byte_comes_where_packets_are_lost_and_queue_pairs_break() {
+    for seed in 0..12 {
+        let config = FakeConfig {
+            loss_permille: 50,
+            ..FakeConfig::calm(seed)
+        };
+        let mut job = Job::on(config, 2, AT_ONCE);
+        job.assert_whole();
+        for round in 0..8 {
+            let body = |number| pattern(1, 1000 * seed + 10 * round + number, 9000);
+            let mut sources: Vec<_> = (0..6).map(|n| Guarded::of(&body(n))).collect();
+            let mut targets: Vec<_> = (0..6).map(|_| Guarded::new(9000)).collect();
+            let mut works = Vec::new();
+            for (source, target) in sources.iter_mut().zip(&mut targets) {
+                let key = offer(&mut job, 1, 0, source);
+                works.push((key, job.post_read(0, 1, key, target)));
+            }
+            for _ in 0..(seed + round) % 7 {
+                job.turn();
+            }
+            if let Some(pair) = job.net.pair_between(0, 1).filter(|_| round % 2 == 0) {
+                job.net.break_pair_as(pair, RETRY_EXC, seed % 2 == 0);
+            }
+            for (number, (key, work)) in (0..).zip(works) {
+                assert_eq!(job.end_of(0, work), Outcome::Done, "seed {seed}");
+                assert!(
+                    targets[number as usize].bytes() == body(number),
+                    "seed {seed}"
+                );
+                job.all[1].fabric.withdraw(Peer(0), key);
+            }
+        }
+        job.assert_nobody_lost();
+        job.assert_careful();
+    }
+}
+
+#[test]
+fn a_read_that_ends_badly_leaves_the_memory_alone() {
+    let mut job = job();
+    let mut source = Guarded::of(&pattern(1, 7, 5000));
+    let key = job.export(1, 0, &mut source);
+    job.all[1].fabric.withdraw(Peer(0), key);
+    let mut target = Guarded::new(5000);
+    // The buffer has bytes of another message.
+    carry(&mut job, 8, 5000);
+    assert_eq!(job.read(0, 1, key, &mut target), Outcome::BadKey);
+    assert!(is_all(target.bytes(), 0), "B2");
+    job.assert_whole();
+}
+
+#[test]
+fn a_copy_that_was_for_a_lost_peer_gets_another_key() {
+    let limits = NetLimits {
+        silence_ns: 5 * SECOND,
+        ..AT_ONCE
+    };
+    let mut job = Job::calm(3, limits);
+    job.assert_whole();
+    let mut source = Guarded::of(&pattern(1, 7, 5000));
+    let device_key = |key: RemoteKey| key.check as u32;
+    // From one peer to another that lives, a buffer goes with its key.
+    let first = offer(&mut job, 1, 0, &mut source);
+    job.all[1].fabric.withdraw(Peer(0), first);
+    let second = offer(&mut job, 1, 2, &mut source);
+    assert_eq!(device_key(first), device_key(second));
+    job.net.vanish(2);
+    assert!(job.try_send(1, 2, 100));
+    job.until("it is lost", |job| job.all[1].lost == [2]);
+    job.all[1].fabric.withdraw(Peer(2), second);
+    let third = offer(&mut job, 1, 0, &mut source);
+    assert_eq!(third.address, second.address, "the same buffer");
+    assert_ne!(device_key(third), device_key(second), "B3");
+    let mut target = Guarded::new(5000);
+    assert_eq!(job.read(0, 1, third, &mut target), Outcome::Done);
+    assert!(target.bytes() == pattern(1, 7, 5000));
+}
+
+/// The owner writes where devices have no reads: what is withdrawn amid that is not overwritten with
+/// what is another's.
+#[test]
+fn a_copy_that_is_being_written_gets_another_key() {
+    let config = FakeConfig {
+        reads: 0,
+        atomics: false,
+        ..FakeConfig::calm(1)
+    };
+    let mut changed = 0;
+    for turns in 0..24 {
+        let mut job = Job::on(config, 3, AT_ONCE);
+        job.assert_whole();
+        let mut source = Guarded::of(&pattern(1, 7, MOST));
+        let mut target = Guarded::new(MOST);
+        let key = offer(&mut job, 1, 0, &mut source);
+        let work = job.post_read(0, 1, key, &mut target);
+        for _ in 0..turns {
+            job.turn();
+        }
+        job.all[1].fabric.withdraw(Peer(0), key);
+        source.bytes_mut().fill(0xaa);
+        let next = offer(&mut job, 1, 2, &mut source);
+        assert_eq!(next.address, key.address, "the same buffer");
+        changed += u32::from(next.check as u32 != key.check as u32);
+        match job.end_of(0, work) {
+            Outcome::Done => assert!(target.bytes() == pattern(1, 7, MOST)),
+            outcome => assert_eq!(outcome, Outcome::BadKey, "after {turns} turns"),
+        }
+        assert!(!target.bytes().windows(16).any(|part| is_all(part, 0xaa)));
+        assert_eq!(job.read(2, 1, next, &mut target), Outcome::Done);
+        assert!(is_all(target.bytes(), 0xaa));
+        job.assert_careful();
+    }
+    assert!(changed > 0, "none was withdrawn amid a write");
+}
+
+#[test]
+fn a_device_that_is_lost_amid_reads_ends_them() {
+    for turns in 0..8 {
+        let mut job = job();
+        let mut source = Guarded::of(&pattern(1, 7, MOST));
+        let key = offer(&mut job, 1, 0, &mut source);
+        let mut target = Guarded::new(MOST);
+        let work = job.post_read(0, 1, key, &mut target);
+        for _ in 0..turns {
+            job.turn();
+        }
+        job.net.lose_device(0);
+        match job.end_of(0, work) {
+            Outcome::Done => assert!(target.bytes() == pattern(1, 7, MOST)),
+            outcome => {
+                assert_eq!(outcome, Outcome::Unreachable);
+                assert!(is_all(target.bytes(), 0), "B2");
+            }
+        }
+    }
+}
+
+#[test]
+fn traffic_that_takes_another_rail_takes_the_buffers_along() {
+    let mut job = Job::on_rails(FakeConfig::calm(1), &[2, 2], AT_ONCE);
+    job.assert_whole();
+    carry(&mut job, 0, MOST);
+    for round in 0..3 {
+        for rank in 0..2 {
+            let port = job.port(rank, round % 2);
+            job.net.port_down(port);
+        }
+        job.assert_whole();
+        (1..20).for_each(|number| carry(&mut job, number, 5000));
+        for rank in 0..2 {
+            let port = job.port(rank, round % 2);
+            job.net.port_up(port);
+        }
+        job.assert_whole();
+    }
+    // Each buffer is known to one rail.
+    for process in &job.all {
+        let there: u64 = job
+            .ports(process.me)
+            .map(|port| job.net.stats(port).region_bytes)
+            .sum();
+        assert_eq!(process.fabric.net_stats().registered_bytes, there);
+    }
+    job.assert_careful();
+}
+
+/// Words of the mission: 8 MiB at 10 000 peers. Bounce buffers have what is left.
+#[test]
+fn the_more_peers_the_fewer_buffers() {
+    let net = FakeNet::new(FakeConfig::calm(1));
+    let most_of = |me: u32, peers: u32, copied_bytes: u64| {
+        let limits = NetLimits {
+            copied_bytes,
+            ..NetLimits::DEFAULT
+        };
+        let fabric = Fabric::faked(&net, Peer(me), peers, limits);
+        fabric.net_memory().1
+    };
+    let few = most_of(0, 2, MOST as u64) - most_of(1, 2, 0);
+    assert_eq!(few, 2 * BUFFERS * MOST);
+    let many = most_of(2, 8000, MOST as u64) - most_of(3, 8000, 0);
+    assert!(many < few && many > 2 * MOST, "{many}");
+    assert!(most_of(4, 8000, MOST as u64) <= 8 << 20);
+    assert_eq!(most_of(5, 10_000, MOST as u64), most_of(6, 10_000, 0));
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Nobody is kept waiting for ever by somebody who sends without pause (E2 of the engine rests on it).
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    reason = "test code may panic; its sizes are small"
+)]
+
+use testbed::memory::{Guarded, can_reach_own_process, open, segment_file};
+use testbed::{head, pattern};
+use transport::{Completion, Completions, Config, Fabric, Outcome, Peer, WorkId};
+
+/// Fills the ring towards `to`, so that the receiver finds more than one poll can give.
+fn flood(fabric: &mut Fabric, to: u32) {
+    while fabric.post_send(Peer(to), head(1), b"flood").is_ok() {}
+}
+
+fn fabrics(ranks: u32) -> Vec<Fabric> {
+    let file = segment_file(ranks, 9);
+    (0..ranks).map(|me| open(&file, 9, me, ranks)).collect()
+}
+
+/// Polls and answers how many frames came from each peer, and whether a read has ended.
+fn poll(fabric: &mut Fabric, counts: &mut [u64]) -> Option<Outcome> {
+    let mut completions = Completions::new();
+    fabric.poll(&mut completions);
+    count(&mut completions, counts)
+}
+
+/// Counts what a poll has found.
+fn count(completions: &mut Completions, counts: &mut [u64]) -> Option<Outcome> {
+    let mut ended = None;
+    for at in 0..completions.len() {
+        match completions.take(at).unwrap() {
+            Completion::Arrived(arrived) => counts[arrived.peer.0 as usize] += 1,
+            Completion::Worked { outcome, .. } => ended = Some(outcome),
+            Completion::Written { .. } => panic!("nobody wrote"),
+            Completion::Lost { .. } => panic!("nobody left"),
+        }
+    }
+    ended
+}
+
+#[test]
+fn every_one_of_several_flooding_peers_is_heard() {
+    let mut ranks = fabrics(5);
+    let mut counts = [0; 5];
+    for _ in 0..2000 {
+        for sender in &mut ranks[1..] {
+            flood(sender, 0);
+        }
+        poll(&mut ranks[0], &mut counts);
+    }
+    let all: u64 = counts.iter().sum();
+    let fair = counts[1..].iter().all(|count| *count > all / 8);
+    assert!(fair, "frames per sender: {counts:?}");
+}
+
+#[test]
+fn a_quiet_peer_is_heard_through_a_flood() {
+    for (loud, quiet) in [(1, 2), (2, 1)] {
+        for attentive in [false, true] {
+            let mut ranks = fabrics(3);
+            ranks[0].set_attentive(attentive);
+            let mut counts = [0; 3];
+            for turn in 0..300 {
+                flood(&mut ranks[loud], 0);
+                if turn == 100 {
+                    ranks[quiet].post_send(Peer(0), head(1), b"me").unwrap();
+                }
+                poll(&mut ranks[0], &mut counts);
+            }
+            assert_eq!(counts[quiet], 1, "{loud} is loud, attentive: {attentive}");
+        }
+    }
+}
+
+/// Frame by frame from one ring: after some hundreds only a poll shows more, and polls hear everybody.
+#[test]
+fn frames_at_hand_run_out_so_that_others_are_heard() {
+    for besides in [false, true] {
+        frames_at_hand_run_out(besides);
+    }
+}
+
+/// `besides`: with polls that leave the ring of the loud one out.
+fn frames_at_hand_run_out(besides: bool) {
+    let mut ranks = fabrics(3);
+    ranks[0].set_attentive(true);
+    let mut counts = [0; 3];
+    flood(&mut ranks[1], 0);
+    poll(&mut ranks[0], &mut counts);
+    ranks[2].post_send(Peer(0), head(1), b"me").unwrap();
+    let (mut polls, mut completions) = (0, Completions::new());
+    while counts[2] == 0 {
+        let mut taken = 0;
+        flood(&mut ranks[1], 0);
+        while let Some(frame) = ranks[0].first_frame() {
+            frame.take();
+            flood(&mut ranks[1], 0);
+            taken += 1;
+            assert!(taken < 10_000, "nobody else would be heard");
+        }
+        assert!(
+            taken > 100 && ranks[0].must_poll() && ranks[0].has_run_out(),
+            "{taken} frames at hand"
+        );
+        let of_the_loud = counts[1];
+        match besides {
+            true => ranks[0].poll_beside_first(&mut completions),
+            false => ranks[0].poll(&mut completions),
+        }
+        count(&mut completions, &mut counts);
+        assert!(!besides || counts[1] == of_the_loud);
+        assert!(!ranks[0].must_poll() && !ranks[0].has_run_out());
+        polls += 1;
+    }
+    assert!(polls <= 3, "{polls} polls");
+}
+
+/// Peers that are away have all the common buffers: whoever is there still gets large bodies, one after the other.
+#[test]
+fn receivers_that_are_away_keep_no_buffers_from_the_others() {
+    let mut ranks = fabrics(6);
+    let (sender, receivers) = ranks.split_first_mut().unwrap();
+    for away in 1..=4 {
+        while sender.post_send(Peer(away), head(1), &[7; 8192]).is_ok() {}
+    }
+    let present = &mut receivers[4];
+    for number in 0..100 {
+        let body = pattern(0, number, 8192);
+        sender.post_send(Peer(5), head(1), &body).unwrap();
+        let refused = sender.post_send(Peer(5), head(1), &body);
+        assert!(refused.is_err(), "the buffer is the receiver's");
+        let mut completions = Completions::new();
+        present.poll(&mut completions);
+        let Some(Completion::Arrived(arrived)) = completions.take(0) else {
+            panic!("message {number} has not arrived");
+        };
+        let mut got = vec![0; 8192];
+        present.copy_body(&arrived, &mut got);
+        present.release(&arrived);
+        assert_eq!(got, body);
+    }
+}
+
+#[test]
+fn a_read_ends_under_a_flood() {
+    let mut ranks = fabrics(3);
+    let mut source = Guarded::of(&pattern(2, 0, 100_000));
+    let mut target = Guarded::new(100_000);
+    let key = source.export(&mut ranks[2], 0);
+    let lease = target.lease(0, 100_000);
+    let mut counts = [0; 3];
+    let mut ended = None;
+    ranks[0].post_read(Peer(2), lease, key, 0, WorkId(1));
+    for _ in 0..300 {
+        flood(&mut ranks[1], 0);
+        ended = poll(&mut ranks[0], &mut counts).or(ended);
+    }
+    assert!(ended.is_some());
+    assert!(ended == Some(Outcome::Done) || !can_reach_own_process());
+}
+
+#[test]
+fn a_process_that_talks_to_itself_hears_others_and_the_other_way_round() {
+    let mut ranks = fabrics(2);
+    let mut counts = [0; 2];
+    for _ in 0..300 {
+        let (first, rest) = ranks.split_first_mut().unwrap();
+        flood(first, 0);
+        flood(&mut rest[0], 0);
+        poll(first, &mut counts);
+    }
+    assert!(counts[0] > 500 && counts[1] > 500, "{counts:?}");
+}
+
+#[test]
+fn a_process_alone_floods_itself_without_harm() {
+    let mut fabric = Fabric::open(Config::alone()).unwrap();
+    let mut counts = [0];
+    for _ in 0..100 {
+        flood(&mut fabric, 0);
+        poll(&mut fabric, &mut counts);
+    }
+    assert!(counts[0] >= 800);
+}

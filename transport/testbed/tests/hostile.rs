@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Somebody overwrites the node segment while others use it. Payload may be garbled, frames and reads may be lost or
+//! refused; but nobody crashes, hangs inside a call, or touches memory that was not lent.
+//!
+//! The variable `RMPI_TEST_LONG` makes it last minutes instead of seconds, `RMPI_TEST_SEED` runs one seed.
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    reason = "test code may panic; its sizes are small"
+)]
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use testbed::memory::{Guarded, Mapping, inherited, number_of, open, segment_file};
+use testbed::{Random, pattern};
+use transport::{Completion, Completions, Fabric, Head, Peer, RemoteKey, WorkId};
+
+const RANKS: u32 = 3;
+const JOB: u64 = 0xbad;
+const SOURCE_BYTES: usize = 300_000;
+const SINK_BYTES: usize = 20_000;
+
+/// A rank that does everything that a fabric can, at random, and believes nothing.
+struct Victim {
+    me: u32,
+    fabric: Fabric,
+    random: Random,
+    /// Memory that peers may read but never write, and memory that they may write.
+    source: Guarded,
+    sink: Guarded,
+    /// Keys of everybody's sources and sinks, for this rank.
+    keys: Vec<(RemoteKey, RemoteKey)>,
+    /// Memory of work that has not ended; kept to the end of the test.
+    lent: Vec<Guarded>,
+    posted: u64,
+    ended: u64,
+}
+
+impl Victim {
+    /// Exchanges the keys outside of the segment: a wild key is another test's matter.
+    fn all(file: &OwnedFd, seed: u64) -> Vec<Self> {
+        let mut victims: Vec<_> = (0..RANKS)
+            .map(|me| Self {
+                me,
+                fabric: open(file, JOB, me, RANKS),
+                random: Random(seed * 8 + u64::from(me)),
+                source: Guarded::of(&pattern(me, 0, SOURCE_BYTES)),
+                sink: Guarded::new(SINK_BYTES),
+                keys: Vec::new(),
+                lent: Vec::new(),
+                posted: 0,
+                ended: 0,
+            })
+            .collect();
+        for user in 0..RANKS {
+            let keys: Vec<_> = victims.iter_mut().map(|owner| owner.export(user)).collect();
+            victims[user as usize].keys = keys;
+        }
+        victims
+    }
+
+    fn export(&mut self, user: u32) -> (RemoteKey, RemoteKey) {
+        (
+            self.source.export(&mut self.fabric, user),
+            self.sink.export(&mut self.fabric, user),
+        )
+    }
+
+    fn act(&mut self) {
+        match self.random.below(16) {
+            0..5 => self.send(),
+            5 if self.lent.len() < 40 => self.read(),
+            6 if self.lent.len() < 40 => self.write(),
+            7 => self.fabric.set_attentive(self.random.below(3) != 0),
+            8 if self.fabric.prepare_sleep() => match self.random.below(4) {
+                0 => self.fabric.sleep(Duration::from_micros(50)),
+                _ => self.fabric.stay_awake(),
+            },
+            _ => self.take_in(),
+        }
+    }
+
+    fn send(&mut self) {
+        let to = self.random.below(u64::from(RANKS)) as u32;
+        let bytes = match self.random.below(4) {
+            0 => self.random.below(8193),
+            _ => self.random.below(70),
+        };
+        let head = Head {
+            kind: self.random.below(128) as u8,
+            len: 0,
+            flags: 7,
+            word: self.random.word(),
+        };
+        let body = &self.source.bytes()[..bytes as usize];
+        let _ = self.fabric.post_send(Peer(to), head, body);
+    }
+
+    fn read(&mut self) {
+        let from = self.random.below(u64::from(RANKS)) as u32;
+        let bytes = self.random.below(SOURCE_BYTES as u64) as usize;
+        let offset = self.random.below((SOURCE_BYTES - bytes) as u64 + 1);
+        let mut target = Guarded::new(bytes);
+        let lease = target.lease(0, bytes);
+        self.lent.push(target);
+        self.posted += 1;
+        let key = self.keys[from as usize].0;
+        self.fabric
+            .post_read(Peer(from), lease, key, offset, WorkId(self.posted));
+    }
+
+    fn write(&mut self) {
+        let to = self.random.below(u64::from(RANKS)) as u32;
+        let mut source = Guarded::of(&pattern(self.me, 1, SINK_BYTES / 2));
+        let lease = source.lease(0, SINK_BYTES / 2);
+        self.lent.push(source);
+        let key = self.keys[to as usize].1;
+        let posted =
+            self.fabric
+                .post_write(Peer(to), lease, key, 100, WorkId(self.posted + 1), Some(3));
+        self.posted += u64::from(posted.is_ok());
+    }
+
+    fn take_in(&mut self) {
+        if self.random.below(3) == 0
+            && let Some(first) = self.fabric.first_frame()
+        {
+            assert!(first.peer().0 < RANKS);
+            // As its user does: what is not a short frame of a user's kind is left to the poll.
+            if first.head().kind < 128 && first.head().len <= 8 {
+                let _ = first.word();
+                first.take();
+            }
+        }
+        let mut completions = Completions::new();
+        self.fabric.poll(&mut completions);
+        for at in 0..completions.len() {
+            match completions.take(at).unwrap() {
+                Completion::Arrived(arrived) => {
+                    assert!(arrived.peer.0 < RANKS, "a peer is known from its ring");
+                    assert!(arrived.head.kind < 128, "the provider keeps its own frames");
+                    assert!(arrived.bytes() <= 8192);
+                    let mut body = Guarded::new(arrived.bytes() as usize);
+                    let copied = self.fabric.copy_body(&arrived, body.bytes_mut());
+                    assert!(arrived.is_lent() || copied == body.bytes().len());
+                    self.fabric.release(&arrived);
+                }
+                Completion::Written { peer, .. } | Completion::Lost { peer } => {
+                    assert!(peer.0 < RANKS);
+                }
+                Completion::Worked { lease, .. } => {
+                    self.ended += 1;
+                    assert!(self.ended <= self.posted, "a lease came back twice");
+                    assert!(lease.bytes() <= SOURCE_BYTES);
+                }
+            }
+        }
+    }
+
+    fn assert_unharmed(&self) {
+        assert!(
+            self.source.bytes() == pattern(self.me, 0, SOURCE_BYTES),
+            "a source was written"
+        );
+        self.source.assert_guards();
+        self.sink.assert_guards();
+        self.lent.iter().for_each(Guarded::assert_guards);
+    }
+}
+
+/// Writes something somewhere: mostly where control words are, in all widths, of all sorts.
+fn scribble(segment: &Mapping, random: &mut Random) {
+    let region = (segment.bytes() - 4096) / RANKS as usize;
+    let place = random.below(u64::from(RANKS)) as usize * region + 4096;
+    // The blocks of a region up to its pool; see the ring's layout.
+    let control = 4096 * (4 + RANKS as usize) + 4096;
+    let offset = match random.below(8) {
+        0 => random.below(segment.bytes() as u64 - 64) as usize,
+        1..4 => place + random.below(control as u64 - 64) as usize,
+        // Near the beginnings of blocks, where the words are that matter most.
+        _ => {
+            place + 4096 * random.below(control as u64 / 4096) as usize + random.below(130) as usize
+        }
+    };
+    let value = match random.below(5) {
+        0 => 0,
+        1 => u64::MAX,
+        2 => random.below(70),
+        3 => random.below(70) << (8 * random.below(8)),
+        _ => random.word(),
+    };
+    let bytes = [1, 2, 4, 8][random.below(4) as usize];
+    segment.write(offset, &value.to_ne_bytes()[..bytes]);
+    if random.below(50) == 0 {
+        let noise = pattern(9, random.word(), 64);
+        segment.write(offset & !63, &noise);
+    }
+}
+
+fn is_long() -> bool {
+    std::env::var_os("RMPI_TEST_LONG").is_some()
+}
+
+#[test]
+fn a_segment_overwritten_between_any_two_steps_harms_nobody() {
+    let only = std::env::var("RMPI_TEST_SEED").ok();
+    let only = only.map(|seed| seed.parse::<u64>().unwrap());
+    let many = if is_long() { 3000 } else { 60 };
+    for seed in only.map_or(0..many, |seed| seed..seed + 1) {
+        let _failing = testbed::world::Failing(seed);
+        let file = segment_file(RANKS, JOB);
+        let segment = Mapping::of(&file);
+        let mut random = Random(seed);
+        let mut victims = Victim::all(&file, seed);
+        // Some seeds destroy everything at once, some let things get under way.
+        let (quiet, pause) = (random.below(200), 1 + random.below(60));
+        for turn in 0..1500 {
+            for victim in &mut victims {
+                victim.act();
+                if turn > quiet && random.below(pause) == 0 {
+                    scribble(&segment, &mut random);
+                }
+            }
+        }
+        victims.iter().for_each(Victim::assert_unharmed);
+        let works: u64 = victims.iter().map(|victim| victim.ended).sum();
+        assert!(works > 0, "no read or write ever ended");
+    }
+}
+
+/// The same with another process that writes as fast as it can, and ranks in threads.
+#[test]
+fn a_process_that_overwrites_the_segment_harms_nobody() {
+    let (rounds, time) = match is_long() {
+        true => (60, Duration::from_secs(3)),
+        false => (6, Duration::from_millis(300)),
+    };
+    for round in 0..rounds {
+        let file = segment_file(RANKS, JOB);
+        let mut scribbler = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["child_scribbler", "--exact", "--quiet"])
+            .env(
+                "RMPI_TEST_SCRIBBLER",
+                format!("{} {round}", number_of(&file)),
+            )
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let threads: Vec<_> = Victim::all(&file, 1000 + round)
+            .into_iter()
+            .map(|mut victim| {
+                let over = over.clone();
+                std::thread::spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        victim.act();
+                    }
+                    victim
+                })
+            })
+            .collect();
+        std::thread::sleep(time);
+        over.store(true, Ordering::Relaxed);
+        // A thread that hangs inside a call is not joined: the test's own time limit tells.
+        let victims: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+        scribbler.kill().unwrap();
+        scribbler.wait().unwrap();
+        victims.iter().for_each(Victim::assert_unharmed);
+    }
+}
+
+#[test]
+fn child_scribbler() {
+    let Ok(words) = std::env::var("RMPI_TEST_SCRIBBLER") else {
+        return;
+    };
+    let (number, seed) = words.split_once(' ').unwrap();
+    let segment = Mapping::of(&inherited(number.parse().unwrap()));
+    let mut random = Random(seed.parse().unwrap());
+    let limit = Instant::now() + Duration::from_secs(30);
+    let pause = 1 << random.below(12);
+    while Instant::now() < limit {
+        scribble(&segment, &mut random);
+        for _ in 0..random.below(pause) {
+            std::hint::spin_loop();
+        }
+    }
+}

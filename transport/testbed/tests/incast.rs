@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Many send to one at once, as datagrams of which many are lost: what came too early must not keep out what it waits for.
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    reason = "test code may panic; its sizes are small"
+)]
+
+use testbed::world::{Failing, fake_on};
+use testbed::{Rank, head};
+use transport::{FakeConfig, FakeNet, NetLimits};
+
+const RANKS: u32 = 24;
+const FRAMES: u32 = 60;
+
+/// All but one send; each body names its place in the sender's order.
+async fn incast(rank: &mut Rank) {
+    if rank.me != 0 {
+        for number in 0..FRAMES {
+            rank.send(0, head(1), &number.to_ne_bytes()).await;
+        }
+        return;
+    }
+    for from in 1..rank.size {
+        for number in 0..FRAMES {
+            let (_, body) = rank.receive(from).await;
+            assert_eq!(body, number.to_ne_bytes(), "from {from}");
+        }
+    }
+}
+
+#[test]
+fn datagrams_that_came_too_early_leave_room_for_those_that_they_wait_for() {
+    for seed in 0..4 {
+        let _failing = Failing(seed);
+        let net = FakeNet::new(FakeConfig {
+            most_delay_ns: 30_000,
+            loss_permille: 300,
+            ..FakeConfig::calm(seed)
+        });
+        let limits = NetLimits {
+            // Nobody ever gets a reliable queue pair.
+            pairs: 0,
+            ..NetLimits::default()
+        };
+        fake_on(&net, RANKS, limits, incast);
+    }
+}
+
+/// Fewer frames to each peer than go without a completion, but more to all of them than a process may have under way.
+const FEW: u32 = 14;
+const MANY: u32 = 100;
+
+/// The first sends to all others in turn; each answers when it has everything.
+async fn fan_out(rank: &mut Rank) {
+    if rank.me != 0 {
+        for number in 0..FEW {
+            let (_, body) = rank.receive(0).await;
+            assert_eq!(body, number.to_ne_bytes());
+        }
+        return rank.send(0, head(2), &[]).await;
+    }
+    for number in 0..FEW {
+        for to in 1..rank.size {
+            rank.send(to, head(1), &number.to_ne_bytes()).await;
+        }
+        for _ in 0..20 {
+            rank.turn().await;
+        }
+    }
+    for from in 1..rank.size {
+        rank.receive(from).await;
+    }
+}
+
+#[test]
+fn packets_whose_end_nobody_tells_do_not_stand_in_the_way() {
+    let net = FakeNet::new(FakeConfig::calm(1));
+    let limits = NetLimits {
+        datagrams_first: 0,
+        ..NetLimits::default()
+    };
+    fake_on(&net, MANY, limits, fan_out);
+    let stats = net.stats(0);
+    assert!(
+        stats.messages > u64::from(MANY) * 10,
+        "over reliable queue pairs: {stats:?}"
+    );
+}

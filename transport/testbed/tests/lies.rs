@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A device whose reads may end well and bring nothing, as those of Soft-RoCE do: nobody ever sees that.
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    reason = "test code may panic; its sizes are small"
+)]
+
+use testbed::memory::Guarded;
+use testbed::world::fake_on;
+use testbed::{Rank, pattern};
+use transport::{FakeConfig, FakeNet, NetLimits, Outcome, Peer, WorkId};
+
+/// Several parts, and more than may be under way.
+const BYTES: usize = (3 << 20) + 5;
+const READS: u64 = 3;
+
+/// Both ranks read from each other at once, several times.
+async fn read_from_each_other(rank: &mut Rank) {
+    let other = 1 - rank.me;
+    let mut source = Guarded::of(&pattern(rank.me, 1, BYTES));
+    let key = source.export(&mut rank.fabric, other);
+    rank.tell_key(other, key).await;
+    let key = rank.hear_key(other).await;
+    let mut targets: Vec<_> = (0..READS).map(|_| Guarded::new(BYTES)).collect();
+    let mut works: Vec<WorkId> = Vec::new();
+    for target in &mut targets {
+        let (lease, work) = (target.lease(0, BYTES), rank.name_work());
+        rank.fabric.post_read(Peer(other), lease, key, 0, work);
+        works.push(work);
+    }
+    for work in works {
+        assert_eq!(rank.end_of(work).await, Outcome::Done);
+    }
+    for target in &targets {
+        assert!(target.bytes() == pattern(other, 1, BYTES));
+    }
+    rank.barrier().await;
+    source.assert_guards();
+}
+
+/// Lies of so many reads in a thousand; how many there were.
+fn with_lies(seed: u64, lie_permille: u32) -> u64 {
+    let config = FakeConfig {
+        lie_permille,
+        ..FakeConfig::calm(seed)
+    };
+    let net = FakeNet::new(config);
+    fake_on(&net, 2, NetLimits::default(), read_from_each_other);
+    let stats = [net.stats(0), net.stats(1)];
+    for stats in stats {
+        assert_eq!((stats.wrong, stats.overruns), (0, 0));
+    }
+    stats.iter().map(|stats| stats.lies).sum()
+}
+
+#[test]
+fn a_read_that_lies_is_done_again() {
+    let lies: u64 = (0..20).map(|seed| with_lies(seed, 100)).sum();
+    assert!(lies > 20, "{lies}");
+}
+
+#[test]
+fn many_reads_may_lie() {
+    assert!(with_lies(1, 300) > 20);
+}
+
+#[test]
+fn a_device_that_could_lie_but_does_not_reads_everything_once() {
+    let config = FakeConfig::calm(1);
+    assert_eq!(config.lie_permille, 0);
+    assert_eq!(with_lies(1, 0), 0);
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How hosts meet that run the conformance suite together, without guests and without devices: here, hosts are threads.
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    dead_code,
+    unreachable_pub,
+    reason = "test code may panic; its sizes are small"
+)]
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+use testbed::meeting::link::{Link, Word};
+use testbed::meeting::{Host, Limits, Place};
+
+type End = Result<(), String>;
+
+#[test]
+fn hosts_meet_at_one_test_after_the_other() {
+    let ends = hosts(2, |host| {
+        for test in 0..100 {
+            host.run(&format!("test {test}"), 2 + test % 5, plain)?;
+        }
+        Ok(())
+    });
+    assert_eq!(ends, [Ok(()), Ok(())]);
+}
+
+#[test]
+fn a_test_that_fails_on_one_host_fails_on_the_others_and_takes_no_other_along() {
+    // Ranks 3 and 4 of three hosts are on host a and on host b.
+    for (who, on) in [(3, 0), (4, 1)] {
+        let begin = Instant::now();
+        let ends = hosts(3, move |host| {
+            host.run("before", 7, plain)?;
+            let end = host.run("bad", 7, failing(who));
+            for test in 0..20 {
+                host.run(&format!("after {test}"), 7, plain)?;
+            }
+            end
+        });
+        let there = ["a", "b", "c"][on];
+        for (place, end) in ends.into_iter().enumerate() {
+            let here = ["a", "b", "c"][place];
+            let via = match place == on {
+                true => String::new(),
+                false => format!("host {there} gave up: "),
+            };
+            let words = format!("host {here}: {via}rank {who}: seven is not eight");
+            assert_eq!(end, Err(words));
+        }
+        assert!(begin.elapsed() < LIMITS.silence, "it was waited for");
+    }
+}
+
+#[test]
+fn connections_of_nobody_change_nothing() {
+    let (mut a, mut b) = two();
+    let mut strangers = Vec::new();
+    for words in [&b""[..], &[0; 5], &[255; 40], b"GET / HTTP/1.1\r\n\r\n"] {
+        // Some hang up and some stay: both lie in the queue before host b.
+        for stays in [true, false] {
+            let mut stream = TcpStream::connect(a.address()).unwrap();
+            stream.write_all(words).unwrap();
+            strangers.extend(stays.then_some(stream));
+        }
+    }
+    let ends = both(
+        move || a.run("test", 2, plain),
+        move || b.run("test", 2, plain),
+    );
+    assert_eq!(ends, [Ok(()), Ok(())]);
+}
+
+#[test]
+fn a_host_of_another_run_is_refused_with_words() {
+    let (mut a, mut b) = two();
+    let mut former = Host::other(1, 2, a.address(), RUN - 1);
+    former.limits.meeting = Duration::from_secs(3);
+    let of_a = thread::spawn(move || a.run("test", 2, plain));
+    fails_with(
+        former.run("test", 2, plain),
+        "host a is in run 17 with 2 hosts, and number 1 of run 16 came",
+    );
+    // Host a has waited for the right one.
+    assert_eq!(b.run("test", 2, plain), Ok(()));
+    assert_eq!(of_a.join().unwrap(), Ok(()));
+}
+
+#[test]
+fn a_connection_that_was_given_up_is_not_the_host() {
+    let (mut a, mut b) = two();
+    b.limits.meeting = Duration::from_millis(300);
+    // It lies in the queue of host a, which is not there yet; its greeting can still be read.
+    fails_with(b.run("early", 2, plain), "it lets this host wait");
+    b.limits = LIMITS;
+    let ends = both(
+        move || [a.run("early", 2, plain), a.run("next", 2, plain)],
+        move || [b.run("next", 2, plain), Ok(())],
+    );
+    let [[early, next], [of_b, _]] = ends;
+    fails_with(early, "host a: host b gave up: host a did not come");
+    assert_eq!([next, of_b], [Ok(()), Ok(())]);
+}
+
+#[test]
+fn whoever_is_behind_hears_how_the_test_ended() {
+    let (mut a, mut b) = two();
+    a.limits.meeting = Duration::from_millis(300);
+    fails_with(a.run("late", 2, plain), "host b did not come to this test");
+    a.limits = LIMITS;
+    let ends = both(
+        move || [a.run("next", 2, plain), Ok(())],
+        move || [b.run("late", 2, plain), b.run("next", 2, plain)],
+    );
+    let [[of_a, _], [late, next]] = ends;
+    fails_with(late, "host a gave up: host b did not come to this test");
+    assert_eq!([of_a, next], [Ok(()), Ok(())]);
+}
+
+#[test]
+fn hosts_with_different_tests_say_so_at_once() {
+    let (mut a, mut b) = two();
+    let ends = both(
+        move || [a.run("one", 2, plain), a.run("three", 2, plain)],
+        move || [b.run("two", 2, plain), b.run("three", 2, plain)],
+    );
+    let [[one, of_a], [two, of_b]] = ends;
+    fails_with(one, "host b never comes to this test: run the same tests");
+    fails_with(two, "host a is at one, which never ran here");
+    assert_eq!([of_a, of_b], [Ok(()), Ok(())]);
+}
+
+#[test]
+fn a_host_that_never_comes_is_not_waited_for_for_ever() {
+    let (mut a, mut b) = two();
+    a.limits.meeting = Duration::from_millis(200);
+    fails_with(a.run("test", 2, plain), "within 0.2 s");
+    drop(a);
+    b.limits.meeting = Duration::from_millis(200);
+    fails_with(b.run("test", 2, plain), "refused");
+}
+
+#[test]
+fn a_host_that_falls_silent_or_dies_is_missed() {
+    for (dies, words) in [
+        (false, "said nothing for 0.5 s"),
+        (true, "is gone: it hung up"),
+    ] {
+        let (mut a, _) = two();
+        a.limits.silence = Duration::from_millis(500);
+        a.limits.end = Duration::from_millis(200);
+        // As a guest whose emulator stands still: its connection is there, and nothing comes.
+        let stream = TcpStream::connect(a.address()).unwrap();
+        let mut link = Link::new(stream, None).unwrap();
+        link.say(&Word::Hello {
+            host: 1,
+            run: RUN,
+            test: "test".into(),
+        });
+        link.say(&Word::Here);
+        link.turn().unwrap();
+        let link = (!dies).then_some(link);
+        fails_with(a.run("test", 2, plain), &format!("host a: host b {words}"));
+        drop(link);
+    }
+}
+
+#[test]
+fn a_rank_that_never_ends_is_left_behind() {
+    let (mut a, mut b) = two();
+    b.limits.test = Duration::from_millis(300);
+    b.limits.end = Duration::from_millis(200);
+    let stuck = |place: &Place| match place.me {
+        1 => thread::sleep(Duration::from_secs(3600)),
+        _ => plain(place),
+    };
+    let [of_a, of_b] = both(
+        move || a.run("test", 2, stuck),
+        move || b.run("test", 2, stuck),
+    );
+    fails_with(of_a, "host b gave up: the test took more than 0.3 s");
+    fails_with(of_b, "host b: the test took more than 0.3 s");
+}
+
+#[test]
+fn a_rank_fails_after_it_has_said_that_it_is_done() {
+    let [of_a, of_b] = hosts(2, |host| {
+        let end = host.run("test", 2, |place| {
+            plain(place);
+            assert!(place.me == 0, "something is left");
+        });
+        host.run("next", 2, plain)?;
+        end
+    })
+    .try_into()
+    .unwrap();
+    fails_with(of_a, "host b gave up: rank 1: something is left");
+    fails_with(of_b, "host b: rank 1: something is left");
+}
+
+#[test]
+fn a_line_that_names_no_host_is_told_with_an_example() {
+    for words in [
+        "",
+        "1/2",
+        "1/2 10.77.0.1:7770",
+        "2/2 10.77.0.1:7770 1",
+        "0/0 10.77.0.1:7770 1",
+    ] {
+        let why = Host::parse(words).err().unwrap();
+        assert!(why.contains(&format!("`{words}`")), "{why}");
+        assert!(why.contains("as in 1/2 10.77.0.1:7770 17"), "{why}");
+    }
+    assert!(Host::parse("1/2 10.77.0.1:7770 1").is_ok());
+    let taken = Host::parse("0/2 127.0.0.1:0 1").unwrap();
+    let again = Host::parse(&format!("0/2 {} 1", taken.address()));
+    assert!(again.err().unwrap().contains("cannot listen"));
+}
+
+/// Hosts a and b on this machine.
+fn two() -> (Host, Host) {
+    let mut a = Host::first(2, SocketAddr::from(([127, 0, 0, 1], 0)), RUN).unwrap();
+    let mut b = Host::other(1, 2, a.address(), RUN);
+    (a.limits, b.limits) = (LIMITS, LIMITS);
+    (a, b)
+}
+
+/// So many hosts, which all do the same.
+fn hosts(count: u32, run: impl Fn(&mut Host) -> End + Clone + Send + 'static) -> Vec<End> {
+    let first = Host::first(count, SocketAddr::from(([127, 0, 0, 1], 0)), RUN).unwrap();
+    let address = first.address();
+    let others = (1..count).map(|me| Host::other(me, count, address, RUN));
+    let threads: Vec<_> = std::iter::once(first)
+        .chain(others)
+        .map(|mut host| {
+            let run = run.clone();
+            host.limits = LIMITS;
+            thread::spawn(move || run(&mut host))
+        })
+        .collect();
+    threads.into_iter().map(|it| it.join().unwrap()).collect()
+}
+
+/// What two hosts do, each in a thread of its own.
+fn both<T: Send + 'static>(
+    a: impl FnOnce() -> T + Send + 'static,
+    b: impl FnOnce() -> T + Send + 'static,
+) -> [T; 2] {
+    let (a, b) = (thread::spawn(a), thread::spawn(b));
+    [a.join().unwrap(), b.join().unwrap()]
+}
+
+/// A rank that does what all ranks do, and nothing else.
+fn plain(place: &Place) {
+    let record = |rank: u32| vec![rank as u8; 40 + rank as usize];
+    let records = place.exchange(record(place.me));
+    let expected: Vec<_> = (0..place.ranks).map(record).collect();
+    assert_eq!(records, expected);
+    for phase in 1..3 {
+        place.say_done();
+        wait_for(place, phase);
+    }
+}
+
+/// As [`plain`], but this rank fails in the middle.
+fn failing(who: u32) -> impl Fn(&Place) + Clone + Send + 'static {
+    move |place| {
+        place.exchange(Vec::new());
+        assert!(place.me != who, "seven is not eight");
+        place.say_done();
+        wait_for(place, 1);
+    }
+}
+
+fn wait_for(place: &Place, phase: u32) {
+    while !place.is_over(phase) {
+        thread::yield_now();
+    }
+}
+
+fn fails_with(end: End, words: &str) {
+    let why = end.unwrap_err();
+    assert!(why.contains(words), "`{words}` is not in: {why}");
+}
+
+const RUN: u64 = 17;
+/// Long on any machine, and what a test waits for is none of them.
+const LIMITS: Limits = Limits {
+    meeting: Duration::from_secs(60),
+    silence: Duration::from_secs(60),
+    test: Duration::from_secs(60),
+    end: Duration::from_secs(60),
+};

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory that a process on a network allocates stays registered: what is in it moves without a registration for each
+//! message, and when it is freed nobody reaches it any more.
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    reason = "test code may panic; its sizes are small"
+)]
+
+use std::ptr::NonNull;
+
+use testbed::world::fake_on;
+use testbed::{Rank, pattern};
+use transport::{FakeConfig, FakeNet, Lease, NetLimits, Outcome, Peer};
+
+const BYTES: usize = 300_000;
+
+fn fill(place: NonNull<u8>, bytes: &[u8]) {
+    // SAFETY: allocated with at least so many bytes, and nobody else touches it now.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.as_ptr(), bytes.len()) };
+}
+
+fn content(place: NonNull<u8>, bytes: usize) -> Vec<u8> {
+    let mut copy = vec![0; bytes];
+    // SAFETY: as above.
+    unsafe { std::ptr::copy_nonoverlapping(place.as_ptr(), copy.as_mut_ptr(), bytes) };
+    copy
+}
+
+fn lease(place: NonNull<u8>, at: usize, bytes: usize) -> Lease {
+    // SAFETY: inside what was allocated.
+    let start = unsafe { place.add(at) };
+    // SAFETY: nobody else touches it until the end of the work that takes it.
+    unsafe { Lease::new(start, bytes) }
+}
+
+/// Both ranks read from, and write to, what the other has allocated.
+async fn exchange(rank: &mut Rank, net: &FakeNet) {
+    let other = 1 - rank.me;
+    let mine = rank.fabric.allocate(BYTES).unwrap();
+    let target = rank.fabric.allocate(BYTES).unwrap();
+    fill(mine, &pattern(rank.me, 1, BYTES));
+    assert!(content(target, BYTES).iter().all(|byte| *byte == 0));
+    // A part of it, for the peer.
+    let address = mine.as_ptr().expose_provenance() as u64;
+    let key = rank.fabric.export(Peer(other), address + 1000, 100_000);
+    rank.tell_key(other, key).await;
+    let theirs = rank.hear_key(other).await;
+    rank.barrier().await;
+
+    let before = net.stats(rank.me).regions;
+    let whole = pattern(other, 1, BYTES);
+    for (offset, bytes) in [(0, 100_000), (17, 1), (99_000, 1_000)] {
+        let outcome = rank
+            .read(other, lease(target, 5, bytes), theirs, offset)
+            .await;
+        assert_eq!(outcome, Outcome::Done);
+        let offset = offset as usize;
+        let got = content(target, BYTES);
+        assert!(got[5..5 + bytes] == whole[1000 + offset..][..bytes]);
+    }
+    let beyond = rank.read(other, lease(target, 0, 2), theirs, 99_999).await;
+    assert_eq!(beyond, Outcome::BadKey);
+    assert_eq!(net.stats(rank.me).regions, before, "nothing was registered");
+    rank.fabric.withdraw(Peer(other), key);
+    assert_eq!(net.stats(rank.me).regions, before, "it stays registered");
+
+    rank.barrier().await;
+    assert!(rank.fabric.free(mine) && rank.fabric.free(target));
+    assert_eq!(net.stats(rank.me).regions, before - 2);
+    assert!(!rank.fabric.free(mine), "once");
+    rank.barrier().await;
+    if rank.me == 0 {
+        let again = rank.fabric.allocate(BYTES).unwrap();
+        let outcome = rank.read(other, lease(again, 0, 100), theirs, 0).await;
+        assert_eq!(outcome, Outcome::BadKey, "it is gone");
+    }
+    rank.barrier().await;
+}
+
+#[test]
+fn what_is_allocated_moves_without_being_registered_again() {
+    let net = FakeNet::new(FakeConfig::calm(1));
+    fake_on(&net, 2, NetLimits::default(), async |rank: &mut Rank| {
+        exchange(rank, &net).await;
+    });
+}

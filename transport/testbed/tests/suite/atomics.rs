@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Behaviours of atomic operations.
+
+use transport::{Atomic, Head, Outcome, Peer, RemoteKey};
+
+use testbed::memory::Words;
+use testbed::{Rank, head};
+
+/// A counter to which all others add, and a word that one of them takes; an adapter and a CPU do not share a word.
+pub async fn atomics(rank: &mut Rank) {
+    const ROUNDS: u64 = 20;
+    let mine = Words::new(&mut rank.fabric, 2);
+    for peer in 0..rank.size {
+        let key = mine.export(&mut rank.fabric, peer);
+        rank.tell_key(peer, key).await;
+    }
+    let mut keys = Vec::new();
+    for peer in 0..rank.size {
+        keys.push(rank.hear_key(peer).await);
+    }
+    let is_networked = (0..rank.size).any(|peer| rank.fabric.is_networked(Peer(peer)));
+    let size = rank.size;
+    let users = |owner: u32| (0..size).filter(move |user| !is_networked || *user != owner);
+    let owners: Vec<u32> = (0..rank.size)
+        .filter(|owner| users(*owner).any(|user| user == rank.me))
+        .collect();
+    let mut tallies = vec![[0; 4]; rank.size as usize];
+    for round in 0..ROUNDS {
+        for owner in &owners {
+            let tally = &mut tallies[*owner as usize];
+            let key = keys[*owner as usize];
+            add_once(rank, *owner, key, round + 1, tally).await;
+        }
+    }
+    for owner in &owners {
+        let tally = &mut tallies[*owner as usize];
+        elect(rank, *owner, keys[*owner as usize], tally).await;
+        refuse(rank, *owner, keys[*owner as usize]).await;
+    }
+    for owner in &owners {
+        for word in tallies[*owner as usize] {
+            rank.send(*owner, Head { word, ..head(8) }, &[]).await;
+        }
+    }
+    let mut sum = [0; 4];
+    let users: Vec<u32> = users(rank.me).collect();
+    for user in users {
+        for place in &mut sum {
+            *place += rank.receive(user).await.0.word;
+        }
+    }
+    let [added, doubtful, elected, undecided] = sum;
+    let (counter, word) = (mine.get(0), mine.get(1));
+    assert!(
+        (added..=added + doubtful).contains(&counter),
+        "{counter} of {added} and perhaps {doubtful}"
+    );
+    assert!(elected <= 1, "{elected} ranks were elected");
+    assert!(elected == 0 || word != 0);
+    assert!(undecided != 0 || (elected == 1) == (word != 0));
+    rank.barrier().await;
+}
+
+/// Adds some; the word never seems to shrink. The tally has what was added, and what perhaps was.
+async fn add_once(rank: &mut Rank, owner: u32, key: RemoteKey, add: u64, tally: &mut [u64; 4]) {
+    let (outcome, old) = rank.change(owner, Atomic::FetchAdd { add }, key, 0).await;
+    match outcome {
+        Outcome::Done => {
+            assert!(old >= tally[0], "{old} after {}", tally[0]);
+            tally[0] += add;
+        }
+        Outcome::Unknown => tally[1] += add,
+        outcome => assert!(!rank.was_done(outcome)),
+    }
+}
+
+/// Only one finds the word as it was.
+async fn elect(rank: &mut Rank, owner: u32, key: RemoteKey, tally: &mut [u64; 4]) {
+    let swap = u64::from(rank.me) + 1;
+    let atomic = Atomic::CompareSwap { compare: 0, swap };
+    let (outcome, old) = rank.change(owner, atomic, key, 8).await;
+    match outcome {
+        Outcome::Done => {
+            assert!(old <= rank.size.into());
+            tally[2] += u64::from(old == 0);
+        }
+        Outcome::Unknown => tally[3] += 1,
+        outcome => assert!(!rank.was_done(outcome)),
+    }
+}
+
+/// What is not aligned, not whole or not there.
+async fn refuse(rank: &mut Rank, owner: u32, key: RemoteKey) {
+    let add = Atomic::FetchAdd { add: 1 << 40 };
+    for offset in [4, 9, 16, u64::MAX - 7] {
+        let (outcome, _) = rank.change(owner, add, key, offset).await;
+        let is_refused = matches!(outcome, Outcome::BadKey | Outcome::Unreachable);
+        assert!(is_refused, "{outcome:?} at {offset} of {key:?}");
+    }
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Behaviours of sends.
+
+use transport::{Arrived, Head, Peer};
+
+use testbed::{Incoming, Random, Rank, head, pattern, yield_now};
+
+/// Around every boundary: a word, a slot's body, a cache line, a page, the largest body.
+const SIZES: [usize; 22] = [
+    0, 1, 2, 7, 8, 9, 15, 16, 40, 41, 47, 48, 49, 56, 63, 64, 65, 4095, 4096, 4097, 8191, 8192,
+];
+
+pub async fn sizes(rank: &mut Rank) {
+    let (to, from) = (
+        (rank.me + 1) % rank.size,
+        (rank.me + rank.size - 1) % rank.size,
+    );
+    assert_eq!(rank.fabric.caps(Peer(to)).max_send_bytes, 8192);
+    for (number, bytes) in (0..).zip(SIZES) {
+        let body = pattern(rank.me, number, bytes);
+        rank.send(to, head(1), &body).await;
+    }
+    for (number, bytes) in (0..).zip(SIZES) {
+        let (_, body) = rank.receive(from).await;
+        assert_eq!(body, pattern(from, number, bytes), "{bytes} bytes");
+    }
+    rank.barrier().await;
+}
+
+pub async fn heads(rank: &mut Rank) {
+    let other = rank.size - 1 - rank.me;
+    let made = |kind: u8| Head {
+        kind,
+        len: 0,
+        flags: u16::from(kind).wrapping_mul(517) ^ 0xF00F,
+        word: u64::from(kind)
+            .wrapping_mul(0x0123_4567_89AB_CDEF)
+            .rotate_left(9),
+    };
+    for kind in 1..100 {
+        rank.send(other, made(kind), &[kind; 3]).await;
+        // The fast path, where there is one: eight or four bytes in one word.
+        let word = u64::from_ne_bytes([kind; 8]);
+        let head = || Head {
+            len: 4,
+            ..made(kind)
+        };
+        match rank.fabric.post_word::<4>(Peer(other), head, || word) {
+            Some(true) => {}
+            Some(false) => rank.fabric.ring_bell(Peer(other)),
+            None => rank.send(other, made(kind), &[kind; 4]).await,
+        }
+    }
+    for kind in 1..100 {
+        assert_eq!(rank.receive(other).await, (made(kind), vec![kind; 3]));
+        assert_eq!(rank.receive(other).await, (made(kind), vec![kind; 4]));
+    }
+    rank.barrier().await;
+}
+
+pub async fn order(rank: &mut Rank) {
+    const FRAMES: u64 = 200;
+    let mut random = Random(u64::from(rank.me) * 77);
+    for number in 0..FRAMES {
+        for step in 1..rank.size.max(2) {
+            let to = (rank.me + step) % rank.size;
+            let bytes = match random.below(10) {
+                0 => random.below(5000),
+                1..4 => random.below(100),
+                _ => 8,
+            };
+            let made = Head {
+                word: number,
+                ..head(2)
+            };
+            rank.send(to, made, &pattern(rank.me, number, bytes as usize))
+                .await;
+        }
+        if random.below(8) == 0 {
+            rank.turn().await;
+        }
+    }
+    for step in 1..rank.size.max(2) {
+        let from = (rank.me + step) % rank.size;
+        for number in 0..FRAMES {
+            let (head, body) = rank.receive(from).await;
+            assert_eq!(head.word, number, "from {from}");
+            assert_eq!(body, pattern(from, number, body.len()));
+        }
+    }
+    rank.barrier().await;
+}
+
+/// Everybody to everybody, itself included.
+pub async fn all_to_all(rank: &mut Rank) {
+    const FRAMES: u64 = 30;
+    for number in 0..FRAMES {
+        for to in 0..rank.size {
+            let bytes = (number * 7 % 60) as usize;
+            rank.send(to, head(3), &pattern(rank.me, number, bytes))
+                .await;
+        }
+    }
+    for number in 0..FRAMES {
+        for from in 0..rank.size {
+            let (_, body) = rank.receive(from).await;
+            assert_eq!(body, pattern(from, number, (number * 7 % 60) as usize));
+        }
+    }
+    rank.barrier().await;
+}
+
+pub async fn full_and_recovery(rank: &mut Rank) {
+    let (sender, receiver) = (0, rank.size - 1);
+    if rank.me == sender {
+        let made = |word| Head { word, ..head(4) };
+        let (mut posted, mut refusals) = (0u64, 0);
+        // The receiver does not look yet.
+        while refusals < 50 {
+            match rank.fabric.post_send(Peer(receiver), made(posted), &[]) {
+                Ok(()) => posted += 1,
+                Err(_) => {
+                    refusals += 1;
+                    yield_now().await;
+                }
+            }
+            assert!(posted < 10_000, "the transport takes any number of frames");
+        }
+        assert!(posted > 0);
+        // From here on by the usual way; what was refused left no trace.
+        for word in posted..posted + 300 {
+            rank.send(receiver, made(word), &[]).await;
+        }
+        rank.send(
+            receiver,
+            Head {
+                word: u64::MAX,
+                ..head(4)
+            },
+            &[],
+        )
+        .await;
+    }
+    if rank.me == receiver {
+        for _ in 0..100 {
+            yield_now().await;
+        }
+        let mut expected = 0;
+        loop {
+            let (head, _) = rank.receive(sender).await;
+            if head.word == u64::MAX {
+                break;
+            }
+            assert_eq!(head.word, expected);
+            expected += 1;
+        }
+        assert!(expected > 300);
+    }
+    rank.barrier().await;
+}
+
+/// A receiver that keeps lent buffers stops large bodies after some time, but never small ones.
+pub async fn held_buffers(rank: &mut Rank) {
+    let (sender, receiver) = (0, rank.size - 1);
+    if sender == receiver {
+        return;
+    }
+    if rank.me == sender {
+        let (mut posted, mut refusals) = (0u64, 0);
+        while posted < 300 && refusals < 300 {
+            let body = pattern(0, posted, 100 + posted as usize);
+            match rank.fabric.post_send(Peer(receiver), head(5), &body) {
+                Ok(()) => posted += 1,
+                Err(_) => refusals += 1,
+            }
+            rank.pass().await;
+        }
+        assert!(posted < 300, "buffers that nobody gave back do not run out");
+        rank.send(
+            receiver,
+            Head {
+                word: posted,
+                ..head(6)
+            },
+            b"small",
+        )
+        .await;
+        for number in posted..posted + 20 {
+            let body = pattern(0, number, 100 + number as usize);
+            rank.send(receiver, head(5), &body).await;
+        }
+    } else if rank.me == receiver {
+        let (held, count) = hold_until_small(rank).await;
+        // One more may have come right behind the small one, in the buffer that is this receiver's own.
+        let held_count = held.len() as u64;
+        assert!(
+            (count..=count + 1).contains(&held_count),
+            "{held_count} of {count}"
+        );
+        // Out of order on purpose: each buffer is the provider's again as soon as it is released.
+        for (number, arrived) in held.iter().enumerate().rev() {
+            let number = number as u64;
+            let mut body = vec![0; arrived.bytes() as usize];
+            assert_eq!(rank.fabric.copy_body(arrived, &mut body), body.len());
+            assert_eq!(body, pattern(0, number, 100 + number as usize));
+            rank.fabric.release(arrived);
+        }
+        for number in held_count..count + 20 {
+            let body = rank.receive(sender).await.1;
+            assert_eq!(body, pattern(0, number, 100 + number as usize));
+        }
+    }
+    rank.barrier().await;
+}
+
+async fn hold_until_small(rank: &mut Rank) -> (Vec<Arrived>, u64) {
+    let mut held = Vec::new();
+    loop {
+        let arrived = rank.look_and_hold().1;
+        let small = arrived.iter().find(|arrived| !arrived.is_lent()).copied();
+        held.extend(arrived.into_iter().filter(Arrived::is_lent));
+        if let Some(small) = small {
+            return (held, small.head.word);
+        }
+        if rank.waiting(0) > 0 {
+            let Incoming::Message { head, .. } = rank.incoming(0).await else {
+                panic!("a write that nobody posted");
+            };
+            return (held, head.word);
+        }
+        yield_now().await;
+    }
+}
+
+/// A target that is shorter than the body gets its beginning, a longer one is left alone beyond it.
+pub async fn short_target(rank: &mut Rank) {
+    const BYTES: [usize; 5] = [5, 8, 48, 49, 3000];
+    let (sender, receiver) = (0, rank.size - 1);
+    if rank.me == sender {
+        for (number, bytes) in (0..).zip(BYTES) {
+            rank.send(receiver, head(7), &pattern(sender, number, bytes))
+                .await;
+        }
+    }
+    if rank.me == receiver {
+        let mut seen = 0;
+        while seen < BYTES.len() {
+            for arrived in rank.look_raw() {
+                copy_to_all_sorts_of_room(
+                    rank,
+                    &arrived,
+                    &pattern(sender, seen as u64, BYTES[seen]),
+                );
+                rank.fabric.release(&arrived);
+                seen += 1;
+            }
+            yield_now().await;
+        }
+    }
+    rank.barrier().await;
+}
+
+fn copy_to_all_sorts_of_room(rank: &Rank, arrived: &Arrived, whole: &[u8]) {
+    let bytes = whole.len();
+    for room in [0, 1, bytes / 2, bytes - 1, bytes, bytes + 9] {
+        let mut target = vec![0xAB; room];
+        let copied = rank.fabric.copy_body(arrived, &mut target);
+        assert_eq!(copied, room.min(bytes));
+        assert_eq!(target[..copied], whole[..copied]);
+        assert!(target[copied..].iter().all(|byte| *byte == 0xAB));
+    }
+}

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Large reads between ranks of one node, which reader and owner share when both look at the transport.
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    reason = "test code may panic; its sizes are small"
+)]
+
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+use ring::Claim;
+use testbed::memory::{Guarded, attach, can_reach_own_process, open, segment_file};
+use testbed::{Random, Rank, head, pattern, world};
+use transport::{Completion, Completions, Fabric, Outcome, Peer, RemoteKey, WorkId, wait};
+
+const LARGE: usize = 8 << 20;
+
+/// A reader (rank 0) and an owner (rank 1) in one thread, and 8 MiB between them.
+struct Scene {
+    reader: Fabric,
+    owner: Fabric,
+    source: Guarded,
+    target: Guarded,
+    key: RemoteKey,
+    segment: ring::Segment,
+}
+
+impl Scene {
+    /// Nothing where the system does not let one process read another.
+    fn new(bytes: usize) -> Option<Self> {
+        if !can_reach_own_process() {
+            return None;
+        }
+        let file = segment_file(2, 5);
+        let (reader, mut owner) = (open(&file, 5, 0, 2), open(&file, 5, 1, 2));
+        let mut source = Guarded::of(&pattern(1, 1, bytes));
+        let key = source.export(&mut owner, 0);
+        let target = Guarded::new(bytes);
+        Some(Self {
+            reader,
+            owner,
+            source,
+            target,
+            key,
+            segment: attach(&file, 5, 0, 2).segment,
+        })
+    }
+
+    fn post(&mut self, work: u64) {
+        let lease = self.target.lease(0, self.target.bytes().len());
+        self.reader
+            .post_read(Peer(1), lease, self.key, 0, WorkId(work));
+    }
+
+    /// Polls the reader and, if wanted, the owner after it, until the reads have ended.
+    fn finish(&mut self, reads: usize, owner_polls: bool) -> Vec<(WorkId, Outcome)> {
+        let mut completions = Completions::new();
+        let mut ended = Vec::new();
+        for _ in 0..100_000 {
+            ended.extend(ends(&mut self.reader, &mut completions));
+            if ended.len() == reads {
+                break;
+            }
+            if owner_polls {
+                assert!(ends(&mut self.owner, &mut completions).is_empty());
+            }
+        }
+        ended
+    }
+
+    fn assert_copied(&self) {
+        assert!(
+            self.target.bytes() == self.source.bytes(),
+            "the copy differs"
+        );
+    }
+}
+
+fn ends(fabric: &mut Fabric, completions: &mut Completions) -> Vec<(WorkId, Outcome)> {
+    fabric.poll(completions);
+    let taken = (0..completions.len()).filter_map(|at| completions.take(at));
+    taken
+        .map(|completion| match completion {
+            Completion::Worked { work, outcome, .. } => (work, outcome),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+#[test]
+fn reader_and_owner_share_a_large_read_when_both_look() {
+    let Some(mut scene) = Scene::new(LARGE) else {
+        return;
+    };
+    scene.reader.set_attentive(true);
+    scene.post(1);
+    assert_eq!(scene.finish(1, true), [(WorkId(1), Outcome::Done)]);
+    scene.assert_copied();
+    let (read, helped) = (
+        scene.reader.stats().read_bytes,
+        scene.reader.stats().helped_bytes,
+    );
+    assert!(helped > 0, "the owner did nothing");
+    assert!(read > 0, "the reader did nothing");
+    assert!(
+        (read + helped).abs_diff(LARGE as u64) < 256 << 10,
+        "{read} + {helped}"
+    );
+}
+
+#[test]
+fn a_reader_whose_owner_does_not_look_copies_everything() {
+    let Some(mut scene) = Scene::new(LARGE) else {
+        return;
+    };
+    scene.reader.set_attentive(true);
+    scene.post(1);
+    assert_eq!(scene.finish(1, false), [(WorkId(1), Outcome::Done)]);
+    scene.assert_copied();
+    assert_eq!(scene.reader.stats().helped_bytes, 0);
+    // The owner wakes up late: the request for help is stale and nothing is written any more.
+    scene.target.bytes_mut().fill(3);
+    let mut completions = Completions::new();
+    for _ in 0..10 {
+        assert!(ends(&mut scene.owner, &mut completions).is_empty());
+    }
+    assert!(
+        scene
+            .target
+            .bytes()
+            .iter()
+            .step_by(997)
+            .all(|byte| *byte == 3)
+    );
+}
+
+#[test]
+fn a_reader_that_shares_its_core_asks_nobody() {
+    let Some(mut scene) = Scene::new(LARGE) else {
+        return;
+    };
+    scene.post(1);
+    assert_eq!(scene.finish(1, true), [(WorkId(1), Outcome::Done)]);
+    scene.assert_copied();
+    assert_eq!(scene.reader.stats().helped_bytes, 0);
+}
+
+#[test]
+fn more_reads_than_offers_all_end() {
+    let Some(mut scene) = Scene::new(2_000_000) else {
+        return;
+    };
+    scene.reader.set_attentive(true);
+    for work in 0..80 {
+        scene.post(work);
+    }
+    let mut ended = scene.finish(80, true);
+    ended.sort_unstable_by_key(|(work, _)| work.0);
+    let expected = (0..80).map(|work| (WorkId(work), Outcome::Done));
+    assert!(ended.into_iter().eq(expected));
+    scene.assert_copied();
+    assert!(scene.reader.stats().helped_bytes > 0);
+}
+
+#[test]
+fn a_full_ring_keeps_the_reader_from_asking_but_not_from_reading() {
+    let Some(mut scene) = Scene::new(LARGE) else {
+        return;
+    };
+    scene.reader.set_attentive(true);
+    while scene.reader.post_send(Peer(1), head(1), &[]).is_ok() {}
+    scene.post(1);
+    assert_eq!(scene.finish(1, false), [(WorkId(1), Outcome::Done)]);
+    scene.assert_copied();
+}
+
+/// Somebody who is not the owner claims all chunks of the offer and writes none of them.
+#[test]
+fn an_offer_that_a_stranger_empties_does_not_keep_the_reader_waiting() {
+    let Some(mut scene) = Scene::new(LARGE) else {
+        return;
+    };
+    scene.reader.set_attentive(true);
+    scene.post(1);
+    let stranger = scene.segment.offer(0, 0).unwrap();
+    let chunks = (LARGE >> 18) as u32;
+    let mut stolen = 0;
+    while let Claim::Chunk(_) = stranger.claim_back(1, chunks) {
+        stolen += 1;
+    }
+    assert_eq!(stolen, chunks, "the test knows how a read is cut");
+    assert_eq!(scene.finish(1, true), [(WorkId(1), Outcome::Done)]);
+    scene.assert_copied();
+}
+
+/// The offer's words are overwritten at every stage of a read.
+#[test]
+fn an_offer_that_a_stranger_overwrites_garbles_no_read() {
+    for step in 0..24 {
+        let Some(mut scene) = Scene::new(LARGE) else {
+            return;
+        };
+        scene.reader.set_attentive(true);
+        scene.post(1);
+        let mut completions = Completions::new();
+        let mut ended = Vec::new();
+        for turn in 0..100_000 {
+            if turn == step / 4 {
+                // Another generation; the same one from the start; everything done; a failure.
+                let stranger = scene.segment.offer(0, 0).unwrap();
+                match step % 4 {
+                    0 => stranger.open(77),
+                    1 => stranger.open(1),
+                    2 => (0..32).for_each(|_| stranger.finish_back(false)),
+                    _ => stranger.finish_back(true),
+                }
+            }
+            assert!(ends(&mut scene.owner, &mut completions).is_empty());
+            ended.extend(ends(&mut scene.reader, &mut completions));
+            if !ended.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(ended, [(WorkId(1), Outcome::Done)], "step {step}");
+        // A count of finished chunks that is exactly right is believed: those bytes were not written.
+        assert!(
+            step % 4 == 2 || scene.target.bytes() == scene.source.bytes(),
+            "step {step}"
+        );
+    }
+}
+
+/// The owner exports more than it has: neither side can copy the end, and the read says so.
+#[test]
+fn memory_that_is_not_there_ends_a_shared_read_with_an_error() {
+    let Some(mut scene) = Scene::new(LARGE) else {
+        return;
+    };
+    for hole in [0, LARGE / 2, LARGE - 4096] {
+        let memory = Pages::new(LARGE);
+        memory.forbid(hole, 4096);
+        scene.reader.set_attentive(true);
+        scene.key = scene.owner.export(Peer(0), memory.address(), LARGE as u64);
+        scene.post(7);
+        assert_eq!(
+            scene.finish(1, true),
+            [(WorkId(7), Outcome::BadKey)],
+            "hole {hole}"
+        );
+        // And nothing is written after the lease came back.
+        scene.target.bytes_mut().fill(9);
+        let mut completions = Completions::new();
+        for _ in 0..100 {
+            assert!(ends(&mut scene.owner, &mut completions).is_empty());
+            assert!(ends(&mut scene.reader, &mut completions).is_empty());
+        }
+        assert!(
+            scene
+                .target
+                .bytes()
+                .iter()
+                .step_by(997)
+                .all(|byte| *byte == 9)
+        );
+    }
+}
+
+/// Reader and owner in processes, the owner killed at a random moment of the copy: the read ends.
+#[test]
+fn an_owner_that_dies_while_it_helps_does_not_keep_its_reader_waiting() {
+    for round in 0..8 {
+        let file = segment_file(2, 0x70b);
+        let mut children = world::start(&file, 2, "death");
+        let mut random = Random(round);
+        // The reader says when it begins.
+        wait_for_mark(&mut children[0]);
+        std::thread::sleep(Duration::from_micros(random.below(10_000)));
+        children[1].kill().unwrap();
+        let ends = world::finish(children);
+        assert!(
+            ends[0].success(),
+            "round {round}: the reader ended with {}",
+            ends[0]
+        );
+        assert!(ends[1].success() || ends[1].signal() == Some(libc::SIGKILL));
+    }
+}
+
+/// Reads up to the reader's exclamation mark; the test harness says something before it.
+fn wait_for_mark(child: &mut std::process::Child) {
+    let mut byte = [0];
+    while byte != *b"!" {
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut byte)
+            .unwrap();
+    }
+}
+
+#[test]
+fn child_rank() {
+    let Some((name, mut rank)) = world::child() else {
+        return;
+    };
+    assert_eq!(name, "death");
+    match rank.me {
+        0 => world::run(&mut rank, read_until_the_owner_is_gone),
+        _ => world::run(&mut rank, own_and_help),
+    }
+}
+
+async fn read_until_the_owner_is_gone(rank: &mut Rank) {
+    const BYTES: usize = 12 << 20;
+    rank.fabric.set_attentive(true);
+    let key = rank.hear_key(1).await;
+    let mut target = Guarded::new(BYTES);
+    let mut begun = false;
+    let limit = Instant::now() + Duration::from_secs(150);
+    loop {
+        assert!(Instant::now() < limit, "the owner lives for ever");
+        let outcome = rank.read(1, target.lease(0, BYTES), key, 0).await;
+        if !begun {
+            std::io::stdout().write_all(b"!").unwrap();
+            std::io::stdout().flush().unwrap();
+            begun = true;
+        }
+        match outcome {
+            Outcome::Done => {}
+            Outcome::BadKey | Outcome::Unreachable => return,
+            Outcome::Unknown => panic!("a read in doubt"),
+        }
+    }
+}
+
+async fn own_and_help(rank: &mut Rank) {
+    const BYTES: usize = 12 << 20;
+    let mut source = Guarded::of(&vec![1; BYTES]);
+    let key = source.export(&mut rank.fabric, 0);
+    rank.tell_key(0, key).await;
+    loop {
+        rank.look();
+        wait::yield_core();
+    }
+}
+
+/// Whole pages, some of which can be taken away.
+struct Pages {
+    base: *mut u8,
+    bytes: usize,
+}
+
+impl Pages {
+    fn new(bytes: usize) -> Self {
+        // SAFETY: a new private mapping at an address of the system's choice.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(base, libc::MAP_FAILED);
+        Self {
+            base: base.cast(),
+            bytes,
+        }
+    }
+
+    fn address(&self) -> u64 {
+        self.base.expose_provenance() as u64
+    }
+
+    fn forbid(&self, offset: usize, bytes: usize) {
+        assert!(offset + bytes <= self.bytes);
+        // SAFETY: the offset lies in the mapping.
+        let place = unsafe { self.base.add(offset) };
+        // SAFETY: the pages belong to this mapping, and nothing in Rust refers to them.
+        let answer = unsafe { libc::mprotect(place.cast(), bytes, libc::PROT_NONE) };
+        assert_eq!(answer, 0);
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this one's own, and nothing refers to it any more.
+        unsafe { libc::munmap(self.base.cast(), self.bytes) };
+    }
+}
