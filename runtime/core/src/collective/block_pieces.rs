@@ -227,10 +227,12 @@ pub(super) fn are_gathered(shape: &Shape, bytes: usize, ranks: u32) -> bool {
     goes(shape, ranks) && bytes > EAGER_BYTES && bytes <= Seat::place_bytes(ranks)
 }
 
-/// Whether blocks of about so many bytes are dealt out in one round at a board.
-pub(super) fn are_dealt_out(shape: &Shape, bytes: usize, ranks: u32) -> bool {
-    // To a rank with a core of its own a message goes faster.
-    shape.flat && are_gathered(shape, bytes, ranks)
+/// Whether blocks of at most so many bytes, and of about so many, are dealt out in one round at a board. To a rank with a core of
+/// its own a message goes faster; and so do short ones elsewhere, unless they would take most of the sender's buffers, since
+/// then it waits for the readers of those before.
+pub(super) fn are_dealt_out(shape: &Shape, longest: usize, usual: usize, ranks: u32) -> bool {
+    let has_room = longest <= Seat::place_bytes(ranks);
+    shape.flat && goes(shape, ranks) && has_room && (usual > EAGER_BYTES || ranks > MANY_MESSAGES)
 }
 
 /// Whether the root tells in an entry of the broadcast queue how it deals out blocks of so many bytes.
@@ -246,5 +248,7 @@ fn goes(shape: &Shape, ranks: u32) -> bool {
 /// Blocks that take more rounds go as messages, which copy data once.
 const MOST_ROUNDS: u64 = 8;
 const LINE_BYTES: usize = 64;
-/// Messages up to this size wait for nobody.
+/// Messages up to this size wait for nobody,
 const EAGER_BYTES: usize = 8 << 10;
+/// as long as there are no more than these: half of the buffers that a sender has.
+const MANY_MESSAGES: u32 = 32;

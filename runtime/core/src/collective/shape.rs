@@ -44,16 +44,19 @@ impl Shape {
     /// `crowded`: the ranks of the node outnumber the CPUs that the launcher has for them.
     pub(crate) fn new(values: &Values, crowded: bool) -> Self {
         let size = |variable| usize::try_from(values.get(variable)).unwrap_or(usize::MAX);
+        let flat = match values.get(Variable::Collectives) {
+            0 => crowded,
+            word => word == 1,
+        };
+        // A second round costs a wait; where ranks share cores that is as much as to read three times more.
+        let read_for_a_wait = if flat { 4 } else { 1 };
         Self {
-            flat: match values.get(Variable::Collectives) {
-                0 => crowded,
-                word => word == 1,
-            },
+            flat,
             choice: Choices::new(values),
             boards: values.get(Variable::Collectives) == 0,
             board_bytes: size(Variable::BoardLimit),
             board_bcast_bytes: size(Variable::BoardBcastLimit),
-            board_whole_bytes: size(Variable::BoardWholeLimit),
+            board_whole_bytes: size(Variable::BoardWholeLimit).saturating_mul(read_for_a_wait),
             flat_bytes: size(Variable::FlatLimit),
             sliced_bytes: size(Variable::SliceLimit),
             carried_bytes: size(Variable::CarryLimit),

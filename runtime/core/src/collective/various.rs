@@ -129,13 +129,12 @@ pub(super) async fn scatter_as<V: Visit>(
 
 /// Whether all blocks go over the board together.
 fn are_dealt_out<V: Visit>(line: &Line<V>, all: &[Payload]) -> bool {
-    let (shape, ranks) = (line.shape(), line.size());
+    let ranks = line.size();
     let lengths = || all.iter().map(Payload::bytes);
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let longest = bytes(lengths().max().unwrap_or(0));
     let usual = bytes(lengths().sum::<u64>() / u64::from(ranks));
-    block_pieces::are_dealt_out(&shape, usual, ranks)
-        && longest <= Seat::place_bytes(ranks)
+    block_pieces::are_dealt_out(&line.shape(), longest, usual, ranks)
         && line.seat().is_some_and(|seat| parcels::have_room(seat))
 }
 

@@ -184,5 +184,6 @@ pub(super) const BOARD_WHOLE_LIMIT: Row = size(
     "bytes",
     (0, 1 << 30, 16 << 10),
     "At a board, each rank combines all data of an MPI_Allreduce for itself if they are at most so many of all ranks \
-     together; of more, each combines a part, piece by piece, and reads the others' one round later.",
+     together, or four times as many where ranks share cores; of more, each combines a part, piece by piece, and reads the \
+     others' one round later.",
 );
