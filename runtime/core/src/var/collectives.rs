@@ -102,16 +102,18 @@ pub(super) const GATHER: Row = choice(
     Variable::Gather,
     "RMPI_GATHER",
     choice::Gather::WORDS,
-    "How MPI_Gather goes: each block straight to the root (direct, as auto), or along a binomial tree, where blocks are \
-     handed on together (tree). MPI_Gatherv is always direct.",
+    "How MPI_Gather goes: auto, over a board where the ranks have one and the blocks have room there, else \
+     direct; each block straight to the root (direct); or along a binomial tree, where blocks are handed on \
+     together (tree). MPI_Gatherv goes as auto does, or direct.",
 );
 
 pub(super) const SCATTER: Row = choice(
     Variable::Scatter,
     "RMPI_SCATTER",
     choice::Scatter::WORDS,
-    "How MPI_Scatter goes: each block straight from the root (direct, as auto), or along a binomial tree, where blocks \
-     are handed on together (tree). MPI_Scatterv is always direct.",
+    "How MPI_Scatter goes: auto, over a board where the ranks have one and the blocks have room there, else \
+     direct; each block straight from the root (direct); or along a binomial tree, where blocks are handed on \
+     together (tree). MPI_Scatterv goes as auto does, or direct.",
 );
 
 pub(super) const ALLGATHER: Row = choice(
@@ -126,15 +128,17 @@ pub(super) const ALLGATHERV: Row = choice(
     Variable::Allgatherv,
     "RMPI_ALLGATHERV",
     choice::Allgatherv::WORDS,
-    "How MPI_Allgatherv goes: each block straight to all (direct, as auto), or round a ring (ring).",
+    "How MPI_Allgatherv goes: auto, over a board where the ranks have one and the blocks have room there, else \
+     direct; each block straight to all (direct); or round a ring (ring).",
 );
 
 pub(super) const ALLTOALL: Row = choice(
     Variable::Alltoall,
     "RMPI_ALLTOALL",
     choice::Alltoall::WORDS,
-    "How MPI_Alltoall goes: auto; board; in a logarithmic number of rounds, where blocks are carried along (rounds); or \
-     each block straight to its rank (direct). MPI_Alltoallv and MPI_Alltoallw are always direct.",
+    "How MPI_Alltoall goes: auto; board; in a logarithmic number of rounds, where blocks are carried along \
+     (rounds); or each block straight to its rank (direct). MPI_Alltoallv goes over a board with auto, if the \
+     blocks have room there, else direct, and MPI_Alltoallw is always direct.",
 );
 
 pub(super) const ALLTOALL_WINDOW: Row = size(
