@@ -399,7 +399,12 @@ pub(crate) fn status_of(ended: &Status) -> MPI_Status {
     let mut status = match ended.source {
         Some(source) => MPI_Status::received(source, ended.tag, ended.bytes),
         None if ended.no_process => MPI_Status::PROC_NULL,
-        None => MPI_Status::EMPTY,
+        None => {
+            let mut status = MPI_Status::EMPTY;
+            // Only those of an operation on its own, as on a file.
+            status.set_bytes(ended.bytes);
+            status
+        }
     };
     status.set_cancelled(ended.cancelled);
     status

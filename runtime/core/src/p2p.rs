@@ -444,15 +444,15 @@ impl Universe {
         let fields = self.engine.arena().fields(request);
         let cancelled = fields.flags & FLAG_CANCELLED != 0;
         if fields.kind == engine::Kind::Other
-            && let Some(error) = self.outcome(request)
+            && let Some(outcome) = self.outcome(request)
         {
             return Status {
                 source: None,
                 no_process: false,
                 tag: -2,
-                bytes: 0,
+                bytes: outcome.as_ref().map_or(0, |moved| moved.bytes),
                 cancelled: false,
-                error,
+                error: outcome.err(),
             };
         }
         if fields.kind != engine::Kind::Receive || cancelled {

@@ -2,7 +2,7 @@
 //! The three ways of running a collective: now, in the background, or again and again.
 
 use queue_layout::CommRow;
-use runtime::collective::{Root, try_at_once};
+use runtime::collective::{Moved, Root, Task, try_at_once};
 use runtime::var::events;
 use runtime::{Comm, Event, Line, Meeting, Peer, RequestId, Visit, Within};
 
@@ -98,9 +98,9 @@ pub(crate) fn later(
     let told = told(&line, comm, &call);
     // Before anything is lent to the task.
     let id = mpi.visit(|universe| universe.reserve_task(comm.context))?;
-    let task = Box::pin(async move { line.end(call.run(&line).await) });
+    let task = as_task(line, call);
     let task = match try_at_once(mpi, task) {
-        Ok(Ok(())) => {
+        Ok(Ok(_)) => {
             mpi.visit(|universe| universe.give_up_task(id));
             request.set(DONE);
             return Ok(());
@@ -121,6 +121,14 @@ pub(crate) fn later(
     Ok(())
 }
 
+/// A collective tells nothing of what it has moved (MPI 5.0 section 6.12).
+fn as_task(line: Line<Mpi>, call: impl Call) -> Task {
+    Box::pin(async move {
+        let ended = line.end(call.run(&line).await);
+        ended.map(|()| Moved::default())
+    })
+}
+
 /// After tasks from number `first` on were started, if any were: they begin at once.
 pub(crate) fn begun(mpi: Mpi, first: u64) {
     if mpi.visit(|universe| universe.next_task()) != first {
@@ -138,10 +146,7 @@ pub(crate) fn again(
 ) -> Result<()> {
     let line = Line::new(mpi, comm);
     let told = told(&line, comm, &call);
-    let starter = Box::new(move || -> runtime::collective::Task {
-        let (line, call) = (line.clone(), call.clone());
-        Box::pin(async move { line.end(call.run(&line).await) })
-    });
+    let starter = Box::new(move || as_task(line.clone(), call.clone()));
     let id = mpi.visit(|universe| universe.prepare_task(comm.context, starter))?;
     tell(mpi, id, told);
     request.set(request_handle(mpi.visit(|universe| universe.token(id))));

@@ -45,6 +45,6 @@ pub use reduce::{Reducer, allreduce, reduce, reduce_scatter};
 pub use root::Root;
 pub use scan::{exscan, scan};
 pub use shape::Shape;
-pub use task::{Starter, Task, try_at_once};
+pub use task::{Moved, Starter, Task, try_at_once};
 pub use tree::{barrier, bcast, bcast_from_here};
 pub use various::{allgather_various, alltoall_various, gather_various, scatter_various};

@@ -19,8 +19,15 @@ use crate::var::Variable;
 use crate::var::live::live;
 use crate::{Error, Universe, Visit};
 
-/// A collective on its way.
-pub type Task = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+/// What a task has done, for the status of its request. A collective tells of no bytes; an operation on a file would.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Bytes that it has moved (`MPI_Get_count`).
+    pub bytes: u64,
+}
+
+/// An operation on its way.
+pub type Task = Pin<Box<dyn Future<Output = Result<Moved, Error>>>>;
 
 /// Makes the task of each start of a persistent collective.
 pub type Starter = Box<dyn Fn() -> Task>;
@@ -35,7 +42,7 @@ pub(crate) struct Tasks {
     cursor: u64,
     starters: FxHashMap<u32, Starter>,
     /// By token, until the request is collected.
-    ended: FxHashMap<u32, Option<Arc<Error>>>,
+    ended: FxHashMap<u32, Result<Moved, Arc<Error>>>,
 }
 
 struct Running {
@@ -178,12 +185,12 @@ impl Universe {
     }
 
     /// How the task of a complete request ended; `None`: it is no task's.
-    pub(crate) fn outcome(&self, request: RequestId) -> Option<Option<Error>> {
+    pub(crate) fn outcome(&self, request: RequestId) -> Option<Result<Moved, Error>> {
         if self.tasks.ended.is_empty() {
             return None;
         }
         let ended = self.tasks.ended.get(&self.token(request))?;
-        Some(ended.clone().map(Error::Collective))
+        Some(ended.clone().map_err(Error::Collective))
     }
 
     /// The request was collected, or given up for good.
@@ -201,10 +208,10 @@ impl Universe {
         }
     }
 
-    fn end_task(&mut self, number: u64, result: Result<(), Error>) {
+    fn end_task(&mut self, number: u64, result: Result<Moved, Error>) {
         if let Some(request) = self.tasks.end(number) {
             let token = self.token(request);
-            self.tasks.ended.insert(token, result.err().map(Arc::new));
+            self.tasks.ended.insert(token, result.map_err(Arc::new));
             self.engine.finish_other(request, None);
         }
     }
@@ -214,7 +221,7 @@ impl Universe {
 ///
 /// # Errors
 /// The task, which must be [started](Universe::start_task): its memory is lent.
-pub fn try_at_once<V: Visit>(visit: V, mut task: Task) -> Result<Result<(), Error>, Task> {
+pub fn try_at_once<V: Visit>(visit: V, mut task: Task) -> Result<Result<Moved, Error>, Task> {
     let mut context = Context::from_waker(Waker::noop());
     if let Poll::Ready(result) = task.as_mut().poll(&mut context) {
         return Ok(result);
@@ -383,6 +390,24 @@ mod tests {
         change(Variable::TasksPerCall, 8);
         let four = polls.iter().filter(|polls| polls.get() == 4);
         assert_eq!(four.count(), 3 * 4, "{polls:?}");
+    }
+
+    #[test]
+    fn the_status_of_a_task_says_what_it_has_moved_until_it_is_collected() {
+        let universe = alone();
+        let hand = Hand(&universe);
+        for bytes in [0, 1, 5 << 40] {
+            let request = start(hand, Box::pin(async move { Ok(Moved { bytes }) }));
+            assert!(go_on(hand));
+            let status = hand.visit(|universe| {
+                assert!(universe.is_complete(request));
+                assert_eq!(universe.status(request).bytes, bytes);
+                universe.collect(request)
+            });
+            assert_eq!((status.bytes, status.source), (bytes, None));
+            assert!(status.error.is_none() && !status.cancelled);
+        }
+        assert!(universe.borrow().tasks.ended.is_empty());
     }
 
     #[test]
