@@ -153,7 +153,7 @@ pub struct Options {
 pub type Variable = (OsString, OsString);
 
 /// Who reads standard input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Reader {
     /// This rank; the others find theirs empty.
     Rank(u32),

@@ -2,10 +2,11 @@
 //! The CPUs that this shell may use, and how much of them.
 
 use nix::sched::CpuSet;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// The CPUs that `rmpiexec` itself may run on, in ascending order; never widened.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cpus(Vec<u32>);
 
 impl Cpus {
@@ -25,6 +26,12 @@ impl Cpus {
         };
         let among = |cpu: &u32| set.is_set(*cpu as usize).unwrap_or(false);
         Self((0..).take(CpuSet::count()).filter(among).collect())
+    }
+
+    /// Whether the system can have such CPUs.
+    #[must_use]
+    pub fn are_possible(&self) -> bool {
+        self.0.iter().all(|cpu| (*cpu as usize) < CpuSet::count())
     }
 
     /// How many there are.
@@ -50,21 +57,15 @@ impl Cpus {
         words
     }
 
-    /// These CPUs as the system's set.
-    #[must_use]
-    pub fn set_of(cpus: &[u32]) -> CpuSet {
-        let mut set = CpuSet::new();
-        for cpu in cpus {
-            // Numbers come from a `CpuSet`, so they fit one.
-            let _ = set.set(*cpu as usize);
-        }
-        set
-    }
-
     /// All of them as the system's set.
     #[must_use]
     pub fn set(&self) -> CpuSet {
-        Self::set_of(&self.0)
+        let mut set = CpuSet::new();
+        for cpu in &self.0 {
+            // The set has room for all that are possible.
+            let _ = set.set(*cpu as usize);
+        }
+        set
     }
 }
 

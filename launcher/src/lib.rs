@@ -39,6 +39,7 @@ mod foreign;
 mod front;
 #[cfg(feature = "hwloc")]
 mod hwloc;
+mod job;
 mod ladder;
 mod lines;
 mod link;
@@ -60,6 +61,8 @@ pub use topology::{Level, Topology, Unit};
 
 use edge::Edge;
 use front::{Debugger, Extras, Files, Front, Gdb, Phases, Signals};
+use job::{Keys, NodeJob, Program};
+use link::Order;
 use mpir::Starter;
 use nix::errno::Errno;
 use plan::Plan;
@@ -84,7 +87,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let plan = Plan::make(&request, &cpus, granted);
     request.remarks.extend(plan.remarks(&request));
-    let job = daemon::Keys::draw()
+    let job = Keys::draw()
         .map_err(|words| NoProgram { words, code: 1 })
         .and_then(|keys| prepare::node_job(&request, &cpus, &plan.places, keys));
     match job {
@@ -107,7 +110,7 @@ fn dry_run(request: &Request, plan: &Plan) -> ExitCode {
 fn start(
     request: &Request,
     plan: &Plan,
-    mut job: daemon::NodeJob,
+    mut job: NodeJob,
     phases: Phases,
 ) -> Result<ExitCode, String> {
     let stats = Stats::of(request)?;
@@ -145,7 +148,7 @@ fn start(
 /// Makes the daemon. This process goes on as the front.
 fn divide(
     request: &Request,
-    mut job: daemon::NodeJob,
+    mut job: NodeJob,
     mut extras: Extras,
     signals: Signals,
     gdb: Option<Gdb>,
@@ -157,13 +160,13 @@ fn divide(
     if let Some(library) = prepare::library("librmpi_mqs.so") {
         starter.name_queue_library(&library);
     }
-    let (ours, theirs) = Edge::pair()?;
+    let (mut ours, theirs) = Edge::pair()?;
     let daemon = match spawn::fork()? {
         Forked::Parent(daemon) => daemon,
         Forked::Child => {
             drop(ours);
             let released = signals.release();
-            spawn::leave(released.map_or(1, |()| daemon::serve(job, theirs)))
+            spawn::leave(released.map_or(1, |()| daemon::serve(theirs)))
         }
     };
     drop(theirs);
@@ -172,6 +175,9 @@ fn divide(
     }
     // Should this fail, the daemon sees that the front is gone and ends the ranks.
     let debugger = Debugger::new(starter, &job, gdb)?;
+    Order::Job(Box::new(job)).put(&mut ours.outbox);
+    // What the socket does not take now goes with the first turns of the front.
+    let _ = ours.flush();
     Ok(Front::new(
         request, signals, ours, daemon, extras, debugger,
     )?)
@@ -186,12 +192,12 @@ fn no_start(error: &std::io::Error) -> String {
     format!("cannot start: {}{remedy}", cause(error))
 }
 
-fn verbose_words(request: &Request, job: &daemon::NodeJob) -> Vec<String> {
+fn verbose_words(request: &Request, job: &NodeJob) -> Vec<String> {
     if !request.verbose {
         return Vec::new();
     }
     let programs = request.apps.iter().zip(&job.programs);
-    let words = |(app, program): (&App, &daemon::Program)| {
+    let words = |(app, program): (&App, &Program)| {
         let ranks = failure::counted(app.ranks, "rank", "ranks");
         format!("starting {ranks} of {}", program.path.to_string_lossy())
     };

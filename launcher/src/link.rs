@@ -12,6 +12,7 @@
 //! waits behind output that nobody takes.
 
 use crate::failure::{Failure, How};
+use crate::job::NodeJob;
 use std::ffi::CString;
 
 /// Output that a daemon may have under way.
@@ -19,7 +20,8 @@ pub(crate) const OUTPUT_WINDOW_BYTES: u64 = 4 << 20;
 /// Standard input that the front may have under way.
 pub(crate) const INPUT_WINDOW_BYTES: u64 = 256 << 10;
 
-const LONGEST_FRAME_BYTES: usize = 8 << 20;
+/// A job of many programs, each with its environment, is long.
+const LONGEST_FRAME_BYTES: usize = 1 << 29;
 
 /// Which stream of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,6 +35,8 @@ pub(crate) enum Stream {
 /// From the front to a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Order {
+    /// Serve this. Always the first, and never another one.
+    Job(Box<NodeJob>),
     /// Send this signal to every rank that is alive.
     Signal(i32),
     /// SIGKILL to all, until nothing is left.
@@ -155,6 +159,7 @@ impl Order {
             Self::Tool(words) => frame(out, 8, |body| {
                 body.extend(words.iter().flat_map(|word| word.as_bytes_with_nul()));
             }),
+            Self::Job(job) => frame(out, 9, |body| job.encode(body)),
         }
     }
 
@@ -175,6 +180,7 @@ impl Order {
             },
             7 => Self::Release,
             8 => Self::Tool(body.words()?),
+            9 => Self::Job(Box::new(NodeJob::decode(body.0).ok_or(Garbled)?)),
             _ => return Err(Garbled),
         };
         Ok(Some(order))
@@ -370,7 +376,7 @@ fn frame(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend([0, 0, 0, 0, kind]);
     body(out);
-    let length = u32::try_from(out.len() - start - 4).expect("a frame holds one read at most");
+    let length = u32::try_from(out.len() - start - 4).expect("a frame holds one read, or one job");
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
@@ -440,6 +446,7 @@ fn take_failure(body: &mut Body<'_>) -> Result<Failure, Garbled> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::tests::some_job;
     use proptest::prelude::*;
 
     fn events() -> Vec<Event> {
@@ -504,6 +511,7 @@ mod tests {
     fn orders() -> Vec<Order> {
         let input = Order::Input(vec![0, 255]);
         vec![
+            Order::Job(Box::new(some_job())),
             Order::Signal(15),
             Order::Kill,
             input,

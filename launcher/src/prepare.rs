@@ -4,8 +4,8 @@
 
 use crate::cli::{App, Request};
 use crate::cpus::Cpus;
-use crate::daemon::{Keys, NodeJob, Placed, Program};
 use crate::foreign::Needs;
+use crate::job::{Keys, NodeJob, Placed, Program};
 use crate::place::{Place, Tie};
 use crate::program::{self, NoProgram, cause};
 use std::collections::BTreeMap;
@@ -69,8 +69,7 @@ pub(crate) fn node_job(
         size,
         programs,
         ranks: ranks(&request.apps, places),
-        mask: cpus.words(),
-        whole: cpus.set(),
+        cpus: cpus.clone(),
         input: request.stdin,
         prompts: request.output.is_none() && is_terminal(0) && is_terminal(1),
         hold: false,
@@ -122,7 +121,7 @@ fn ranks(apps: &[App], places: &[Place]) -> Vec<Placed> {
     let placed = |(rank, (app, place)): (u32, (u32, &Place))| Placed {
         rank,
         app,
-        cpus: (place.tie != Tie::Free).then(|| Cpus::set_of(&place.cpus)),
+        cpus: (place.tie != Tie::Free).then(|| Cpus::new(place.cpus.clone())),
         preferred: place.tie == Tie::Preferred,
     };
     (0..).zip(app_of.zip(places)).map(placed).collect()

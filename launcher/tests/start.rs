@@ -43,6 +43,22 @@ fn several_programs_share_one_world_and_have_their_own_variables() {
     assert_eq!(outcome.sorted(), ["0/3 a 1", "1/3 a 2", "2/3 a 2"]);
 }
 
+/// The daemon is told more of such a job than a socket holds.
+#[test]
+fn programs_with_a_mebibyte_of_environment_each_get_all_of_it() {
+    let print = "echo ${#BIG1} ${#BIG9} $(echo \"$BIG5\" | cut -c 99990-)";
+    let program = ["-n", "1", "sh", "-c", print, ":"];
+    let mut words = program.repeat(8);
+    words.pop();
+    let mut job = rmpiexec(words);
+    for number in 0..10 {
+        job.command
+            .env(format!("BIG{number}"), number.to_string().repeat(100_000));
+    }
+    let outcome = job.run().expect(0);
+    assert_eq!(outcome.sorted(), ["100000 100000 55555555555"; 8]);
+}
+
 #[test]
 fn the_number_of_the_program_stands_in_the_boot_line() {
     let print = "echo $RMPI_BOOT | grep -o 'app=[0-9]*'";

@@ -2,7 +2,7 @@
 //! The birth of a rank: what its process does between `fork` and the first instruction of its program.
 
 use super::hold;
-use super::job::{NodeJob, Program};
+use crate::job::{NodeJob, Program};
 use crate::spawn::{self, Forked};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -82,7 +82,7 @@ fn become_rank(
     let placed = &job.ranks[local as usize];
     if let (Some(cpus), false) = (&placed.cpus, placed.preferred) {
         // A CPU may have been taken away since the mask was read: then any will do.
-        let _ = nix::sched::sched_setaffinity(Pid::from_raw(0), cpus);
+        let _ = nix::sched::sched_setaffinity(Pid::from_raw(0), &cpus.set());
     }
     let (soft, hard) = nest.files;
     setrlimit(Resource::RLIMIT_NOFILE, soft, hard).map_err(prepare)?;
@@ -101,7 +101,7 @@ fn become_rank(
         daemon_pid: nest.daemon.as_raw().cast_unsigned(),
         network_key: Some(job.keys.network),
         debugged: job.hold,
-        mask: job.mask.clone(),
+        mask: job.cpus.words(),
     };
     if job.hold {
         hold::wait_for_debugger().map_err(prepare)?;

@@ -6,8 +6,8 @@
 //! SIGCONT lets it go. Where the system refuses tracing, as some containers do, a rank stops itself right before its exec.
 
 use super::Daemon;
-use super::job::NodeJob;
 use super::probe::Probes;
+use crate::job::NodeJob;
 use crate::link::Event;
 use nix::errno::Errno;
 use nix::sys::ptrace;

@@ -10,7 +10,6 @@ mod control;
 mod ending;
 mod hold;
 mod input;
-mod job;
 mod memory;
 mod probe;
 mod rank;
@@ -23,12 +22,12 @@ mod talk;
 mod tend;
 mod tool;
 
-pub(crate) use job::{Keys, NodeJob, Placed, Program};
 pub(crate) use start::serve;
 pub(crate) use sweep::signal_all;
 
 use crate::edge::{Closed, Edge};
 use crate::failure::{Failure, How};
+use crate::job::NodeJob;
 use crate::link::{Event, Order, Phase};
 use birth::Nest;
 use ending::Ending;
@@ -146,6 +145,8 @@ struct Daemon {
 impl Daemon {
     /// Serves the job until nothing of it is left.
     fn run(&mut self) {
+        // They may have come together with the job.
+        self.carry_out_what_came();
         while !self.turn() {}
         let gone = self.ending.gone.clone();
         self.tell(&Event::Gone(gone));
@@ -256,6 +257,11 @@ impl Daemon {
         if self.edge.fill(&mut self.scratch).is_err() {
             return self.front_is_gone();
         }
+        self.carry_out_what_came();
+    }
+
+    /// Carries out the orders that are here.
+    fn carry_out_what_came(&mut self) {
         loop {
             match Order::take(&mut self.edge.inbox) {
                 Ok(Some(order)) => self.carry_out(order),
@@ -279,6 +285,8 @@ impl Daemon {
                 self.input.end();
                 self.feed();
             }
+            // It has one.
+            Order::Job(_) => (),
             Order::Release => self.release(),
             Order::Tool(words) => self.start_tool(&words),
             Order::OutputTaken(bytes) => self.streams.restore_credit(bytes),

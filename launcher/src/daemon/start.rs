@@ -5,7 +5,6 @@ use super::birth::{self, Ends, Nest};
 use super::ending::Ending;
 use super::hold::Hold;
 use super::input::Input;
-use super::job::NodeJob;
 use super::probe::Probes;
 use super::rank::Rank;
 use super::records::Records;
@@ -15,10 +14,12 @@ use super::{Daemon, Interests, SCRATCH_BYTES, Token, control, interest};
 use crate::cli::Reader;
 use crate::edge::Edge;
 use crate::failure::counted;
-use crate::link::{Event, Phase, Stream};
+use crate::job::{NodeJob, random_u64};
+use crate::link::{Event, Order, Phase, Stream};
 use crate::program::cause;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollFlags};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl;
@@ -37,15 +38,17 @@ use std::rc::Rc;
 const DESCRIPTORS_PER_RANK: u64 = 3;
 const DESCRIPTORS_BESIDES: u64 = 40;
 
-/// Runs the node role in this process, which was made for it.
-pub(crate) fn serve(job: NodeJob, mut edge: Edge) -> u8 {
-    match Equipment::get(&job, &edge) {
-        Ok(equipment) => {
+/// Runs the node role in this process, which was made for it: serves the job that the front tells over `edge`.
+pub(crate) fn serve(mut edge: Edge) -> u8 {
+    match begin(&mut edge) {
+        Ok(Some((job, equipment))) => {
             let mut daemon = Daemon::new(job, edge, equipment);
             daemon.start_ranks();
             daemon.run();
             0
         }
+        // The front is gone before it has told one.
+        Ok(None) => 0,
         Err(words) => {
             Event::Broken(words).put(&mut edge.outbox);
             // The message is shorter than any socket's buffer.
@@ -53,6 +56,43 @@ pub(crate) fn serve(job: NodeJob, mut edge: Edge) -> u8 {
             1
         }
     }
+}
+
+fn begin(edge: &mut Edge) -> Result<Option<(NodeJob, Equipment)>, String> {
+    detach().map_err(said("leave the terminal"))?;
+    let Some(job) = hear_job(edge)? else {
+        return Ok(None);
+    };
+    let equipment = Equipment::get(&job, edge)?;
+    Ok(Some((job, equipment)))
+}
+
+/// Waits for the first order, which is the job. `None`: the front is gone.
+fn hear_job(edge: &mut Edge) -> Result<Option<NodeJob>, String> {
+    let mut scratch = vec![0; SCRATCH_BYTES];
+    loop {
+        match Order::take(&mut edge.inbox) {
+            Ok(Some(Order::Job(job))) => return Ok(Some(*job)),
+            Ok(None) => {}
+            Ok(Some(_)) | Err(_) => {
+                let words = "the front does not begin with a job: it is of another release than this daemon";
+                return Err(words.to_owned());
+            }
+        }
+        let mut readable = [PollFd::new(edge.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut readable, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(said("wait for its job")(error)),
+        }
+        if edge.fill(&mut scratch).is_err() {
+            return Ok(None);
+        }
+    }
+}
+
+/// What an error of the system means to the user.
+fn said(what: &'static str) -> impl Fn(Errno) -> String {
+    move |error| format!("cannot {what}: {}", error.desc().to_lowercase())
 }
 
 /// All that a daemon needs of the system before the first rank.
@@ -67,10 +107,6 @@ struct Equipment {
 
 impl Equipment {
     fn get(job: &NodeJob, edge: &Edge) -> Result<Self, String> {
-        let said = |what: &'static str| {
-            move |error: Errno| format!("cannot {what}: {}", error.desc().to_lowercase())
-        };
-        detach().map_err(said("leave the terminal"))?;
         let files = enough_descriptors(job.local_size(), job.input)?;
         let blocked = block_child_signal().map_err(said("watch its children"))?;
         let address = format!("rmpi-{}-{:08x}", std::process::id(), random_u64()? >> 32);
@@ -345,13 +381,4 @@ fn with_room(bytes: u64, make: impl FnOnce() -> Result<(), String>) -> Result<()
     let made = make();
     setrlimit(limit, soft, hard).map_err(said)?;
     made
-}
-
-/// A number that nobody can guess.
-pub(super) fn random_u64() -> Result<u64, String> {
-    use std::io::Read;
-    let mut bytes = [0; 8];
-    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| format!("cannot read /dev/urandom: {}", cause(&error)))?;
-    Ok(u64::from_le_bytes(bytes))
 }

@@ -74,12 +74,13 @@ impl Daemon {
         let Some(cpus) = placed.cpus.as_ref().filter(|_| placed.preferred) else {
             return;
         };
+        let (cpus, whole) = (cpus.set(), self.job.cpus.set());
         let process = Pid::from_raw(pid.cast_signed());
-        let unbound = sched_getaffinity(process).is_ok_and(|mask| mask == self.job.whole);
-        let (Some(cpu), Some(last)) = (first(cpus), sample(pid)) else {
+        let unbound = sched_getaffinity(process).is_ok_and(|mask| mask == whole);
+        let (Some(cpu), Some(last)) = (first(&cpus), sample(pid)) else {
             return;
         };
-        if !unbound || has_threads(pid) || sched_setaffinity(process, cpus).is_err() {
+        if !unbound || has_threads(pid) || sched_setaffinity(process, &cpus).is_err() {
             return;
         }
         self.ranks[local as usize].tended = Some(Tended {
@@ -96,7 +97,7 @@ impl Daemon {
     /// A rank is through with MPI.
     pub(super) fn end_to_tend(&mut self, local: u32) {
         if let Some(tended) = self.ranks[local as usize].tended.take() {
-            give_whole_mask(tended.pid, &self.job.whole);
+            give_whole_mask(tended.pid, &self.job.cpus.set());
         }
     }
 
@@ -117,7 +118,7 @@ impl Daemon {
         let uses = self.look_at_use();
         self.tended_at = (!uses.is_empty()).then_some(now);
         let passed = u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX);
-        let loads = loads(&self.job.whole, uses.iter().map(|(_, used)| used));
+        let loads = loads(&self.job.cpus.set(), uses.iter().map(|(_, used)| used));
         for (local, used) in uses {
             let prefers = used.prefers(&loads, passed);
             if prefers != used.preferring {
@@ -135,7 +136,7 @@ impl Daemon {
             };
             let now = sample(tended.pid).filter(|_| rank.alive && !has_threads(tended.pid));
             let Some(now) = now else {
-                give_whole_mask(tended.pid, &self.job.whole);
+                give_whole_mask(tended.pid, &self.job.cpus.set());
                 rank.tended = None;
                 continue;
             };
@@ -157,9 +158,9 @@ impl Daemon {
         };
         tended.preferring = prefers;
         let preferred = self.job.ranks[local].cpus.as_ref();
-        let mask = preferred.filter(|_| prefers).unwrap_or(&self.job.whole);
+        let mask = preferred.filter(|_| prefers).unwrap_or(&self.job.cpus);
         // It may have ended.
-        let _ = sched_setaffinity(Pid::from_raw(tended.pid.cast_signed()), mask);
+        let _ = sched_setaffinity(Pid::from_raw(tended.pid.cast_signed()), &mask.set());
     }
 }
 

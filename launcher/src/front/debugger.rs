@@ -6,7 +6,7 @@
 //! its byte to is a pipe, by its name below `/proc`.
 
 use super::Gdb;
-use crate::daemon::NodeJob;
+use crate::job::NodeJob;
 use crate::mpir::{Process, Starter, State, ToolWords};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;

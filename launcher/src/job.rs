@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One node's part of a job, ready to be started: what the front tells a daemon first.
+
+use crate::cli::Reader;
+use crate::cpus::Cpus;
+use crate::program::cause;
+use ring::layout::MAX_LOCAL_RANKS;
+use serde::{Deserialize, Serialize};
+use std::ffi::CString;
+use std::fs::File;
+
+/// Numbers that belong to one job and that nobody can guess.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Keys {
+    /// Of the job: the node segment has it, and who asks for that must know it.
+    pub(crate) job: u64,
+    /// See [`pmi::Boot::network_key`]. Not made from the other one, which more eyes see.
+    pub(crate) network: u32,
+}
+
+impl Keys {
+    /// Draws them.
+    pub(crate) fn draw() -> Result<Self, String> {
+        // 31 bits: they fit.
+        let network = u32::try_from(random_u64()? >> 33).unwrap_or(0);
+        let job = random_u64()?;
+        Ok(Self { job, network })
+    }
+}
+
+/// A number that nobody can guess.
+pub(crate) fn random_u64() -> Result<u64, String> {
+    use std::io::Read;
+    let mut bytes = [0; 8];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| format!("cannot read /dev/urandom: {}", cause(&error)))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// What a daemon is told at its start. Its form as bytes is that of one release: both ends are of the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NodeJob {
+    /// The job's keys.
+    pub(crate) keys: Keys,
+    /// Ranks of the whole job.
+    pub(crate) size: u32,
+    /// The programs of the command line.
+    pub(crate) programs: Vec<Program>,
+    /// The ranks of this node; the index is the local rank.
+    pub(crate) ranks: Vec<Placed>,
+    /// The CPUs that the node's part of the job may use.
+    pub(crate) cpus: Cpus,
+    /// Who reads standard input.
+    pub(crate) input: Reader,
+    /// Somebody sits at a terminal: an unfinished line of rank 0 is a prompt and goes out soon.
+    pub(crate) prompts: bool,
+    /// A debugger wants the ranks to stand still before their first instruction.
+    pub(crate) hold: bool,
+    /// Tell the front when the ranks come to a phase.
+    pub(crate) report_phases: bool,
+}
+
+impl NodeJob {
+    /// Ranks of this node.
+    pub(crate) fn local_size(&self) -> u32 {
+        u32::try_from(self.ranks.len()).expect("a node holds at most 1024 ranks")
+    }
+
+    /// Appends it as bytes.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let bytes = postcard::to_allocvec(self).expect("numbers, texts and lists of them");
+        out.extend(bytes);
+    }
+
+    /// Reads what [`encode`](Self::encode) has written; `None` for anything that no front would tell.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (job, rest) = postcard::take_from_bytes::<Self>(bytes).ok()?;
+        let ranks = || job.ranks.iter();
+        let has_program = |placed: &Placed| (placed.app as usize) < job.programs.len();
+        let places = ranks().filter_map(|placed| placed.cpus.as_ref());
+        let fits = rest.is_empty()
+            && job.ranks.len() <= MAX_LOCAL_RANKS as usize
+            && ranks().all(|placed| placed.rank < job.size && has_program(placed))
+            && places.chain([&job.cpus]).all(Cpus::are_possible);
+        fits.then_some(job)
+    }
+}
+
+/// A program with all that `execve` needs but what differs from rank to rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Program {
+    /// The file.
+    pub(crate) path: CString,
+    /// Name as typed, and arguments.
+    pub(crate) arguments: Vec<CString>,
+    /// `NAME=VALUE`.
+    pub(crate) environment: Vec<CString>,
+    /// Where to start, if elsewhere.
+    pub(crate) folder: Option<CString>,
+}
+
+/// A rank and its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Placed {
+    /// The rank.
+    pub(crate) rank: u32,
+    /// Its program.
+    pub(crate) app: u32,
+    /// CPUs to bind it to, or to prefer.
+    pub(crate) cpus: Option<Cpus>,
+    /// The CPUs are only preferred, see `tend`.
+    pub(crate) preferred: bool,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A job of two ranks.
+    pub(crate) fn some_job() -> NodeJob {
+        let placed = |rank: u32| Placed {
+            rank,
+            app: 0,
+            cpus: (rank == 1).then(|| Cpus::new(vec![3])),
+            preferred: rank == 1,
+        };
+        NodeJob {
+            keys: Keys { job: 7, network: 8 },
+            size: 5,
+            programs: vec![Program {
+                path: c"/bin/true".into(),
+                arguments: vec![c"true".into(), c"".into()],
+                environment: vec![c"A=b c".into(), c"\xff=1".into()],
+                folder: Some(c"/tmp".into()),
+            }],
+            ranks: vec![placed(1), placed(4)],
+            cpus: Cpus::new(vec![0, 3, 64]),
+            input: Reader::Rank(0),
+            prompts: true,
+            hold: false,
+            report_phases: true,
+        }
+    }
+
+    fn encoded(job: &NodeJob) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        job.encode(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_job_goes_to_bytes_and_back() {
+        let job = some_job();
+        assert_eq!(NodeJob::decode(&encoded(&job)), Some(job));
+    }
+
+    #[test]
+    fn what_no_front_would_tell_is_refused() {
+        let bytes = encoded(&some_job());
+        assert_eq!(NodeJob::decode(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(NodeJob::decode(&[&bytes[..], &[0]].concat()), None);
+        let changed = |change: fn(&mut NodeJob)| {
+            let mut job = some_job();
+            change(&mut job);
+            NodeJob::decode(&encoded(&job))
+        };
+        assert_eq!(changed(|job| job.ranks[1].app = 1), None);
+        assert_eq!(changed(|job| job.ranks[1].rank = 5), None);
+        assert_eq!(changed(|job| job.cpus = Cpus::new(vec![u32::MAX])), None);
+        assert_eq!(
+            changed(|job| job.ranks[0].cpus = Some(Cpus::new(vec![1 << 20]))),
+            None
+        );
+        let many = |job: &mut NodeJob| job.ranks = vec![job.ranks[0].clone(); 1025];
+        assert_eq!(changed(many), None);
+    }
+}
