@@ -160,6 +160,7 @@ fn divide(
     if let Some(library) = prepare::library("librmpi_mqs.so") {
         starter.name_queue_library(&library);
     }
+    let first = Order::job_frame(&job).map_err(too_long)?;
     let (mut ours, theirs) = Edge::pair()?;
     let daemon = match spawn::fork()? {
         Forked::Parent(daemon) => daemon,
@@ -175,12 +176,21 @@ fn divide(
     }
     // Should this fail, the daemon sees that the front is gone and ends the ranks.
     let debugger = Debugger::new(starter, &job, gdb)?;
-    Order::Job(Box::new(job)).put(&mut ours.outbox);
+    ours.outbox = first;
     // What the socket does not take now goes with the first turns of the front.
     let _ = ours.flush();
     Ok(Front::new(
         request, signals, ours, daemon, extras, debugger,
     )?)
+}
+
+/// The daemon can be told only so much.
+fn too_long((bytes, most): (usize, usize)) -> std::io::Error {
+    let (bytes, most) = (bytes >> 20, most >> 20);
+    std::io::Error::other(format!(
+        "the programs with their arguments and environments have {bytes} MiB, of which {most} can be told to the node \
+         daemon; start fewer programs, or make the environment smaller"
+    ))
 }
 
 fn no_start(error: &std::io::Error) -> String {

@@ -23,6 +23,9 @@ pub(crate) const INPUT_WINDOW_BYTES: u64 = 256 << 10;
 /// A job of many programs, each with its environment, is long.
 const LONGEST_FRAME_BYTES: usize = 1 << 29;
 
+/// Kind of the frame of [`Order::Job`].
+const JOB: u8 = 9;
+
 /// Which stream of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Stream {
@@ -159,8 +162,23 @@ impl Order {
             Self::Tool(words) => frame(out, 8, |body| {
                 body.extend(words.iter().flat_map(|word| word.as_bytes_with_nul()));
             }),
-            Self::Job(job) => frame(out, 9, |body| job.encode(body)),
+            Self::Job(job) => frame(out, JOB, |body| job.encode(body)),
         }
+    }
+
+    /// The frame of [`Order::Job`].
+    ///
+    /// # Errors
+    /// Its bytes and the most that a frame may have, where these are fewer.
+    pub(crate) fn job_frame(job: &NodeJob) -> Result<Vec<u8>, (usize, usize)> {
+        let mut bytes = Vec::new();
+        job.encode(&mut bytes);
+        if bytes.len() >= LONGEST_FRAME_BYTES {
+            return Err((bytes.len(), LONGEST_FRAME_BYTES));
+        }
+        let mut out = Vec::with_capacity(bytes.len() + 5);
+        frame(&mut out, JOB, |body| body.append(&mut bytes));
+        Ok(out)
     }
 
     /// Reads the next whole frame of the inbox.
@@ -180,7 +198,7 @@ impl Order {
             },
             7 => Self::Release,
             8 => Self::Tool(body.words()?),
-            9 => Self::Job(Box::new(NodeJob::decode(body.0).ok_or(Garbled)?)),
+            JOB => Self::Job(Box::new(NodeJob::decode(body.0).ok_or(Garbled)?)),
             _ => return Err(Garbled),
         };
         Ok(Some(order))
@@ -536,6 +554,13 @@ mod tests {
             seen.extend(Event::take(&mut inbox).unwrap());
         }
         assert_eq!(seen, events());
+    }
+
+    #[test]
+    fn the_frame_of_a_job_is_that_of_its_order() {
+        let mut put = Vec::new();
+        Order::Job(Box::new(some_job())).put(&mut put);
+        assert_eq!(Order::job_frame(&some_job()), Ok(put));
     }
 
     #[test]

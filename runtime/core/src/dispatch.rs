@@ -61,15 +61,8 @@ impl Universe {
     fn take_in_event(&mut self, completion: Completion) {
         match completion {
             Completion::Arrived(_) => {}
-            Completion::Worked {
-                work,
-                outcome,
-                lease,
-            } => {
-                // The loan is over before anybody hears of it.
-                let _ = lease;
-                self.take_in_work(work, outcome);
-            }
+            // The lease has come back with it: the loan is over.
+            Completion::Worked { work, outcome, .. } => self.take_in_work(work, outcome),
             Completion::Written { peer, immediate } => match Owner::of_immediate(immediate) {
                 channel::OWNER => self.channels.written(peer, immediate),
                 _ => self.refuse(),

@@ -354,7 +354,7 @@ pub(crate) fn of_failure(what: &str, status: Status, vendor: u32, ends: &Ends<'_
             ends.trial()
         ),
         Status::NotReady => format!(
-            ", again and again; does rank {} compute for long without a call of MPI?",
+            ", again and again; does rank {} compute for long without a call of the library?",
             ends.peer
         ),
         Status::Other(2) if !ends.facts.is_up => "; the port is down".into(),
