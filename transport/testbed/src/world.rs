@@ -2,6 +2,7 @@
 //! Worlds: where the ranks of a behaviour run.
 
 use std::cell::Cell;
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -78,6 +79,15 @@ pub fn start(file: &OwnedFd, ranks: u32, behaviour: &str) -> Vec<Child> {
                 .unwrap()
         })
         .collect()
+}
+
+/// Reads what a process of [`start`] writes up to its exclamation mark; the test harness says something before it.
+pub fn wait_for_mark(child: &mut Child) {
+    let output = child.stdout.as_mut().unwrap();
+    let mut byte = [0];
+    while byte != *b"!" {
+        output.read_exact(&mut byte).unwrap();
+    }
 }
 
 /// Waits for processes, at most some minutes; whoever is not done then is killed.

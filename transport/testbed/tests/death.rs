@@ -8,7 +8,7 @@
     reason = "test code may panic; its sizes are small"
 )]
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn the_death_of_one_rank_hurts_no_other() {
     for round in 0..10 {
         let file = segment_file(3, 0x70b);
         let mut children = world::start(&file, 3, "survive");
-        wait_for_mark(&mut children[0]);
+        world::wait_for_mark(&mut children[0]);
         let pause = Random(round).below(8_000);
         std::thread::sleep(Duration::from_micros(pause));
         children[VICTIM as usize].kill().unwrap();
@@ -41,19 +41,6 @@ fn the_death_of_one_rank_hurts_no_other() {
                 "round {round}: rank {survivor} ended with {end}"
             );
         }
-    }
-}
-
-/// Reads up to an exclamation mark; the test harness says something before it.
-fn wait_for_mark(child: &mut std::process::Child) {
-    let mut byte = [0];
-    while byte != *b"!" {
-        child
-            .stdout
-            .as_mut()
-            .unwrap()
-            .read_exact(&mut byte)
-            .unwrap();
     }
 }
 

@@ -8,7 +8,7 @@
     reason = "test code may panic; its sizes are small"
 )]
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
@@ -277,7 +277,7 @@ fn an_owner_that_dies_while_it_helps_does_not_keep_its_reader_waiting() {
         let mut children = world::start(&file, 2, "death");
         let mut random = Random(round);
         // The reader says when it begins.
-        wait_for_mark(&mut children[0]);
+        world::wait_for_mark(&mut children[0]);
         std::thread::sleep(Duration::from_micros(random.below(10_000)));
         children[1].kill().unwrap();
         let ends = world::finish(children);
@@ -287,19 +287,6 @@ fn an_owner_that_dies_while_it_helps_does_not_keep_its_reader_waiting() {
             ends[0]
         );
         assert!(ends[1].success() || ends[1].signal() == Some(libc::SIGKILL));
-    }
-}
-
-/// Reads up to the reader's exclamation mark; the test harness says something before it.
-fn wait_for_mark(child: &mut std::process::Child) {
-    let mut byte = [0];
-    while byte != *b"!" {
-        child
-            .stdout
-            .as_mut()
-            .unwrap()
-            .read_exact(&mut byte)
-            .unwrap();
     }
 }
 
