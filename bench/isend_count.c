@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /* Calls to be counted by callgrind in rank 0: MPI_Isend, MPI_Irecv and MPI_Wait, warm, with the peer on this node: of 8
- * MPI_BYTE without a status, or, with a number of bytes as the argument, of so many MPI_CHAR with one. Each counted call has
- * a function of its own around it, whose name is given to callgrind; how the library's own symbols are named or aliased does
- * not matter. Rank 1 runs natively.
+ * MPI_BYTE without a status, or, with a number of bytes as the argument, of so many MPI_CHAR with one; with "multiple" behind
+ * it, at MPI_THREAD_MULTIPLE. Each counted call has a function of its own around it, whose name is given to callgrind; how the
+ * library's own symbols are named or aliased does not matter. Rank 1 runs natively.
  *
  * MPI_Isend: the peer has taken all earlier messages. MPI_Irecv: nothing has arrived. MPI_Wait: the message is there, but
  * the library has not been called since it came. */
@@ -98,8 +98,10 @@ static void verify(int round) {
 }
 
 int main(int argc, char **argv) {
-    int rank, ranks;
-    MPI_Init(&argc, &argv);
+    int rank, ranks, provided, wanted = argc > 2 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+    MPI_Init_thread(&argc, &argv, wanted, &provided);
+    if (provided < wanted)
+        die(BAD_OPTION, "isend_count: this MPI does not provide MPI_THREAD_MULTIPLE");
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (ranks != 2)

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bench::compare::bars::{Bar, ROWS};
+use bench::compare::bars::Bar;
 use bench::compare::picture::picture;
 use bench::compare::report::{Comparison, conclude};
 use bench::compare::rounds::{self, Plan};
+use bench::compare::rows::ROWS;
 use bench::compare::{self, Wish, fetch};
 use bench::grid::cells::Extent;
 use bench::grid::store::Store;

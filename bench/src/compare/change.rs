@@ -174,7 +174,7 @@ fn words(change: &Change) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bars::ROWS;
+    use super::super::rows::ROWS;
     use super::*;
 
     fn change(id: &str, new: &[f64], old: &[f64]) -> Change {

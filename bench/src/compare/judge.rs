@@ -144,7 +144,7 @@ fn summary(values: &[Option<f64>]) -> Option<Summary> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bars::ROWS;
+    use super::super::rows::ROWS;
     use super::*;
 
     fn row(id: &str) -> &'static Row {
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn one_alternative_is_enough() {
-        let row = row("bandwidth1m");
+        let row = row("single1m");
         assert_eq!(
             judge(row, &series(&[12.0], &[20.0], &[10.0])).verdict,
             Verdict::Pass

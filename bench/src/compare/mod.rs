@@ -8,6 +8,7 @@ pub mod judge;
 pub mod picture;
 pub mod report;
 pub mod rounds;
+pub mod rows;
 pub(crate) mod start;
 
 use std::path::{Path, PathBuf};
@@ -15,8 +16,9 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::peers::{Installation, Kind, Level};
-use bars::{Placement, RUNS, Row};
+use bars::{Placement, Row};
 use rounds::{Contender, Plan};
+use rows::RUNS;
 
 /// What the user wants compared.
 #[derive(Clone, Debug)]
@@ -131,7 +133,7 @@ fn contender(mpi: Installation, level: Level, work: &Path) -> Contender {
 
 /// The settings in which a peer takes part.
 fn levels_of(mpi: &Installation, rows: &[&Row], wanted: &[Level]) -> Vec<Level> {
-    let cases = rows.iter().map(|row| bars::run_of(row).placement.case());
+    let cases = rows.iter().map(|row| rows::run_of(row).placement.case());
     let cases: Vec<_> = cases.collect();
     [Level::Default, Level::Best]
         .into_iter()

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A comparison as a plot: a row for each figure, a dot for each MPI, all in relation to rmpi.
 
-use super::bars::{Bar, ROWS};
+use super::bars::Bar;
 use super::report::{Comparison, Line};
+use super::rows::ROWS;
 use crate::plot::{Dots, Scale, Thing, dots};
 use crate::unit::Unit;
 

@@ -6,10 +6,11 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::bars::{self, LimitOf, ROWS, Row};
+use super::bars::{self, LimitOf, Row};
 use super::change::{self, Change};
 use super::judge::{Judged, Series, Verdict, judge};
 use super::rounds::{CLOSE_BELOW_US, Contender, Measured, Plan};
+use super::rows::ROWS;
 use crate::machine::Description;
 use crate::stats::Summary;
 use crate::unit::{Unit, three_digits};

@@ -6,18 +6,18 @@
 //! five times faster, and nothing that was measured so can be compared with what was not. So the line is measured between
 //! the runs of pairs; a run before and after which it differed is repeated, and a sample knows on which side it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::bars::{LimitOf, Placement, ROWS, Row, Run, Source};
+use super::bars::{LimitOf, Placement, Row, Run, Source};
+use super::rows::ROWS;
 use super::start::start;
 use crate::limits::{Figure, RUN_WORD};
 use crate::peers::{Installation, Level};
 use crate::programs::Report;
 use crate::stats::Summary;
-use crate::unit::Unit;
 use crate::{Error, icount, interrupt, machine, programs, run};
 
 /// A cache line that takes less than this, in µs one way, does not leave the core.
@@ -307,24 +307,19 @@ impl Group<'_> {
             .rows()
             .filter_map(|row| Some((row, row.limit?)))
             .collect();
-        let mut names: Vec<_> = limits
+        let names: BTreeSet<_> = limits
             .iter()
-            .filter_map(|(_, limit)| limit.figure())
+            .flat_map(|(_, limit)| limit.figures())
+            .copied()
             .collect();
-        names.dedup();
         if names.is_empty() {
             return Ok(BTreeMap::new());
         }
+        let names: Vec<_> = names.into_iter().collect();
         let figures = figures(&self.plan.program, &names, LIMIT_MS)?;
-        let value = |limit: LimitOf| {
-            let figure = figures
-                .iter()
-                .find(|figure| Some(figure.id.as_str()) == limit.figure())?;
-            Some(in_rows_unit(limit, figure))
-        };
         Ok(limits
             .into_iter()
-            .filter_map(|(row, limit)| Some((row.id, value(limit)?)))
+            .filter_map(|(row, limit)| Some((row.id, limit.value(&figures)?)))
             .collect())
     }
 
@@ -393,7 +388,7 @@ impl Group<'_> {
             contender.level,
             &contender.binaries,
             self.plan.limit * 4,
-            None,
+            self.run.options,
         )?;
         let medians = [
             counts.isend.median,
@@ -439,17 +434,6 @@ fn figures(program: &Path, names: &[&str], milliseconds: u32) -> Result<Vec<Figu
         return Err(Error::Limit(outcome.stderr.trim().replace('\n', "; ")));
     }
     Ok(figures)
-}
-
-fn in_rows_unit(limit: LimitOf, figure: &Figure) -> f64 {
-    match limit {
-        LimitOf::Figure(_) => figure.median,
-        // Bytes per (megabyte per second) are microseconds.
-        LimitOf::TimeOf(_) if figure.unit == Unit::MegabytesPerSecond => {
-            figure.size as f64 / figure.median
-        }
-        LimitOf::TimeOf(_) | LimitOf::Own(_) => figure.median,
-    }
 }
 
 /// The rows that are chosen by names, groups or nothing at all (then all).
@@ -553,25 +537,5 @@ mod tests {
             measured.push(key, sample);
             assert_eq!(measured.gave_up(key), gave_up);
         }
-    }
-
-    #[test]
-    fn a_bandwidth_becomes_the_time_of_one_message() {
-        let figure = Figure {
-            id: "split.65536".to_owned(),
-            title: String::new(),
-            unit: Unit::MegabytesPerSecond,
-            size: 65536,
-            median: 16384.0,
-            p99: 0.0,
-            best: 0.0,
-            worst: 0.0,
-            batches: 1,
-        };
-        assert_eq!(in_rows_unit(LimitOf::TimeOf("split.65536"), &figure), 4.0);
-        assert_eq!(
-            in_rows_unit(LimitOf::Figure("split.65536"), &figure),
-            16384.0
-        );
     }
 }

@@ -64,10 +64,11 @@ enum How {
     Spawn(usize),
 }
 
-const LARGE: &[usize] = &[64 << 10, 1 << 20, 4 << 20];
+const SMALL: &[usize] = &[64, 256, 1 << 10, 4 << 10];
+const LARGE: &[usize] = &[4 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20];
 
 /// All limits, in the order of the table that is printed.
-const LIMITS: [Limit; 14] = [
+const LIMITS: [Limit; 15] = [
     limit(
         "line",
         "cache line with flag and 8 bytes, one way",
@@ -79,7 +80,7 @@ const LIMITS: [Limit; 14] = [
         "block",
         "copied in, flag, copied out, one way",
         Unit::Us,
-        &[1024],
+        SMALL,
         How::TwoCpus(Task::Block),
     ),
     limit(
@@ -95,6 +96,13 @@ const LIMITS: [Limit; 14] = [
         Unit::MegabytesPerSecond,
         LARGE,
         How::TwoCpus(Task::Memcpy),
+    ),
+    limit(
+        "both",
+        "memcpy by two processes at once, together",
+        Unit::MegabytesPerSecond,
+        LARGE,
+        How::TwoCpus(Task::Both),
     ),
     limit(
         "split",

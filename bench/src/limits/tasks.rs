@@ -26,6 +26,8 @@ pub(super) enum Task {
     Slots,
     /// One process copies from private into shared memory; the others look on.
     Memcpy,
+    /// Both processes copy from private into shared memory at once, every other message each.
+    Both,
     /// One message at a time: the receiver reads one half, the sender writes the other.
     Split,
     /// One message at a time: the receiver reads all of it.
@@ -43,11 +45,12 @@ pub(super) enum Task {
 }
 
 impl Task {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Line,
         Self::Block,
         Self::Slots,
         Self::Memcpy,
+        Self::Both,
         Self::Split,
         Self::Read,
         Self::Yield,
@@ -59,7 +62,10 @@ impl Task {
 
     /// Whether members need private buffers.
     pub(super) const fn copies(self) -> bool {
-        matches!(self, Self::Block | Self::Memcpy | Self::Split | Self::Read)
+        matches!(
+            self,
+            Self::Block | Self::Memcpy | Self::Both | Self::Split | Self::Read
+        )
     }
 
     /// Whether members spin while they wait.
@@ -128,7 +134,8 @@ impl Job {
             Task::Line => self.line(member),
             Task::Block => self.block(member),
             Task::Slots => self.slots(member),
-            Task::Memcpy => self.memcpy(member),
+            Task::Memcpy => self.memcpy(member, |_| member.index == 0),
+            Task::Both => self.both(member),
             Task::Split | Task::Read => self.direct(member),
             Task::Yield => self.yields(member),
             Task::Futex | Task::Ring => self.ring(member),
@@ -226,15 +233,28 @@ impl Job {
         }
     }
 
-    fn memcpy(&self, member: &Member) -> Result<(), Halt> {
+    /// Copies the messages that are this member's; each has a place of its own.
+    fn memcpy(&self, member: &Member, is_mine: impl Fn(u64) -> bool) -> Result<(), Halt> {
         let buffers = member.buffers.borrow();
-        for number in self.numbers().filter(|_| member.index == 0) {
+        for number in self.numbers().filter(|number| is_mine(*number)) {
             let start = rotate(number) * self.size;
             member
                 .arena
                 .write_bulk(start, &buffers[start..start + self.size]);
         }
         Ok(())
+    }
+
+    /// Member 0 is done when both are.
+    fn both(&self, member: &Member) -> Result<(), Halt> {
+        let done = member.work(DIRECT);
+        let last = self.before + self.count;
+        self.memcpy(member, |number| number % 2 == member.index as u64)?;
+        if member.index == 1 {
+            done.seq.store(last, Release);
+            return Ok(());
+        }
+        member.spin(|| done.seq.load(Acquire) == last)
     }
 
     /// The handshake of one direct copy: offered, granted, (half) written, done; each flag has a line of its own.

@@ -202,7 +202,7 @@ impl Member {
             } else {
                 0
             });
-            if job.task == Task::Memcpy && self.index == 0 {
+            if job.task == Task::Both || job.task == Task::Memcpy && self.index == 0 {
                 // Touched, so that no page fault is timed.
                 self.arena.write_bulk(index * job.size, buffer);
             }

@@ -20,6 +20,13 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         || check(&prefix, "sum"),
     );
     tally.check(
+        "the three of 0 to 1024 bytes with a status take no more than they did",
+        || check(&prefix, "sizes"),
+    );
+    tally.check("neither do they at MPI_THREAD_MULTIPLE", || {
+        check(&prefix, "multiple")
+    });
+    tally.check(
         "MPI_Sendrecv, persistent requests and tests that find a message keep theirs",
         || check(&prefix, "forms"),
     );
