@@ -50,6 +50,8 @@ mod provider;
 mod qp;
 pub mod seat;
 pub mod wait;
+mod wait_set;
+mod watcher;
 mod words;
 mod wr;
 

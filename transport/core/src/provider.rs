@@ -10,7 +10,6 @@ mod shm;
 mod sim;
 mod transfer;
 mod verbs;
-mod watcher;
 
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -19,6 +18,7 @@ use ring::{Bell, GateLine, Waits};
 
 use crate::mr::WORD_BYTES;
 use crate::qp::{Route, Routes};
+use crate::wait_set::WaitSet;
 use crate::words;
 use crate::{
     Arrived, Atomic, Completions, Error, Full, Head, Lease, LocalKey, Node, Peer, RecvBuffer,
@@ -133,6 +133,7 @@ pub struct Fabric {
     net: Option<Net>,
     /// Where this process says how it waits, if somebody may look.
     waits: Option<&'static Waits>,
+    wait_set: WaitSet,
 }
 
 impl Fabric {
@@ -166,6 +167,7 @@ impl Fabric {
             sim: None,
             net,
             waits,
+            wait_set: WaitSet::default(),
         })
     }
 
@@ -198,6 +200,7 @@ impl Fabric {
             sim: None,
             net: Some(Net::faked(net, me, peers, rails, limits)),
             waits: None,
+            wait_set: WaitSet::default(),
         }
     }
 
@@ -218,6 +221,7 @@ impl Fabric {
             sim: Some(Sim::open(net.clone(), me)),
             net: None,
             waits: None,
+            wait_set: WaitSet::default(),
         }
     }
 
@@ -802,17 +806,25 @@ impl Fabric {
 
     /// Sleeps until somebody rings, at most for `timeout`.
     pub fn sleep(&mut self, timeout: Duration) {
-        match (&mut self.sim, &mut self.net) {
-            (Some(sim), _) => sim.sleep(timeout),
-            (None, None) => self.shm.sleep(timeout),
-            (None, Some(net)) if self.shm.is_alone() => net.sleep(timeout),
-            (None, Some(net)) => self.shm.sleep_beside(net, timeout),
+        if let Some(sim) = &mut self.sim {
+            // Its time is not that of the clock.
+            return sim.sleep(timeout);
+        }
+        self.wait_set.begin(timeout);
+        self.shm.fall_asleep(&mut self.wait_set);
+        if let Some(net) = &mut self.net {
+            net.fall_asleep(&mut self.wait_set);
+        }
+        self.wait_set.sleep();
+        self.shm.wake();
+        if let Some(net) = &mut self.net {
+            net.wake();
         }
     }
 
     /// Takes [`prepare_sleep`](Self::prepare_sleep) back.
     pub fn stay_awake(&mut self) {
-        self.shm.stay_awake();
+        self.shm.wake();
     }
 
     /// CPUs that the other ranks of this node say they may use, one mask per rank that has introduced itself.

@@ -9,7 +9,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::RawFd;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// Sleeps while the word at `address` holds `expected`, at most for `timeout`, and for half of it at least. Wakes for no reason at
@@ -19,16 +19,7 @@ use std::time::Duration;
 /// sleep that ends, and again when that one is woken early, which costs as much as the sleep itself. Sleeps that end at the
 /// same moment need one timer.
 pub(crate) fn futex_wait(address: *const u32, expected: u32, timeout: Duration) {
-    let most_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-    let end_ns = monotonic_ns().saturating_add(most_ns);
-    let end_ns = match most_ns {
-        0..TICK_NS => end_ns - end_ns % (most_ns / 2).max(1),
-        _ => end_ns,
-    };
-    let limit = libc::timespec {
-        tv_sec: (end_ns / 1_000_000_000).cast_signed(),
-        tv_nsec: (end_ns % 1_000_000_000).cast_signed(),
-    };
+    let limit = end_of(timeout);
     // SAFETY: the kernel checks the address itself (EFAULT); `limit` lives over the call. The word lies in a segment
     // shared between processes, so the private flag is not set. With a bit set the limit is a time of the monotonic clock.
     unsafe {
@@ -42,6 +33,63 @@ pub(crate) fn futex_wait(address: *const u32, expected: u32, timeout: Duration) 
             libc::FUTEX_BITSET_MATCH_ANY,
         )
     };
+}
+
+/// Sleeps while each word holds what is expected of it, as [`futex_wait`] does with one. At most [`MOST_WORDS`], the others do
+/// not count. `false`: the kernel cannot (before Linux 5.16), and nothing was waited for.
+pub(crate) fn futex_wait_any(
+    words: impl Iterator<Item = (*const u32, u32)>,
+    timeout: Duration,
+) -> bool {
+    let mut waiters = [WaitedWord::default(); MOST_WORDS];
+    let mut count = 0u32;
+    for (waiter, (address, expected)) in waiters.iter_mut().zip(words) {
+        *waiter = WaitedWord {
+            expected: expected.into(),
+            address: address.expose_provenance() as u64,
+            flags: FUTEX2_SIZE_U32,
+            reserved: 0,
+        };
+        count += 1;
+    }
+    let limit = end_of(timeout);
+    // SAFETY: the kernel reads `count` of the entries, which live over the call as `limit` does, and checks the addresses in
+    // them itself (EFAULT). The words lie in segments shared between processes, so the private flag is not set.
+    let woken = unsafe {
+        libc::syscall(
+            libc::SYS_futex_waitv,
+            waiters.as_ptr(),
+            count,
+            0,
+            &raw const limit,
+            libc::CLOCK_MONOTONIC,
+        )
+    };
+    woken >= 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
+}
+
+/// When a sleep of `timeout` ends, as a time of the monotonic clock.
+fn end_of(timeout: Duration) -> libc::timespec {
+    let most_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+    let end_ns = monotonic_ns().saturating_add(most_ns);
+    let end_ns = match most_ns {
+        0..TICK_NS => end_ns - end_ns % (most_ns / 2).max(1),
+        _ => end_ns,
+    };
+    libc::timespec {
+        tv_sec: (end_ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (end_ns % 1_000_000_000).cast_signed(),
+    }
+}
+
+/// `struct futex_waitv` of the kernel.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct WaitedWord {
+    expected: u64,
+    address: u64,
+    flags: u32,
+    reserved: u32,
 }
 
 /// Wakes one sleeper on the word at `address`.
@@ -60,20 +108,41 @@ pub(crate) fn leave_signals_to_others() {
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
 }
 
-/// Sleeps until a descriptor can be read, at most for `timeout`; `false`: it could not by then.
-pub(crate) fn poll_readable(descriptor: RawFd, timeout: Duration) -> bool {
-    let mut wanted = libc::pollfd {
-        fd: descriptor,
+/// Sleeps until one of the descriptors can be read, at most for `timeout`; `false`: none could by then. At most
+/// [`MOST_DESCRIPTORS`], the others do not count.
+pub(crate) fn poll_readable(descriptors: &[RawFd], timeout: Duration) -> bool {
+    let nobody = libc::pollfd {
+        fd: -1,
         events: libc::POLLIN,
         revents: 0,
     };
+    let mut wanted = [nobody; MOST_DESCRIPTORS];
+    for (entry, descriptor) in wanted.iter_mut().zip(descriptors) {
+        entry.fd = *descriptor;
+    }
     let limit = libc::timespec {
         tv_sec: timeout.as_secs().cast_signed(),
         tv_nsec: i64::from(timeout.subsec_nanos()),
     };
-    // SAFETY: one entry, which lives over the call, as does the limit; a descriptor that is closed is told, not used.
-    let count = unsafe { libc::ppoll(&raw mut wanted, 1, &raw const limit, std::ptr::null()) };
+    let entries = descriptors.len().min(MOST_DESCRIPTORS);
+    // SAFETY: so many entries, which live over the call, as does the limit; a descriptor that is closed is reported, not used.
+    let count = unsafe {
+        libc::ppoll(
+            wanted.as_mut_ptr(),
+            entries as libc::nfds_t,
+            &raw const limit,
+            std::ptr::null(),
+        )
+    };
     count > 0
+}
+
+/// Another descriptor of the same file; `None`: the process may have no more, or `descriptor` is none.
+pub(crate) fn duplicate(descriptor: RawFd) -> Option<OwnedFd> {
+    // SAFETY: three numbers; the kernel checks them.
+    let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+    // SAFETY: the kernel has just made it, so nobody else owns it.
+    (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 /// Lets another process have the core.
@@ -207,6 +276,12 @@ pub(crate) fn random_words(words: &mut [u64]) {
     assert_eq!(got.cast_unsigned(), bytes, "the system gives random bytes");
 }
 
+/// Words that [`futex_wait_any`] waits for.
+pub(crate) const MOST_WORDS: usize = 16;
+/// Descriptors that [`poll_readable`] waits for.
+pub(crate) const MOST_DESCRIPTORS: usize = 16;
+/// `FUTEX2_SIZE_U32`: words of 32 bits.
+const FUTEX2_SIZE_U32: u32 = 2;
 /// What is due later than the kernel's next tick needs no timer of its own yet. Ticks come every 1 to 10 ms, mostly 4.
 const TICK_NS: u64 = 4_000_000;
 const REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;

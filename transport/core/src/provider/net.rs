@@ -2,15 +2,14 @@
 //! The network of a process: provider `verbs` over a device, or over the software fake of one. A closed set, matched once
 //! per call; nothing of it is on the way of ranks that share a node.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::ledger::NetCounts;
 use super::verbs::{Device, FakeNet, FakePort, FarLook, NetLimits, NetStats, PortChange, Verbs};
 use super::{Network, Stats};
-use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId, wait};
+use crate::wait_set::WaitSet;
+use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
 
 /// What carries bytes to other nodes.
 #[derive(Debug)]
@@ -203,37 +202,17 @@ impl Net {
         either!(self, it => it.prepare_sleep())
     }
 
-    /// Sleeps until a sign comes, at most for `timeout`.
-    pub(super) fn sleep(&mut self, timeout: Duration) {
-        let due = either!(self, it => it.until_due(timeout));
-        if let Some(sign) = self.sign() {
-            wait::poll_readable(sign.as_raw_fd(), due);
-        } else {
-            self.fall_asleep(due, timeout);
-        }
-        self.wake();
-    }
-
-    /// Without a sign there is nothing to sleep on; time on a fake network is somebody else's.
-    fn fall_asleep(&mut self, due: Duration, timeout: Duration) {
+    /// Adds what can wake the process for the network, and when something of it is due.
+    pub(super) fn fall_asleep(&mut self, waits: &mut WaitSet) {
         match self {
-            Self::Device(_) => wait::yield_core(),
-            Self::Fake(verbs) => verbs.fall_asleep(due, due == timeout),
+            Self::Device(verbs) => verbs.fall_asleep(waits),
+            Self::Fake(verbs) => verbs.fall_asleep_in_fake_time(waits),
         }
-    }
-
-    /// The longest that a process may sleep.
-    pub(super) fn until_due(&mut self, timeout: Duration) -> Duration {
-        either!(self, it => it.until_due(timeout))
     }
 
     /// The process is awake again.
     pub(super) fn wake(&mut self) {
         either!(self, it => it.wake());
-    }
-
-    pub(super) fn sign(&self) -> Option<BorrowedFd<'_>> {
-        either!(self, it => it.sign())
     }
 
     /// Whether all that was sent has arrived.

@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use ring::layout::{OWN_BUFFER, POOL_BUFFER_BYTES, SLOT_BODY_BYTES};
@@ -18,10 +17,9 @@ use ring::{Bell, Consumer, Frame, PairLine, Peeked, Pool, PoolBuffer, Producer, 
 use super::cma;
 use super::distance::{Distance, Fill};
 use super::ledger::{Ledger, ShmCounts, Stats};
-use super::net::Net;
 use super::transfer::{Help, Transfers};
-use super::watcher::Watcher;
 use crate::arena::Arenas;
+use crate::wait_set::{Doorbell, WaitSet};
 use crate::{
     Arrived, Completion, Completions, Full, Head, Node, Peer, RecvBuffer, RemoteKey, Segment,
     arena, wait, words,
@@ -43,7 +41,6 @@ pub(super) struct Shm {
     pub(super) transfers: Transfers,
     pub(super) node: Option<Node>,
     pub(super) arenas: Option<Arenas>,
-    watcher: Option<Watcher>,
     bell: Option<&'static Bell>,
     /// Secrets, two words per local rank: what that rank must show, or have read, to touch this process's memory.
     nonces: Box<[[u64; 2]]>,
@@ -148,7 +145,6 @@ impl Shm {
             stats: Arc::default(),
             node: None,
             arenas: None,
-            watcher: None,
         };
         if let Some(node) = node {
             shm.join(node);
@@ -555,46 +551,27 @@ impl Shm {
         true
     }
 
-    pub(super) fn sleep(&mut self, timeout: Duration) {
-        match self.bell {
-            Some(bell) => {
-                self.stats.sleeps.add(1);
-                wait::futex_wait(bell.sleep_word(), Bell::ASLEEP, timeout);
-                bell.rise();
-            }
-            None => std::thread::sleep(timeout),
+    /// Adds the bell, at which it was said that this process dozes.
+    pub(super) fn fall_asleep(&mut self, waits: &mut WaitSet) {
+        if let (Some(bell), Some(node)) = (self.bell, &self.node) {
+            self.stats.sleeps.add(1);
+            waits.add_doorbell(Doorbell {
+                bell,
+                local_rank: node.local_rank,
+            });
+        }
+    }
+
+    /// The process is awake, or has not fallen asleep.
+    pub(super) fn wake(&mut self) {
+        if let Some(bell) = self.bell {
+            bell.rise();
         }
     }
 
     /// Whether this process has no others on its node.
     pub(super) fn is_alone(&self) -> bool {
         self.bell.is_none()
-    }
-
-    /// Sleeps until somebody rings or the network has something, at most for `timeout`.
-    pub(super) fn sleep_beside(&mut self, net: &mut Net, timeout: Duration) {
-        let timeout = net.until_due(timeout);
-        if let (None, Some(sign), Some(bell), Some(node)) =
-            (&self.watcher, net.sign(), self.bell, &self.node)
-        {
-            self.watcher = Watcher::new(sign, bell, node.local_rank);
-        }
-        let timeout = match &self.watcher {
-            Some(watcher) => {
-                watcher.watch();
-                timeout
-            }
-            // Nobody would ring for the network.
-            None => timeout.min(UNWATCHED),
-        };
-        self.sleep(timeout);
-        net.wake();
-    }
-
-    pub(super) fn stay_awake(&mut self) {
-        if let Some(bell) = self.bell {
-            bell.rise();
-        }
     }
 
     #[inline(never)]
@@ -861,5 +838,3 @@ const LENT: u8 = 0xff;
 const MOST_LOOKING: usize = 8;
 /// A ring that was silent for so many polls makes room for another.
 const SILENT_POLLS: u64 = 1 << 14;
-/// The longest sleep where only a bell would be heard.
-const UNWATCHED: Duration = Duration::from_millis(1);

@@ -51,7 +51,6 @@ mod work;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::ledger::NetCounts;
@@ -75,7 +74,7 @@ pub use plain::{FarLook, FarWord};
 use pools::SendPool;
 pub(super) use port::Registered;
 use port::{Access, CallError, Done, Port};
-use rail::{Line, Opened, Rail, largest_datagram, open_all, watch_all};
+use rail::{Line, Opened, Rail, largest_datagram, open_all};
 use session::Slot;
 use side::Side;
 use slab::Slab;
@@ -87,8 +86,6 @@ pub(super) struct Verbs<P: Port> {
     me: u32,
     /// The ports; there is at least one.
     rails: Vec<Rail<P>>,
-    /// What tells of all of them, where there are several.
-    signs: Option<OwnedFd>,
     /// Where they were found at first: what the others know.
     published: Vec<Address>,
     limits: NetLimits,
@@ -247,7 +244,6 @@ impl<P: Port> Verbs<P> {
             me: me.0,
             now_ns: rails[0].port.now_ns(),
             datagram_bytes: datagrams.min().unwrap_or(0),
-            signs: watch_all(&rails),
             published: rails.iter().map(Rail::address).collect(),
             rails,
             limits,

@@ -4,7 +4,7 @@
 use super::connect::State;
 use super::link::Link;
 use super::port::{Event, Port};
-use super::rail::{Line, watch_all};
+use super::rail::Line;
 use super::side::Side;
 use super::wire::Say;
 use super::words;
@@ -122,7 +122,6 @@ impl<P: Port> Verbs<P> {
         );
         self.rails[rail].lost = Some(why.into());
         self.note_change(rail, false);
-        self.signs = watch_all(&self.rails);
         let living = self.rails.iter().position(|rail| rail.lost.is_none());
         self.warm = living.unwrap_or(self.warm);
         self.is_all_lost = self.rails.iter().all(|rail| rail.lost.is_some());

@@ -2,10 +2,8 @@
 //! A rail: one port of this process, and what belongs to it alone.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::address::Address;
-use super::device::watch;
 use super::ledger::Ledger;
 use super::look::cannot_open;
 use super::pools::{RecvPool, SendPool};
@@ -173,15 +171,6 @@ fn left_out(error: &CallError, facts: &Facts) -> String {
         "goes on without a further port: {}",
         cannot_open(error, facts)
     )
-}
-
-/// A descriptor that tells of all rails that are not lost; `None` where one has its own, or none has.
-pub(super) fn watch_all<P: Port>(rails: &[Rail<P>]) -> Option<OwnedFd> {
-    let living = rails.iter().filter(|rail| rail.lost.is_none());
-    let signs: Vec<RawFd> = living
-        .filter_map(|rail| Some(rail.port.sign()?.as_raw_fd()))
-        .collect();
-    (signs.len() > 1).then(|| watch(&signs).ok()).flatten()
 }
 
 impl<P: Port> Verbs<P> {

@@ -2,15 +2,14 @@
 //! One turn of the network: what has come, what has left, what is due; and how to sleep until there is more.
 
 use std::cmp::Reverse;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use super::port::{Done, Port, Queue};
-use super::rail::Rail;
 use super::{
     EVENTS_AT_MOST_EVERY_NS, EVENTS_EVERY_NS, MOST_COMPLAINTS, PortChange, SENDS_EVERY, Side, Verbs,
 };
 use crate::Completions;
+use crate::wait_set::WaitSet;
 
 impl<P: Port> Verbs<P> {
     /// Asks once what happened.
@@ -197,9 +196,6 @@ impl<P: Port> Verbs<P> {
                 return false;
             }
         }
-        if self.is_deaf() {
-            return false;
-        }
         // What came before gives no sign any more.
         let mut completions = Completions::new();
         self.poll(&mut completions);
@@ -213,28 +209,31 @@ impl<P: Port> Verbs<P> {
             && self.wanted.is_empty()
     }
 
-    /// Whether some rails give signs that nothing here would tell of.
-    fn is_deaf(&self) -> bool {
-        let living = self.rails.iter().filter(|rail| rail.lost.is_none());
-        let signs = living.filter(|rail| rail.port.sign().is_some());
-        self.signs.is_none() && self.rails.len() > 1 && signs.count() > 1
-    }
-
     /// Whether the kernel moves data of this process now, on a processor that this process may be keeping from it.
     pub(in crate::provider) fn needs_cores(&self) -> bool {
         let is_moving = self.lent != 0 || !self.works.is_empty() || !self.fetches.is_empty();
         is_moving && self.rails.iter().any(|rail| rail.port.facts().in_software)
     }
 
-    /// The longest that the process may sleep.
-    pub(in crate::provider) fn until_due(&mut self, timeout: Duration) -> Duration {
+    /// Adds what can wake the process, and when something is due.
+    pub(in crate::provider) fn fall_asleep(&mut self, waits: &mut WaitSet) {
+        if let Some(due) = self.until_due() {
+            waits.poll_after(due);
+        }
+        for rail in self.rails.iter().filter(|rail| rail.lost.is_none()) {
+            match rail.port.sign() {
+                Some(sign) => waits.add_sign(sign),
+                None => waits.poll_after(WITHOUT_SIGN),
+            }
+        }
+    }
+
+    /// How long until something is due; `None`: nothing is.
+    pub(super) fn until_due(&self) -> Option<Duration> {
         let timer = self.timers.peek().map(|Reverse((deadline, _))| *deadline);
         let deadlines = [timer, self.tries_owners_at(), self.tries_receivers_at()];
-        let Some(deadline) = deadlines.into_iter().flatten().min() else {
-            return timeout;
-        };
-        let due = deadline.saturating_sub(self.clock());
-        timeout.min(Duration::from_nanos(due))
+        let deadline = deadlines.into_iter().flatten().min()?;
+        Some(Duration::from_nanos(deadline.saturating_sub(self.clock())))
     }
 
     /// The process is awake again.
@@ -246,10 +245,7 @@ impl<P: Port> Verbs<P> {
         self.looks.events_at_ns = 0;
         self.look_at_clock();
     }
-
-    pub(in crate::provider) fn sign(&self) -> Option<BorrowedFd<'_>> {
-        let of_all = self.signs.as_ref().map(AsFd::as_fd);
-        let living = |rail: &&Rail<P>| rail.lost.is_none();
-        of_all.or_else(|| self.rails.iter().find(living)?.port.sign())
-    }
 }
+
+/// How often a port is polled that gives no sign.
+const WITHOUT_SIGN: Duration = Duration::from_millis(1);

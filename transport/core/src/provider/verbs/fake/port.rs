@@ -19,6 +19,7 @@ use super::super::port::{
 use super::super::{NetTerms, Verbs};
 use super::FakeNet;
 use super::adapter::Source;
+use crate::wait_set::WaitSet;
 
 /// One port of a fake network. When it is dropped its process has ended: nothing answers there any more.
 #[derive(Debug)]
@@ -89,16 +90,27 @@ impl FakePort {
 }
 
 impl Verbs<FakePort> {
-    /// The process sleeps until a sign comes, at most for `due`. `is_limit`: it knows of nothing that happens by then.
-    pub(in crate::provider) fn fall_asleep(&mut self, due: Duration, is_limit: bool) {
-        let due = u64::try_from(due.as_nanos()).unwrap_or(u64::MAX);
+    /// The process sleeps in the time of the network, which somebody else lets pass, until a sign comes or something is due. Where
+    /// it waits for more than this network, it polls it now and then.
+    pub(in crate::provider) fn fall_asleep_in_fake_time(&mut self, waits: &mut WaitSet) {
+        if !waits.is_empty() {
+            return waits.poll_after(POLLED_EVERY);
+        }
+        let longest = waits.longest();
+        let due = self.until_due().map_or(longest, |due| due.min(longest));
+        let due_ns = u64::try_from(due.as_nanos()).unwrap_or(u64::MAX);
         for port in self.ports() {
             let mut net = port.net.lock();
-            let until = net.now.saturating_add(due);
-            net.port(port.index).fall_asleep(until, is_limit);
+            let until = net.now.saturating_add(due_ns);
+            // Where nothing is due it knows of nothing that happens by then.
+            net.port(port.index).fall_asleep(until, due == longest);
         }
+        waits.poll_after(Duration::ZERO);
     }
 }
+
+/// Of a process that sleeps in the time of the clock.
+const POLLED_EVERY: Duration = Duration::from_millis(1);
 
 impl Drop for FakePort {
     fn drop(&mut self) {

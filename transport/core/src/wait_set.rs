@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can end a sleep: doorbells, which others ring through memory, descriptors that become readable, and the time after
+//! which a wire wants to be polled. Each wire of a process adds its own before every sleep, and none knows of the others.
+//!
+//! The kernel waits for words of memory (`futex`) or for descriptors (`poll`), not for both. Where a set has both, a
+//! [`Watcher`] waits for the descriptors and rings the first doorbell.
+
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+
+use ring::Bell;
+
+use crate::wait;
+use crate::watcher::Watcher;
+
+/// What ends the next sleep. It is filled anew each time; what it has allocated stays.
+#[derive(Debug, Default)]
+pub(crate) struct WaitSet {
+    doorbells: Vec<Doorbell>,
+    signs: Vec<RawFd>,
+    longest: Duration,
+    /// From the first sleep on that needs it.
+    watcher: Option<Watcher>,
+}
+
+/// A bell of this process, at which it has announced that it will sleep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doorbell {
+    pub(crate) bell: &'static Bell,
+    /// Its number on the node of that bell.
+    pub(crate) local_rank: u32,
+}
+
+impl WaitSet {
+    /// Empties the set for a sleep of `longest` at most.
+    pub(crate) fn begin(&mut self, longest: Duration) {
+        self.doorbells.clear();
+        self.signs.clear();
+        self.longest = longest;
+    }
+
+    /// Adds a bell, for which [`Bell::doze`] was called and nothing was found afterwards.
+    pub(crate) fn add_doorbell(&mut self, doorbell: Doorbell) {
+        self.doorbells.push(doorbell);
+        if self.doorbells.len() > wait::MOST_WORDS {
+            // It is heard at the next look.
+            self.doorbells.pop();
+            self.poll_after(UNHEARD);
+        }
+    }
+
+    /// Adds a descriptor that becomes readable when there is something to do; it stays open until the sleep ends.
+    pub(crate) fn add_sign(&mut self, sign: BorrowedFd<'_>) {
+        if self.signs.len() < wait::MOST_DESCRIPTORS {
+            self.signs.push(sign.as_raw_fd());
+        } else {
+            self.poll_after(UNHEARD);
+        }
+    }
+
+    /// A wire wants to be polled after so much time at the latest: something is due then, or nothing of it can wake anybody.
+    pub(crate) fn poll_after(&mut self, limit: Duration) {
+        self.longest = self.longest.min(limit);
+    }
+
+    /// How long the sleep may last.
+    pub(crate) fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// Whether nothing would end the sleep but its time.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.doorbells.is_empty() && self.signs.is_empty()
+    }
+
+    /// Sleeps until one of the set is there, at most for its time. Wakes for no reason at times.
+    pub(crate) fn sleep(&mut self) {
+        let Some(first) = self.doorbells.first().copied() else {
+            return self.sleep_without_doorbell();
+        };
+        if !self.signs.is_empty() && !self.is_watched(first) {
+            self.poll_after(UNHEARD);
+        }
+        let asleep = |doorbell: &Doorbell| (doorbell.bell.sleep_word(), Bell::ASLEEP);
+        match &self.doorbells[..] {
+            [only] => {
+                let (word, expected) = asleep(only);
+                wait::futex_wait(word, expected, self.longest);
+            }
+            several => {
+                let words = several.iter().map(asleep);
+                if !wait::futex_wait_any(words, self.longest) {
+                    let (word, expected) = asleep(&first);
+                    wait::futex_wait(word, expected, self.longest.min(UNHEARD));
+                }
+            }
+        }
+    }
+
+    fn sleep_without_doorbell(&self) {
+        match self.signs.is_empty() {
+            true => std::thread::sleep(self.longest),
+            false => _ = wait::poll_readable(&self.signs, self.longest),
+        }
+    }
+
+    /// Has the descriptors watched for the process of `doorbell`. `false`: there can be no more threads.
+    fn is_watched(&mut self, doorbell: Doorbell) -> bool {
+        let watches = |watcher: &Watcher| watcher.watches(&self.signs, doorbell);
+        if !self.watcher.as_ref().is_some_and(watches) {
+            self.watcher = Watcher::new(&self.signs, doorbell);
+        }
+        self.watcher.as_ref().is_some_and(Watcher::ring_at_next)
+    }
+}
+
+/// How long a process sleeps that would not be woken by all that it waits for.
+const UNHEARD: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ring::Wake;
+    use std::io::{PipeReader, PipeWriter, Write, pipe};
+    use std::os::fd::AsFd;
+    use std::time::Instant;
+
+    /// Nobody waits for that long.
+    const FOR_EVER: Duration = Duration::from_secs(60);
+
+    fn bell() -> Doorbell {
+        Doorbell {
+            bell: Box::leak(Box::new(Bell::new())),
+            local_rank: 0,
+        }
+    }
+
+    fn ring(doorbell: Doorbell) {
+        if doorbell.bell.ring(doorbell.local_rank) == Wake::Sleeper {
+            wait::futex_wake(doorbell.bell.sleep_word());
+        }
+    }
+
+    /// Sleeps on these for `longest` at most, while `wake` runs beside it after a moment.
+    fn sleep(
+        set: &mut WaitSet,
+        doorbells: &[Doorbell],
+        signs: &[&PipeReader],
+        longest: Duration,
+        wake: impl FnOnce() + Send,
+    ) -> Duration {
+        let since = Instant::now();
+        set.begin(longest);
+        for doorbell in doorbells {
+            doorbell.bell.doze();
+            set.add_doorbell(*doorbell);
+        }
+        signs.iter().for_each(|sign| set.add_sign(sign.as_fd()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                wake();
+            });
+            set.sleep();
+        });
+        doorbells.iter().for_each(|doorbell| doorbell.bell.rise());
+        since.elapsed()
+    }
+
+    fn write(end: &mut PipeWriter) {
+        end.write_all(b"x").unwrap();
+    }
+
+    #[test]
+    fn a_sleep_on_nothing_lasts_as_long_as_it_may() {
+        let mut set = WaitSet::default();
+        set.begin(FOR_EVER);
+        assert!(set.is_empty());
+        set.poll_after(Duration::from_millis(30));
+        set.poll_after(FOR_EVER);
+        let since = Instant::now();
+        set.sleep();
+        assert!(since.elapsed() >= Duration::from_millis(30));
+    }
+
+    #[test]
+    fn each_of_several_doorbells_ends_a_sleep() {
+        let mut set = WaitSet::default();
+        let bells = [bell(), bell(), bell()];
+        for rung in 0..3 {
+            // Where the kernel cannot wait for several words, it ends by itself.
+            let slept = sleep(&mut set, &bells, &[], FOR_EVER, || ring(bells[rung]));
+            assert!(slept < FOR_EVER / 2, "{rung}");
+        }
+        let slept = sleep(&mut set, &bells[..1], &[], FOR_EVER, || ring(bells[0]));
+        assert!(slept < FOR_EVER / 2);
+    }
+
+    #[test]
+    fn each_of_several_descriptors_ends_a_sleep() {
+        let mut set = WaitSet::default();
+        let (one, mut to_one) = pipe().unwrap();
+        let (other, mut to_other) = pipe().unwrap();
+        let slept = sleep(&mut set, &[], &[&one, &other], FOR_EVER, || {
+            write(&mut to_other)
+        });
+        assert!(slept < FOR_EVER / 2);
+        let slept = sleep(&mut set, &[], &[&one], FOR_EVER, || write(&mut to_one));
+        assert!(slept < FOR_EVER / 2);
+        // What is there already: no sleep at all.
+        let slept = sleep(&mut set, &[], &[&one, &other], FOR_EVER, || {});
+        assert!(slept < FOR_EVER / 2);
+    }
+
+    #[test]
+    fn a_doorbell_and_descriptors_end_the_same_sleep() {
+        let mut set = WaitSet::default();
+        let (mut one, mut to_one) = pipe().unwrap();
+        let (other, mut to_other) = pipe().unwrap();
+        let bell = bell();
+        for _ in 0..3 {
+            let slept = sleep(&mut set, &[bell], &[&one, &other], FOR_EVER, || ring(bell));
+            assert!(slept < FOR_EVER / 2, "the bell");
+            let slept = sleep(&mut set, &[bell], &[&one, &other], FOR_EVER, || {
+                write(&mut to_one);
+            });
+            assert!(slept < FOR_EVER / 2, "a descriptor");
+            std::io::Read::read_exact(&mut one, &mut [0]).unwrap();
+        }
+        // A wire has come or gone: others are watched.
+        let slept = sleep(&mut set, &[bell], &[&other], FOR_EVER, || {
+            write(&mut to_other)
+        });
+        assert!(slept < FOR_EVER / 2, "another descriptor");
+    }
+
+    #[test]
+    fn more_than_the_kernel_takes_is_looked_at_again_soon() {
+        let mut set = WaitSet::default();
+        let (sign, _end) = pipe().unwrap();
+        set.begin(FOR_EVER);
+        for _ in 0..=wait::MOST_DESCRIPTORS {
+            set.add_sign(sign.as_fd());
+        }
+        assert_eq!(
+            (set.signs.len(), set.longest),
+            (wait::MOST_DESCRIPTORS, UNHEARD)
+        );
+        set.begin(FOR_EVER);
+        for _ in 0..=wait::MOST_WORDS {
+            set.add_doorbell(bell());
+        }
+        assert_eq!(
+            (set.doorbells.len(), set.longest),
+            (wait::MOST_WORDS, UNHEARD)
+        );
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Lets a process sleep on a doorbell and on descriptors at once: the kernel waits for words of memory or for descriptors,
+//! so a thread waits for the second and rings the first. It exists from the first such sleep on, and wakes nobody who does
+//! not sleep.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::time::Duration;
+
+use ring::Wake;
+
+use crate::wait;
+use crate::wait_set::Doorbell;
+
+/// The thread. It ends some time after this is dropped.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    /// One entry: the next sign shall ring.
+    wanted: SyncSender<()>,
+    signs: Box<[RawFd]>,
+    doorbell: Doorbell,
+}
+
+impl Watcher {
+    /// Watches descriptors for the process of a doorbell; `None` where there can be no more threads or descriptors.
+    pub(crate) fn new(signs: &[RawFd], doorbell: Doorbell) -> Option<Self> {
+        let (wanted, asked) = sync_channel(1);
+        let own: Option<Vec<OwnedFd>> = signs.iter().map(|sign| wait::duplicate(*sign)).collect();
+        let own = own?;
+        std::thread::Builder::new()
+            .name("rmpi-watcher".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || watch(&asked, &own, doorbell))
+            .ok()?;
+        Some(Self {
+            wanted,
+            signs: signs.into(),
+            doorbell,
+        })
+    }
+
+    /// Whether these are what it watches.
+    pub(crate) fn watches(&self, signs: &[RawFd], doorbell: Doorbell) -> bool {
+        self.signs[..] == *signs && std::ptr::eq(self.doorbell.bell, doorbell.bell)
+    }
+
+    /// The next sign rings the doorbell, once. `false`: the thread is gone.
+    pub(crate) fn ring_at_next(&self) -> bool {
+        // Where one is waiting already, it will do.
+        !matches!(
+            self.wanted.try_send(()),
+            Err(TrySendError::Disconnected(()))
+        )
+    }
+}
+
+fn watch(asked: &Receiver<()>, signs: &[OwnedFd], doorbell: Doorbell) {
+    wait::leave_signals_to_others();
+    let raw: Vec<RawFd> = signs.iter().map(AsRawFd::as_raw_fd).collect();
+    while asked.recv().is_ok() {
+        while !wait::poll_readable(&raw, PATIENCE) {
+            if asked.try_recv() == Err(TryRecvError::Disconnected) {
+                return;
+            }
+        }
+        if doorbell.bell.ring(doorbell.local_rank) == Wake::Sleeper {
+            wait::futex_wake(doorbell.bell.sleep_word());
+        }
+    }
+}
+
+/// It calls a few functions of the system.
+const STACK_BYTES: usize = 64 << 10;
+/// How long the thread may stay after nobody wants it.
+const PATIENCE: Duration = Duration::from_millis(500);
