@@ -2,6 +2,7 @@
 //! One connection between the front and a daemon: frames of [`crate::link`] over a socket that never blocks.
 
 use crate::link::Inbox;
+use nix::errno::Errno;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -45,6 +46,8 @@ impl Edge {
                 Ok(bytes) => self.sent += bytes,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => (),
+                // The machine is short of memory for what is under way; that passes.
+                Err(error) if is_short_of_memory(&error) => return Ok(false),
                 Err(_) => return Err(Closed),
             }
         }
@@ -74,6 +77,11 @@ impl Edge {
             Err(_) => Err(Closed),
         }
     }
+}
+
+fn is_short_of_memory(error: &std::io::Error) -> bool {
+    let number = error.raw_os_error().map(Errno::from_raw);
+    matches!(number, Some(Errno::ENOBUFS | Errno::ENOMEM))
 }
 
 impl AsFd for Edge {

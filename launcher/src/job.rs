@@ -66,6 +66,24 @@ impl NodeJob {
         u32::try_from(self.ranks.len()).expect("a node holds at most 1024 ranks")
     }
 
+    /// Its ranks in `parts` blocks, the first of which are one longer where they cannot be equal. Parts without ranks are left
+    /// out.
+    pub(crate) fn in_parts(self, parts: u32) -> Vec<Self> {
+        let parts = (parts as usize).clamp(1, self.ranks.len().max(1));
+        let (each, longer) = (self.ranks.len() / parts, self.ranks.len() % parts);
+        let mut ranks = self.ranks.into_iter();
+        let mut part = |number: usize| Self {
+            ranks: ranks
+                .by_ref()
+                .take(each + usize::from(number < longer))
+                .collect(),
+            programs: self.programs.clone(),
+            cpus: self.cpus.clone(),
+            ..self
+        };
+        (0..parts).map(&mut part).collect()
+    }
+
     /// Appends it as bytes.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let bytes = postcard::to_allocvec(self).expect("numbers, texts and lists of them");
@@ -152,6 +170,34 @@ pub(crate) mod tests {
     fn a_job_goes_to_bytes_and_back() {
         let job = some_job();
         assert_eq!(NodeJob::decode(&encoded(&job)), Some(job));
+    }
+
+    #[test]
+    fn the_ranks_of_a_job_are_divided_into_blocks() {
+        let ranks = |count: u32, parts: u32| -> Vec<Vec<u32>> {
+            let one = some_job();
+            let placed = |rank| Placed {
+                rank,
+                ..one.ranks[0].clone()
+            };
+            let job = NodeJob {
+                size: count,
+                ranks: (0..count).map(placed).collect(),
+                ..one.clone()
+            };
+            let parts = job.in_parts(parts);
+            assert!(
+                parts
+                    .iter()
+                    .all(|part| (part.size, part.keys) == (count, one.keys))
+            );
+            let of = |part: &NodeJob| part.ranks.iter().map(|placed| placed.rank).collect();
+            parts.iter().map(of).collect()
+        };
+        assert_eq!(ranks(5, 2), [vec![0, 1, 2], vec![3, 4]]);
+        assert_eq!(ranks(2, 1), [[0, 1]]);
+        assert_eq!(ranks(2, 7), [[0], [1]]);
+        assert_eq!(ranks(1, 0), [[0]]);
     }
 
     #[test]

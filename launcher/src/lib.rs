@@ -60,7 +60,7 @@ pub use place::{Binding, Mapping, Place, Policy, Tie, places};
 pub use topology::{Level, Topology, Unit};
 
 use edge::Edge;
-use front::{Debugger, Extras, Files, Front, Gdb, Phases, Signals};
+use front::{Debugger, Extras, Files, Front, Gdb, Node, Nodes, Phases, Signals};
 use job::{Keys, NodeJob, Program};
 use link::Order;
 use mpir::Starter;
@@ -135,7 +135,7 @@ fn start(
         phases,
         stats,
     };
-    let front = divide(request, job, extras, signals, gdb);
+    let front = divide(request, job.in_parts(nodes_here()), extras, signals, gdb);
     let mut front = front.map_err(|error| no_start(&error))?;
     request
         .remarks
@@ -145,10 +145,16 @@ fn start(
     Ok(ExitCode::from(front.run()))
 }
 
-/// Makes the daemon. This process goes on as the front.
+/// For tests: the ranks are divided among so many daemons of this machine, as if each were a node.
+fn nodes_here() -> u32 {
+    let text = std::env::var("RMPI_LOCAL_NODES").unwrap_or_default();
+    text.parse().unwrap_or(1)
+}
+
+/// Makes a daemon for each node's part of the job. This process goes on as the front.
 fn divide(
     request: &Request,
-    mut job: NodeJob,
+    mut jobs: Vec<NodeJob>,
     mut extras: Extras,
     signals: Signals,
     gdb: Option<Gdb>,
@@ -156,32 +162,38 @@ fn divide(
     spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
     nix::sys::prctl::set_child_subreaper(true)?;
     let mut starter = Starter::take().expect("this is the only job of this process");
-    job.hold = starter.is_being_debugged() || gdb.is_some();
+    let hold = starter.is_being_debugged() || gdb.is_some();
+    jobs.iter_mut().for_each(|job| job.hold = hold);
     if let Some(library) = prepare::library("librmpi_mqs.so") {
         starter.name_queue_library(&library);
     }
-    let first = Order::job_frame(&job).map_err(too_long)?;
-    let (mut ours, theirs) = Edge::pair()?;
-    let daemon = match spawn::fork()? {
-        Forked::Parent(daemon) => daemon,
-        Forked::Child => {
-            drop(ours);
-            let released = signals.release();
-            spawn::leave(released.map_or(1, |()| daemon::serve(theirs)))
-        }
-    };
-    drop(theirs);
+    let hosts = vec![front::host(); jobs.len()];
+    let mut nodes = Nodes::default();
+    for (number, (job, host)) in jobs.iter().zip(&hosts).enumerate() {
+        let first = Order::job_frame(job).map_err(too_long)?;
+        let (ours, theirs) = Edge::pair()?;
+        let daemon = match spawn::fork()? {
+            Forked::Parent(daemon) => daemon,
+            Forked::Child => {
+                // The edges of the others too, which are the front's.
+                drop((ours, nodes));
+                let released = signals.release();
+                spawn::leave(released.map_or(1, |()| daemon::serve(theirs)))
+            }
+        };
+        let reads = |placed: &job::Placed| job.input.reaches(placed.rank);
+        let reads = job.ranks.iter().any(reads);
+        nodes.add(Node::new(ours, daemon, host.clone(), reads));
+        nodes.order_bytes(number, first);
+    }
     if let Some(phases) = &mut extras.phases {
         phases.reach("node daemon made", front::now());
     }
-    // Should this fail, the daemon sees that the front is gone and ends the ranks.
-    let debugger = Debugger::new(starter, &job, gdb)?;
-    ours.outbox = first;
-    // What the socket does not take now goes with the first turns of the front.
-    let _ = ours.flush();
-    Ok(Front::new(
-        request, signals, ours, daemon, extras, debugger,
-    )?)
+    // Should this fail, the daemons see that the front is gone and end the ranks.
+    let debugger = Debugger::new(starter, &hosts, &jobs, gdb)?;
+    // What the sockets do not take now goes with the first turns of the front, which also sees whether one is closed.
+    let _ = nodes.flush();
+    Ok(Front::new(request, signals, nodes, extras, debugger)?)
 }
 
 /// The daemon can be told only so much.

@@ -11,15 +11,17 @@ use crate::mpir::{Process, Starter, State, ToolWords};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::unistd::{pipe2, read};
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The debugger's side of a front.
 pub(crate) struct Debugger {
     starter: Starter,
-    host: CString,
-    /// The program of each rank, and its process once that is known.
-    ranks: Vec<(CString, Option<u32>)>,
+    /// The machines of the nodes.
+    hosts: Vec<CString>,
+    /// The program of each rank, and its node and process once these are known.
+    ranks: Vec<(CString, Option<(usize, u32)>)>,
     /// All ranks stand still until [`Debugger::meet`] is over.
     holding: bool,
     fifo: String,
@@ -30,26 +32,29 @@ pub(crate) struct Debugger {
 }
 
 impl Debugger {
-    /// For the ranks of a job on this host.
+    /// For the ranks of a job on these hosts, a part of the job for each.
     pub(crate) fn new(
         mut starter: Starter,
-        job: &NodeJob,
+        hosts: &[String],
+        jobs: &[NodeJob],
         gdb: Option<Gdb>,
     ) -> Result<Self, Errno> {
         let (asks, write_end) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let fifo = format!("/proc/{}/fd/{}", std::process::id(), asks.as_raw_fd());
         starter.name_fifo(&fifo);
-        let program = |app: u32| job.programs[app as usize].path.clone();
-        let mut ranks: Vec<_> = job.ranks.iter().collect();
-        ranks.sort_by_key(|placed| placed.rank);
+        let host = |name: &String| CString::new(name.as_str()).unwrap_or_default();
+        let program = |job: &NodeJob, app: u32| job.programs[app as usize].path.clone();
+        let of_job = |job: &NodeJob| {
+            let ranks = job.ranks.iter();
+            let named = ranks.map(|placed| (placed.rank, program(job, placed.app)));
+            named.collect::<Vec<_>>()
+        };
+        let ranks: BTreeMap<u32, CString> = jobs.iter().flat_map(of_job).collect();
         Ok(Self {
             starter,
-            host: CString::new(super::host()).unwrap_or_default(),
-            ranks: ranks
-                .iter()
-                .map(|placed| (program(placed.app), None))
-                .collect(),
-            holding: job.hold,
+            hosts: hosts.iter().map(host).collect(),
+            ranks: ranks.into_values().map(|program| (program, None)).collect(),
+            holding: jobs.iter().any(|job| job.hold),
             fifo,
             gdb,
             asks,
@@ -62,11 +67,11 @@ impl Debugger {
         self.holding
     }
 
-    /// These ranks are these processes.
-    pub(crate) fn started(&mut self, started: &[(u32, u32)]) {
+    /// These ranks are these processes of a node.
+    pub(crate) fn started(&mut self, node: usize, started: &[(u32, u32)]) {
         for (rank, pid) in started {
             if let Some((_, process)) = self.ranks.get_mut(*rank as usize) {
-                *process = Some(*pid);
+                *process = Some((node, *pid));
             }
         }
         if self.ranks.iter().all(|(_, pid)| pid.is_some()) {
@@ -75,12 +80,15 @@ impl Debugger {
     }
 
     fn publish(&mut self) {
-        let host = self.host.as_c_str();
+        let hosts = &self.hosts;
         self.starter
-            .publish(self.ranks.iter().map(|(executable, pid)| Process {
-                host,
-                executable,
-                pid: pid.unwrap_or(0),
+            .publish(self.ranks.iter().map(|(executable, process)| {
+                let (node, pid) = process.unwrap_or_default();
+                Process {
+                    host: &hosts[node],
+                    executable,
+                    pid,
+                }
             }));
         if !self.holding {
             // Who has a breakpoint there and did not say so at the start comes late, and is told all the same.
@@ -121,7 +129,7 @@ impl Debugger {
         let Some(gdb) = &mut self.gdb else {
             return Ok(false);
         };
-        let process = |rank: u32| self.ranks.get(rank as usize)?.1;
+        let process = |rank: u32| self.ranks.get(rank as usize)?.1.map(|(_, pid)| pid);
         gdb.start(&self.fifo, process).map(|()| true)
     }
 

@@ -6,6 +6,7 @@ mod debugger;
 mod files;
 mod gdb;
 mod input;
+mod nodes;
 mod output;
 mod phases;
 mod signals;
@@ -13,11 +14,12 @@ mod signals;
 pub(crate) use debugger::Debugger;
 pub(crate) use files::Files;
 pub(crate) use gdb::Gdb;
+pub(crate) use nodes::{Node, Nodes};
 pub(crate) use phases::{Phases, now};
 pub(crate) use signals::Signals;
 
 use crate::cli::{Reader, Request};
-use crate::edge::{Closed, Edge};
+use crate::edge::Closed;
 use crate::failure::{Failure, How, counted, signal_words};
 use crate::ladder::{Ladder, Step};
 use crate::link::{Event, Gone, Order};
@@ -31,6 +33,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::signalfd::SignalFd;
+use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use output::{Broken, Output};
 use signals::ENDING;
@@ -62,8 +65,7 @@ pub(crate) struct Extras {
 }
 
 pub(crate) struct Front {
-    edge: Edge,
-    daemon: u32,
+    nodes: Nodes,
     signals: SignalFd,
     output: Output,
     input: Input,
@@ -73,8 +75,8 @@ pub(crate) struct Front {
     debugger: Debugger,
     ladder: Option<Ladder>,
     code: Option<u8>,
-    gone: Option<Gone>,
-    host: String,
+    /// Nothing of the job is left.
+    is_over: bool,
     /// Failures after `MPI_Finalize` are not told.
     quiet: bool,
     /// The ranks' processes are told.
@@ -96,27 +98,25 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    /// The front of a job whose daemon has just been made.
+    /// The front of a job whose daemons have just been made.
     pub(crate) fn new(
         request: &Request,
         signals: Signals,
-        edge: Edge,
-        daemon: u32,
+        nodes: Nodes,
         extras: Extras,
         debugger: Debugger,
     ) -> Result<Self, Errno> {
         let mut front = Self {
-            edge,
-            daemon,
+            input: Input::new(nodes.has_readers()),
+            nodes,
             signals: signals.descriptor()?,
             output: Output::new(request.tag_output, extras.files)?,
-            input: Input::new(request.stdin != Reader::Nobody),
             limit: request.timeout,
             timeout: None,
             debugger,
             ladder: None,
             code: None,
-            gone: None,
+            is_over: false,
             output_until: None,
             asked: None,
             quiet: request.quiet,
@@ -126,7 +126,6 @@ impl Front {
             failed: None,
             phases: extras.phases,
             stats: extras.stats,
-            host: host(),
             scratch: vec![0; 64 << 10],
         };
         if front.debugger.is_holding() {
@@ -148,14 +147,20 @@ impl Front {
 
     /// Attends to the job until it is over; its exit code.
     pub(crate) fn run(mut self) -> u8 {
-        let lasts = |front: &Self| front.gone.is_none() || front.debugger.gdb_end().is_some();
+        let lasts = |front: &Self| !front.is_over || front.debugger.gdb_end().is_some();
         while lasts(&self) || !(self.output.is_idle() || self.is_late()) {
-            if self.turn().is_err() && self.gone.is_none() {
-                self.daemon_is_gone();
+            if let Err(node) = self.turn() {
+                self.daemon_is_gone(node);
             }
         }
         self.look_at_output();
-        let _ = nix::sys::wait::waitpid(Pid::from_raw(self.daemon.cast_signed()), None);
+        if self.nodes.has_lost_any() {
+            // What ranks have left behind whose daemon could not see to it.
+            clear_up(0);
+        }
+        for daemon in self.nodes.daemons() {
+            let _ = waitpid(Pid::from_raw(daemon.cast_signed()), None);
+        }
         self.code.unwrap_or(0)
     }
 
@@ -164,26 +169,29 @@ impl Front {
             .is_some_and(|until| until <= Instant::now())
     }
 
-    fn turn(&mut self) -> Result<(), Closed> {
+    /// One bounded turn.
+    ///
+    /// # Errors
+    /// A node whose daemon is not there any more.
+    fn turn(&mut self) -> Result<(), usize> {
         let now = Instant::now();
         self.on_time(now);
-        if self.gone.is_none() {
-            self.edge.flush()?;
-        }
+        self.nodes.flush()?;
         for source in self.wait(now) {
             match source {
                 Source::Signals => self.hear_signals(),
                 Source::Output => self.look_at_output(),
                 Source::Input => self.read_input(),
-                Source::Edge => {
-                    self.edge.fill(&mut self.scratch)?;
-                    self.hear_events();
+                Source::Edge(node) => {
+                    let read = self.nodes.fill(node, &mut self.scratch);
+                    read.map_err(|Closed| node)?;
+                    self.hear_events(node);
                 }
                 Source::Debugger => match self.debugger.asked() {
                     Some(Wish::Release) => self.release(),
                     Some(Wish::Tool(words)) => {
                         self.order(&Order::Tool(words));
-                        self.edge.flush()?;
+                        self.nodes.flush()?;
                         // Who came late has its breakpoint now, and reads the table there.
                         self.debugger.spawned();
                     }
@@ -222,8 +230,7 @@ impl Front {
     /// Waits for something to happen; where it did. Who is not asked does not tell that its other end is closed, which it
     /// would do again and again.
     fn wait(&mut self, now: Instant) -> Vec<Source> {
-        let over = self.gone.is_some();
-        let wants_input = !over && self.input.is_wanted(now);
+        let wants_input = !self.is_over && self.input.is_wanted(now);
         let timeout = self.next_time().map_or(PollTimeout::NONE, |at| {
             let left = at.saturating_duration_since(now);
             PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX)
@@ -237,10 +244,12 @@ impl Front {
         if wants_input {
             all.push(asks(Source::Input, stdin.as_fd()));
         }
-        if !over {
-            let mut edge = PollFlags::POLLIN;
-            edge.set(PollFlags::POLLOUT, !self.edge.is_flushed());
-            all.push((Source::Edge, PollFd::new(self.edge.as_fd(), edge)));
+        for (node, edge, has_more) in self.nodes.edges() {
+            let mut wanted = PollFlags::POLLIN;
+            wanted.set(PollFlags::POLLOUT, has_more);
+            all.push((Source::Edge(node), PollFd::new(edge, wanted)));
+        }
+        if !self.is_over {
             all.push(asks(Source::Debugger, self.debugger.asks()));
         }
         all.extend(self.debugger.gdb_end().map(|end| asks(Source::Gdb, end)));
@@ -254,7 +263,7 @@ impl Front {
 
     fn next_time(&self) -> Option<Instant> {
         let ladder = self.ladder.as_ref().and_then(Ladder::next);
-        let output = self.output_until.filter(|_| self.gone.is_some());
+        let output = self.output_until.filter(|_| self.is_over);
         [self.timeout, ladder, output, self.input.next_look()]
             .into_iter()
             .flatten()
@@ -279,14 +288,12 @@ impl Front {
     }
 
     fn order(&mut self, order: &Order) {
-        if self.gone.is_none() {
-            order.put(&mut self.edge.outbox);
-        }
+        self.nodes.order(order);
     }
 
     /// Begins to end the job, unless that has begun or is no longer needed; the first reason is the one that counts.
     fn end(&mut self, ladder: impl FnOnce(Instant) -> Ladder, code: u8, words: &str) {
-        if self.ladder.is_some() || self.gone.is_some() {
+        if self.ladder.is_some() || self.is_over {
             return;
         }
         self.say(words);
@@ -311,7 +318,7 @@ impl Front {
             }
             self.order(&Order::Signal(number));
             if signal == Signal::SIGTSTP {
-                let _ = self.edge.flush();
+                let _ = self.nodes.flush();
                 // The terminal's shell takes over; SIGCONT comes the same way as this signal.
                 let _ = kill(Pid::this(), Signal::SIGSTOP);
             }
@@ -327,13 +334,16 @@ impl Front {
         self.asked = Some((signal, now));
         self.debugger.ask_gdb_to_end();
         let code = 128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0));
-        if self.gone.is_some() {
+        if self.is_over {
             // Only output is left, and nobody takes it.
             self.code.get_or_insert(code);
             self.output_until = Some(now);
         } else if self.output_until.is_some() {
-            // Not even the daemon answers.
-            let _ = kill(Pid::from_raw(self.daemon.cast_signed()), Signal::SIGKILL);
+            // Not even the daemons answer.
+            for node in self.nodes.living() {
+                let daemon = self.nodes.daemon(node).cast_signed();
+                let _ = kill(Pid::from_raw(daemon), Signal::SIGKILL);
+            }
         } else if self.ladder.is_some() {
             self.say("killing all ranks");
             self.ladder = Some(Ladder::kill(now));
@@ -348,8 +358,8 @@ impl Front {
 
     fn look_at_output(&mut self) {
         let news = self.output.news();
-        if news.written > 0 {
-            self.order(&Order::OutputTaken(news.written));
+        for (node, written) in news.written {
+            self.nodes.order_one(node, &Order::OutputTaken(written));
         }
         let Some(Broken { place: name, error }) = news.broken else {
             return;
@@ -359,7 +369,7 @@ impl Front {
             error => cause(&error.into()),
         };
         let code = if error == Errno::EPIPE { 128 + 13 } else { 1 };
-        if self.gone.is_some() {
+        if self.is_over {
             self.say(&format!("cannot write {name}: {reason}"));
             self.code.get_or_insert(code);
             return;
@@ -368,10 +378,14 @@ impl Front {
         self.end(Ladder::failure, code, &words);
     }
 
-    fn hear_events(&mut self) {
+    fn hear_events(&mut self, node: usize) {
         loop {
-            match Event::take(&mut self.edge.inbox) {
-                Ok(Some(event)) => self.hear(event),
+            match self.nodes.take(node) {
+                Ok(Some(event)) => {
+                    if let Some(event) = self.nodes.put_together(node, event) {
+                        self.hear(node, event);
+                    }
+                }
                 Ok(None) => return,
                 Err(_) => {
                     return self
@@ -381,18 +395,19 @@ impl Front {
         }
     }
 
-    fn hear(&mut self, event: Event) {
+    /// Something has happened in the job, of which this node was the last to tell.
+    fn hear(&mut self, node: usize, event: Event) {
         match event {
             Event::Output {
                 rank,
                 stream,
                 bytes,
-            } => self.output.write(rank, stream, bytes),
-            Event::Failed(failure) => self.failed(&failure),
+            } => self.output.write(node, rank, stream, bytes),
+            Event::Failed(failure) => self.failed(node, &failure),
             Event::InputTaken(bytes) => self.input.taken(bytes),
             Event::InputClosed => self.input.close(),
             Event::Notice(words) => self.say(&words),
-            Event::Started(started) => self.started(&started),
+            Event::Started(started) => self.started(node, &started),
             Event::Held => self.held(),
             Event::Standstill(seconds) => self.stands_still(seconds),
             Event::Reached { phase, at } => {
@@ -403,17 +418,17 @@ impl Front {
             Event::Broken(words) => {
                 self.end(Ladder::kill, 1, &words);
             }
-            Event::Gone(gone) => self.all_gone(gone),
+            Event::Gone(gone) => self.all_gone(&gone),
         }
     }
 
-    fn started(&mut self, started: &[(u32, u32)]) {
+    fn started(&mut self, node: usize, started: &[(u32, u32)]) {
         if self.verbose {
             for (rank, pid) in started {
                 self.say(&format!("rank {rank} is process {pid}"));
             }
         }
-        self.debugger.started(started);
+        self.debugger.started(node, started);
     }
 
     /// All ranks stand still for a debugger.
@@ -427,7 +442,7 @@ impl Front {
         let is_named = named.is_some();
         if let Some(tool) = named {
             self.order(&Order::Tool(tool));
-            let _ = self.edge.flush();
+            let _ = self.nodes.flush();
         }
         let tool = self.debugger.meet();
         if let Some(tool) = tool.filter(|_| !is_named) {
@@ -460,12 +475,12 @@ impl Front {
         self.start_clock();
     }
 
-    fn failed(&mut self, failure: &Failure) {
+    fn failed(&mut self, node: usize, failure: &Failure) {
         if self.ladder.is_some() {
             // What happens to ranks that are being ended is no news.
             return;
         }
-        let words = failure.on_host(&self.host).to_string();
+        let words = failure.on_host(self.nodes.host(node)).to_string();
         // MPI_Abort means all.
         let unsaid = failure.finalized && self.quiet;
         if self.keep_going && !unsaid && !matches!(failure.how, How::Abort { .. }) {
@@ -493,7 +508,7 @@ impl Front {
         }
     }
 
-    fn all_gone(&mut self, gone: Gone) {
+    fn all_gone(&mut self, gone: &Gone) {
         let ranks = |count| counted(count, "rank", "ranks");
         match (gone.signalled, gone.killed) {
             (0, 0) => (),
@@ -535,7 +550,7 @@ impl Front {
         if let Some(until) = &mut self.output_until {
             *until = Instant::now() + LAST_WORDS;
         }
-        self.gone = Some(gone);
+        self.is_over = true;
     }
 
     /// What is said last.
@@ -563,15 +578,23 @@ impl Front {
         }
     }
 
-    /// The daemon has ended without a word: the ranks die with it, and what they left comes to this process.
-    fn daemon_is_gone(&mut self) {
-        while self.edge.fill(&mut self.scratch).is_ok() && self.gone.is_none() {
-            self.hear_events();
+    /// A daemon has ended without a word. Its ranks die with it, and what they left comes to this process; those of other nodes
+    /// are ended.
+    fn daemon_is_gone(&mut self, node: usize) {
+        let is_there = |front: &Self| front.nodes.living().any(|living| living == node);
+        while self.nodes.fill(node, &mut self.scratch).is_ok() && is_there(self) {
+            self.hear_events(node);
         }
-        if self.gone.is_some() {
+        if !is_there(self) {
             return;
         }
-        let ending = self.clear_up();
+        let daemon = self.nodes.daemon(node);
+        self.nodes.lost(node);
+        let is_last = self.nodes.living().next().is_none();
+        let ending = match is_last {
+            true => clear_up(daemon),
+            false => end_of(daemon),
+        };
         let how = match ending {
             Some(spawn::Ending::Signal { number, .. }) => {
                 format!("was killed by signal {number} ({})", signal_words(number).0)
@@ -583,40 +606,57 @@ impl Front {
             Some(spawn::Ending::Signal { number, .. }) => u8::try_from(128 + number).unwrap_or(1),
             _ => 1,
         };
+        let words = format!("the node daemon (pid {daemon}) {how}");
+        if !is_last {
+            let words = format!("{words}, the job is ended");
+            return self.end(Ladder::kill, code, &words);
+        }
         if self.code.is_none() {
-            let words = format!(
-                "the node daemon (pid {}) {how}; all ranks were killed",
-                self.daemon
-            );
+            let words = format!("{words}; all ranks were killed");
             self.say(&words);
             self.debugger.aborting(&words);
         }
         self.code.get_or_insert(code);
         self.tell_stats();
-        self.gone = Some(Gone::default());
-    }
-
-    /// Kills until no descendant is left; how the daemon ended.
-    fn clear_up(&self) -> Option<spawn::Ending> {
-        let until = Instant::now() + GIVE_UP_AFTER;
-        let mut daemon = None;
-        while Instant::now() < until {
-            match spawn::reap() {
-                Reaped::Child(pid, ending) if pid == self.daemon => daemon = Some(ending),
-                Reaped::Child(..) | Reaped::Stopped(..) => (),
-                Reaped::NoChild => break,
-                Reaped::NoneYet => {
-                    crate::daemon::signal_all(Signal::SIGKILL);
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-            }
-        }
-        daemon
+        self.is_over = true;
     }
 }
 
+/// Ends a daemon that has nothing more to say; how it has ended.
+fn end_of(daemon: u32) -> Option<spawn::Ending> {
+    let daemon = Pid::from_raw(daemon.cast_signed());
+    // Where it has ended already, that is not changed.
+    let _ = kill(daemon, Signal::SIGKILL);
+    match waitpid(daemon, None) {
+        Ok(WaitStatus::Exited(_, code)) => Some(spawn::Ending::Code(code)),
+        Ok(WaitStatus::Signaled(_, signal, core)) => Some(spawn::Ending::Signal {
+            number: signal as i32,
+            core,
+        }),
+        _ => None,
+    }
+}
+
+/// Kills until no descendant is left; how `daemon` ended.
+fn clear_up(daemon: u32) -> Option<spawn::Ending> {
+    let until = Instant::now() + GIVE_UP_AFTER;
+    let mut ended = None;
+    while Instant::now() < until {
+        match spawn::reap() {
+            Reaped::Child(pid, ending) if pid == daemon => ended = Some(ending),
+            Reaped::Child(..) | Reaped::Stopped(..) => (),
+            Reaped::NoChild => break,
+            Reaped::NoneYet => {
+                crate::daemon::signal_all(Signal::SIGKILL);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+    ended
+}
+
 /// The name of this machine, as other machines know it too.
-fn host() -> String {
+pub(crate) fn host() -> String {
     let name = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|_| "localhost".to_owned())
 }
@@ -627,7 +667,8 @@ enum Source {
     Signals,
     Output,
     Input,
-    Edge,
+    /// That of a node.
+    Edge(usize),
     Debugger,
     Gdb,
 }

@@ -9,7 +9,7 @@ use crate::spawn;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::io::{stderr, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -33,8 +33,8 @@ pub(crate) struct Output {
 /// What happened since the last call of [`Output::news`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct News {
-    /// Bytes of ranks that were written, or that can never be.
-    pub(crate) written: u64,
+    /// Bytes of ranks that were written, or that can never be, by the number of the node that they came from.
+    pub(crate) written: BTreeMap<usize, u64>,
     /// A stream that cannot be written any more.
     pub(crate) broken: Option<Broken>,
 }
@@ -77,8 +77,8 @@ impl Output {
         self.wake.as_fd()
     }
 
-    /// Writes what a rank wrote.
-    pub(crate) fn write(&mut self, rank: u32, stream: Stream, bytes: Vec<u8>) {
+    /// Writes what a rank of a node wrote.
+    pub(crate) fn write(&mut self, node: usize, rank: u32, stream: Stream, bytes: Vec<u8>) {
         let credit = bytes.len() as u64;
         let bytes = if self.tag {
             self.tagged(rank, stream, &bytes)
@@ -92,6 +92,7 @@ impl Output {
             stream,
             file_of: self.has_files.then_some(rank),
             bytes,
+            node,
             credit,
         });
     }
@@ -108,6 +109,7 @@ impl Output {
             stream: Stream::Err,
             file_of: None,
             bytes,
+            node: 0,
             credit: 0,
         });
     }
@@ -118,7 +120,9 @@ impl Output {
         let mut news = News::default();
         for lane in &self.lanes {
             let mut queue = lane.lock();
-            news.written += std::mem::take(&mut queue.written);
+            for (node, bytes) in std::mem::take(&mut queue.written) {
+                *news.written.entry(node).or_default() += bytes;
+            }
             news.broken = news.broken.or_else(|| queue.news.take());
         }
         news
@@ -189,14 +193,26 @@ struct Piece {
     /// The rank into whose file it goes; standard output or error without one.
     file_of: Option<u32>,
     bytes: Vec<u8>,
+    /// The node that gets this credit back.
+    node: usize,
     credit: u64,
+}
+
+impl Piece {
+    /// Whether `next` can be written together with it.
+    fn joins(&self, next: &Self) -> bool {
+        next.stream == self.stream
+            && next.file_of == self.file_of
+            && next.node == self.node
+            && self.bytes.len() + next.bytes.len() <= JOIN_BYTES
+    }
 }
 
 #[derive(Default)]
 struct Queue {
     pieces: VecDeque<Piece>,
     busy: bool,
-    written: u64,
+    written: BTreeMap<usize, u64>,
     /// Why a stream cannot be written any more, and whether that was told.
     dead: [Option<Errno>; 2],
     told: [bool; 2],
@@ -238,7 +254,9 @@ impl Lane {
             let index = usize::from(piece.stream == Stream::Err);
             let mut queue = self.lock();
             queue.busy = false;
-            queue.written += piece.credit;
+            if piece.credit > 0 {
+                *queue.written.entry(piece.node).or_default() += piece.credit;
+            }
             queue.dead[index] = error;
             // Words of our own may be lost without harm; those of the ranks are what the job is for.
             if let (Some(error), 1.., false) = (error, piece.credit, queue.told[index]) {
@@ -274,17 +292,7 @@ impl Lane {
     fn next(&self) -> Option<(Piece, Option<Errno>)> {
         let mut queue = self.lock();
         let mut piece = queue.pieces.pop_front()?;
-        let joins = |next: &mut Piece, size: usize, stream: Stream, file_of: Option<u32>| {
-            next.stream == stream
-                && next.file_of == file_of
-                && size + next.bytes.len() <= JOIN_BYTES
-        };
-        while let Some(next) = {
-            let (size, stream, file_of) = (piece.bytes.len(), piece.stream, piece.file_of);
-            queue
-                .pieces
-                .pop_front_if(|next| joins(next, size, stream, file_of))
-        } {
+        while let Some(next) = queue.pieces.pop_front_if(|next| piece.joins(next)) {
             piece.bytes.extend_from_slice(&next.bytes);
             piece.credit += next.credit;
         }
@@ -349,21 +357,25 @@ mod tests {
     #[test]
     fn small_pieces_of_one_stream_are_joined_in_order() {
         let lane = Lane::default();
-        let piece = |stream, text: &str| Piece {
+        let piece = |node, stream, text: &str| Piece {
             stream,
             file_of: None,
             bytes: text.into(),
+            node,
             credit: 1,
         };
         lane.lock().pieces.extend([
-            piece(Stream::Out, "a"),
-            piece(Stream::Out, "b"),
-            piece(Stream::Err, "c"),
+            piece(0, Stream::Out, "a"),
+            piece(0, Stream::Out, "b"),
+            piece(0, Stream::Err, "c"),
+            piece(1, Stream::Err, "d"),
         ]);
         let (first, _) = lane.next().unwrap();
         assert_eq!((first.bytes.as_slice(), first.credit), (&b"ab"[..], 2));
         let (second, _) = lane.next().unwrap();
         assert_eq!(second.bytes, b"c");
+        let (third, _) = lane.next().unwrap();
+        assert_eq!((third.bytes.as_slice(), third.node), (&b"d"[..], 1));
         assert!(lane.next().is_none());
     }
 }

@@ -285,7 +285,7 @@ fn command_line(pid: u32) -> String {
     String::from_utf8_lossy(&words).replace('\0', " ")
 }
 
-fn parent_of(pid: u32) -> Option<u32> {
+pub fn parent_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?
         .1
