@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 /// The other side is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +47,11 @@ impl Edge {
                 Ok(bytes) => self.sent += bytes,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => (),
-                // The machine is short of memory for what is under way; that passes.
-                Err(error) if is_short_of_memory(&error) => return Ok(false),
+                // The machine is short of memory for what is under way. That passes, and nothing tells when.
+                Err(error) if is_short_of_memory(&error) => {
+                    std::thread::sleep(PAUSE);
+                    return Ok(false);
+                }
                 Err(_) => return Err(Closed),
             }
         }
@@ -78,6 +82,9 @@ impl Edge {
         }
     }
 }
+
+/// Between two tries to send while the machine is short of memory.
+const PAUSE: Duration = Duration::from_millis(5);
 
 fn is_short_of_memory(error: &std::io::Error) -> bool {
     let number = error.raw_os_error().map(Errno::from_raw);

@@ -118,15 +118,17 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
+    /// All of them, in their order.
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Started,
+        Self::FirstGreeted,
+        Self::AllGreeted,
+        Self::AllFinalized,
+        Self::Ended,
+    ];
+
     fn of(number: u8) -> Option<Self> {
-        let all = [
-            Self::Started,
-            Self::FirstGreeted,
-            Self::AllGreeted,
-            Self::AllFinalized,
-            Self::Ended,
-        ];
-        all.into_iter().find(|phase| *phase as u8 == number)
+        Self::ALL.into_iter().find(|phase| *phase as u8 == number)
     }
 }
 

@@ -154,10 +154,6 @@ impl Front {
             }
         }
         self.look_at_output();
-        if self.nodes.has_lost_any() {
-            // What ranks have left behind whose daemon could not see to it.
-            clear_up(0);
-        }
         for daemon in self.nodes.daemons() {
             let _ = waitpid(Pid::from_raw(daemon.cast_signed()), None);
         }
@@ -382,9 +378,8 @@ impl Front {
         loop {
             match self.nodes.take(node) {
                 Ok(Some(event)) => {
-                    if let Some(event) = self.nodes.put_together(node, event) {
-                        self.hear(node, event);
-                    }
+                    let news = self.nodes.put_together(node, event);
+                    news.into_iter().for_each(|event| self.hear(node, event));
                 }
                 Ok(None) => return,
                 Err(_) => {
@@ -509,6 +504,15 @@ impl Front {
     }
 
     fn all_gone(&mut self, gone: &Gone) {
+        if self.nodes.has_lost_any() {
+            // What ranks have left behind whose daemon could not see to it.
+            clear_up(0);
+        }
+        self.tell_end(gone);
+    }
+
+    /// The job is over; what had to be done for that.
+    fn tell_end(&mut self, gone: &Gone) {
         let ranks = |count| counted(count, "rank", "ranks");
         match (gone.signalled, gone.killed) {
             (0, 0) => (),
@@ -589,27 +593,18 @@ impl Front {
             return;
         }
         let daemon = self.nodes.daemon(node);
-        self.nodes.lost(node);
-        let is_last = self.nodes.living().next().is_none();
+        let is_last = self.nodes.living().all(|living| living == node);
         let ending = match is_last {
             true => clear_up(daemon),
             false => end_of(daemon),
         };
-        let how = match ending {
-            Some(spawn::Ending::Signal { number, .. }) => {
-                format!("was killed by signal {number} ({})", signal_words(number).0)
-            }
-            Some(spawn::Ending::Code(code)) => format!("ended with code {code}"),
-            None => "is gone".to_owned(),
-        };
-        let code = match ending {
-            Some(spawn::Ending::Signal { number, .. }) => u8::try_from(128 + number).unwrap_or(1),
-            _ => 1,
-        };
+        let (how, code) = words_of(ending);
         let words = format!("the node daemon (pid {daemon}) {how}");
+        let news = self.nodes.lost(node);
         if !is_last {
             let words = format!("{words}, the job is ended");
-            return self.end(Ladder::kill, code, &words);
+            self.end(Ladder::kill, code, &words);
+            return news.into_iter().for_each(|event| self.hear(node, event));
         }
         if self.code.is_none() {
             let words = format!("{words}; all ranks were killed");
@@ -617,8 +612,23 @@ impl Front {
             self.debugger.aborting(&words);
         }
         self.code.get_or_insert(code);
-        self.tell_stats();
-        self.is_over = true;
+        for event in news {
+            if let Event::Gone(gone) = event {
+                self.tell_end(&gone);
+            }
+        }
+    }
+}
+
+/// How a daemon has ended that should not have, in words, and the job's exit code.
+fn words_of(ending: Option<spawn::Ending>) -> (String, u8) {
+    match ending {
+        Some(spawn::Ending::Signal { number, .. }) => (
+            format!("was killed by signal {number} ({})", signal_words(number).0),
+            u8::try_from(128 + number).unwrap_or(1),
+        ),
+        Some(spawn::Ending::Code(code)) => (format!("ended with code {code}"), 1),
+        None => ("is gone".to_owned(), 1),
     }
 }
 

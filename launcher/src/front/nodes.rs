@@ -8,7 +8,18 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// All nodes of a job, by their numbers in its list of hosts.
 #[derive(Debug, Default)]
-pub(crate) struct Nodes(Vec<Node>);
+pub(crate) struct Nodes {
+    all: Vec<Node>,
+    passed_on: PassedOn,
+}
+
+/// What the job has been told already that is said only once.
+#[derive(Debug, Default)]
+struct PassedOn {
+    held: bool,
+    phases: [bool; PHASES],
+    gone: bool,
+}
 
 /// One node.
 #[derive(Debug)]
@@ -57,42 +68,45 @@ impl Node {
 
 impl Nodes {
     pub(crate) fn add(&mut self, node: Node) {
-        self.0.push(node);
+        self.all.push(node);
     }
 
     /// The process of a node's daemon.
     pub(crate) fn daemon(&self, node: usize) -> u32 {
-        self.0[node].daemon
+        self.all[node].daemon
     }
 
     /// The processes of all daemons.
     pub(crate) fn daemons(&self) -> impl Iterator<Item = u32> {
-        self.0.iter().map(|node| node.daemon)
+        self.all.iter().map(|node| node.daemon)
     }
 
     /// The name of a node's machine.
     pub(crate) fn host(&self, node: usize) -> &str {
-        &self.0[node].host
+        &self.all[node].host
     }
 
     /// The nodes of which something may still be heard.
     pub(crate) fn living(&self) -> impl Iterator<Item = usize> {
         let living = |(_, node): &(usize, &Node)| node.gone.is_none();
-        (0..).zip(&self.0).filter(living).map(|(number, _)| number)
+        (0..)
+            .zip(&self.all)
+            .filter(living)
+            .map(|(number, _)| number)
     }
 
     /// The edges of those, and whether something waits for room on them.
     pub(crate) fn edges(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>, bool)> {
         self.living().map(|number| {
-            let edge = &self.0[number].edge;
+            let edge = &self.all[number].edge;
             (number, edge.as_fd(), !edge.is_flushed())
         })
     }
 
-    /// What is left of a job of which nothing is heard any more.
-    pub(crate) fn sum(&self) -> Gone {
+    /// How they have ended, all together.
+    fn sum(&self) -> Gone {
         let mut sum = Gone::default();
-        for gone in self.0.iter().filter_map(|node| node.gone.as_ref()) {
+        for gone in self.all.iter().filter_map(|node| node.gone.as_ref()) {
             sum.signalled += gone.signalled;
             sum.killed += gone.killed;
             sum.leftovers += gone.leftovers;
@@ -104,21 +118,21 @@ impl Nodes {
 
     /// Whether some rank reads standard input.
     pub(crate) fn has_readers(&self) -> bool {
-        self.0.iter().any(|node| node.reads)
+        self.all.iter().any(|node| node.reads)
     }
 
     /// Puts an order into the way of those that it is for. [`flush`](Self::flush) sends it.
     pub(crate) fn order(&mut self, order: &Order) {
         let is_input = matches!(order, Order::Input(_) | Order::InputEnd);
         let wants = |node: &&mut Node| node.gone.is_none() && (node.reads || !is_input);
-        for node in self.0.iter_mut().filter(wants) {
+        for node in self.all.iter_mut().filter(wants) {
             order.put(&mut node.edge.outbox);
         }
     }
 
     /// Puts an order into the way of one node.
     pub(crate) fn order_one(&mut self, node: usize, order: &Order) {
-        let node = &mut self.0[node];
+        let node = &mut self.all[node];
         if node.gone.is_none() {
             order.put(&mut node.edge.outbox);
         }
@@ -126,7 +140,7 @@ impl Nodes {
 
     /// Puts bytes into the way of a node that are orders already.
     pub(crate) fn order_bytes(&mut self, node: usize, mut bytes: Vec<u8>) {
-        self.0[node].edge.outbox.append(&mut bytes);
+        self.all[node].edge.outbox.append(&mut bytes);
     }
 
     /// Sends what the sockets take.
@@ -134,12 +148,13 @@ impl Nodes {
     /// # Errors
     /// The first node whose daemon is not there any more.
     pub(crate) fn flush(&mut self) -> Result<(), usize> {
-        for (number, node) in self.0.iter_mut().enumerate() {
-            if node.gone.is_none() {
-                node.edge.flush().map_err(|Closed| number)?;
+        let mut closed = None;
+        for (number, node) in self.all.iter_mut().enumerate() {
+            if node.gone.is_none() && node.edge.flush() == Err(Closed) {
+                closed = closed.or(Some(number));
             }
         }
-        Ok(())
+        closed.map_or(Ok(()), Err)
     }
 
     /// Reads once what a node has said.
@@ -147,93 +162,112 @@ impl Nodes {
     /// # Errors
     /// Its daemon is not there any more.
     pub(crate) fn fill(&mut self, node: usize, scratch: &mut [u8]) -> Result<(), Closed> {
-        self.0[node].edge.fill(scratch)
+        self.all[node].edge.fill(scratch)
     }
 
     /// The next event of a node that has arrived.
     pub(crate) fn take(&mut self, node: usize) -> Result<Option<Event>, Garbled> {
-        Event::take(&mut self.0[node].edge.inbox)
+        Event::take(&mut self.all[node].edge.inbox)
     }
 
-    /// A node's daemon has ended without a word.
-    pub(crate) fn lost(&mut self, node: usize) {
-        let node = &mut self.0[node];
-        (node.gone, node.is_lost) = (Some(Gone::default()), true);
+    /// A node's daemon has ended without a word. What follows for the job, as of [`put_together`](Self::put_together).
+    pub(crate) fn lost(&mut self, node: usize) -> Vec<Event> {
+        self.all[node].is_lost = true;
+        self.put_together(node, Event::Gone(Gone::default()))
     }
 
     /// Whether that happened to any.
     pub(crate) fn has_lost_any(&self) -> bool {
-        self.0.iter().any(|node| node.is_lost)
+        self.all.iter().any(|node| node.is_lost)
     }
 
-    /// What an event of one node means for the job; `None`: nothing until others have said the same.
-    pub(crate) fn put_together(&mut self, node: usize, event: Event) -> Option<Event> {
+    /// What an event of one node means for the job: nothing as long as others have to say the same, and more than one thing
+    /// where others have waited for this node.
+    pub(crate) fn put_together(&mut self, number: usize, event: Event) -> Vec<Event> {
+        let input = (self.has_readers(), self.taken());
+        let node = &mut self.all[number];
         match event {
-            Event::Held => {
-                self.0[node].held = true;
-                self.all(|node| node.held).then_some(Event::Held)
-            }
-            Event::InputTaken(bytes) => {
-                let before = self.taken();
-                self.0[node].taken += bytes;
-                self.taken_since(before)
-            }
-            Event::InputClosed => {
-                let before = self.taken();
-                self.0[node].reads = false;
-                match self.has_readers() {
-                    true => self.taken_since(before),
-                    false => Some(Event::InputClosed),
-                }
-            }
-            Event::Standstill(seconds) => {
-                self.0[node].standstill = Some(seconds);
-                let all = self.all(|node| node.standstill.is_some());
-                // Said once, and again when all have said it again.
-                let longest =
-                    all.then(|| self.0.iter_mut().filter_map(|node| node.standstill.take()));
-                longest.and_then(Iterator::max).map(Event::Standstill)
-            }
-            Event::Reached { phase, at } => self.reached(node, phase, at),
-            Event::Gone(gone) => {
-                self.0[node].gone = Some(gone);
-                let all = self.0.iter().all(|node| node.gone.is_some());
-                all.then(|| Event::Gone(self.sum()))
-            }
-            event => Some(event),
+            Event::Held => node.held = true,
+            Event::InputTaken(bytes) => node.taken += bytes,
+            Event::InputClosed => node.reads = false,
+            Event::Standstill(seconds) => node.standstill = Some(seconds),
+            Event::Reached { phase, at } => node.reached[phase as usize] = Some(at),
+            Event::Gone(gone) => (node.gone, node.reads) = (Some(gone), false),
+            event => return vec![event],
         }
+        let mut news = self.new_phases();
+        news.extend(self.input_since(input));
+        news.extend(self.all_held());
+        news.extend(self.all_stand_still());
+        news.extend(self.all_gone());
+        news
     }
 
     /// The first rank in MPI is that of any node; all else is reached when the last node has come to it.
-    fn reached(&mut self, node: usize, phase: Phase, at: u64) -> Option<Event> {
-        let index = phase as usize;
-        let is_first = self.0.iter().all(|node| node.reached[index].is_none());
-        self.0[node].reached[index] = Some(at);
-        let is_whole = match phase {
-            Phase::FirstGreeted => is_first,
-            _ => self.all(|node| node.reached[index].is_some()),
+    fn new_phases(&mut self) -> Vec<Event> {
+        let is_new = |phase: &Phase| {
+            let has_come = |node: &Node| node.reached[*phase as usize].is_some();
+            !self.passed_on.phases[*phase as usize]
+                && self.all.iter().any(has_come)
+                && (*phase == Phase::FirstGreeted || self.is_said_by_all(has_come))
         };
-        let last = self.0.iter().filter_map(|node| node.reached[index]).max()?;
-        is_whole.then_some(Event::Reached { phase, at: last })
+        let new: Vec<Phase> = Phase::ALL.into_iter().filter(is_new).collect();
+        let reached = |phase: Phase| {
+            self.passed_on.phases[phase as usize] = true;
+            let times = self
+                .all
+                .iter()
+                .filter_map(|node| node.reached[phase as usize]);
+            let at = times.max().unwrap_or(0);
+            Event::Reached { phase, at }
+        };
+        new.into_iter().map(reached).collect()
     }
 
-    /// Whether this is so of all nodes that are still there.
-    fn all(&self, is_so: impl Fn(&Node) -> bool) -> bool {
-        self.0.iter().all(|node| node.gone.is_some() || is_so(node))
+    /// What has changed with standard input since some had read so far, or nobody read.
+    fn input_since(&self, (had_readers, before): (bool, Option<u64>)) -> Option<Event> {
+        if had_readers && !self.has_readers() {
+            return Some(Event::InputClosed);
+        }
+        let more = self.taken()?.saturating_sub(before?);
+        (more > 0).then_some(Event::InputTaken(more))
     }
 
     /// Standard input that all have taken which still read.
     fn taken(&self) -> Option<u64> {
-        let reading = self
-            .0
-            .iter()
-            .filter(|node| node.reads && node.gone.is_none());
+        let reading = self.all.iter().filter(|node| node.reads);
         reading.map(|node| node.taken).min()
     }
 
-    fn taken_since(&self, before: Option<u64>) -> Option<Event> {
-        let more = self.taken()?.saturating_sub(before?);
-        (more > 0).then_some(Event::InputTaken(more))
+    fn all_held(&mut self) -> Option<Event> {
+        let held = |node: &Node| node.held;
+        let is_new = !self.passed_on.held && self.is_said_by_all(held);
+        self.passed_on.held |= is_new;
+        is_new.then_some(Event::Held)
+    }
+
+    /// Said once, and again when all have said it again.
+    fn all_stand_still(&mut self) -> Option<Event> {
+        if !self.is_said_by_all(|node| node.standstill.is_some()) {
+            return None;
+        }
+        let seconds = self
+            .all
+            .iter_mut()
+            .filter_map(|node| node.standstill.take());
+        seconds.max().map(Event::Standstill)
+    }
+
+    fn all_gone(&mut self) -> Option<Event> {
+        let is_new = !self.passed_on.gone && self.living().next().is_none();
+        self.passed_on.gone |= is_new;
+        is_new.then(|| Event::Gone(self.sum()))
+    }
+
+    /// Whether all nodes that are still there have said this; not where none is.
+    fn is_said_by_all(&self, has_said: impl Fn(&Node) -> bool) -> bool {
+        let mut living = self.living().map(|number| &self.all[number]).peekable();
+        living.peek().is_some() && living.all(has_said)
     }
 }
 
@@ -297,20 +331,20 @@ mod tests {
         assert_eq!(daemons[1].flush(), Ok(true));
         assert_eq!(nodes.fill(1, &mut [0; 4096]), Ok(()));
         let event = nodes.take(1).unwrap().unwrap();
-        assert_eq!(nodes.put_together(1, event), Some(failed));
+        assert_eq!(nodes.put_together(1, event), [failed]);
         assert_eq!((nodes.host(1), nodes.daemon(1)), ("n1", 101));
     }
 
     #[test]
     fn what_all_must_say_is_heard_when_the_last_has_said_it() {
         let (mut nodes, _daemons) = nodes(&[true, true, true]);
-        nodes.lost(1);
-        assert_eq!(nodes.put_together(0, Event::Held), None);
-        assert_eq!(nodes.put_together(2, Event::Held), Some(Event::Held));
-        assert_eq!(nodes.put_together(2, Event::Standstill(60)), None);
+        assert_eq!(nodes.lost(1), []);
+        assert_eq!(nodes.put_together(0, Event::Held), []);
+        assert_eq!(nodes.put_together(2, Event::Held), [Event::Held]);
+        assert_eq!(nodes.put_together(2, Event::Standstill(60)), []);
         let all = nodes.put_together(0, Event::Standstill(61));
-        assert_eq!(all, Some(Event::Standstill(61)));
-        assert_eq!(nodes.put_together(0, Event::Standstill(120)), None, "anew");
+        assert_eq!(all, [Event::Standstill(61)]);
+        assert_eq!(nodes.put_together(0, Event::Standstill(120)), [], "anew");
         let gone = |killed| {
             Event::Gone(Gone {
                 killed,
@@ -318,11 +352,28 @@ mod tests {
                 ..Gone::default()
             })
         };
-        assert_eq!(nodes.put_together(2, gone(3)), None);
-        let Some(Event::Gone(sum)) = nodes.put_together(0, gone(4)) else {
-            panic!("all are gone");
+        // What it said about standing still holds of all that are left.
+        assert_eq!(nodes.put_together(2, gone(3)), [Event::Standstill(120)]);
+        let end = nodes.put_together(0, gone(4));
+        let [Event::InputClosed, Event::Gone(sum)] = &end[..] else {
+            panic!("{end:?}");
         };
-        assert_eq!((sum.killed, sum.stubborn), (7, vec![4, 3]));
+        assert_eq!((sum.killed, &sum.stubborn), (7, &vec![4, 3]));
+    }
+
+    #[test]
+    fn who_ends_is_not_waited_for_any_more() {
+        let (mut nodes, _daemons) = nodes(&[true, true]);
+        assert_eq!(nodes.put_together(0, Event::Held), []);
+        assert_eq!(nodes.put_together(0, Event::InputTaken(9)), []);
+        let end = nodes.put_together(1, Event::Gone(Gone::default()));
+        // Its readers had taken nothing; the other node's are as far as that now.
+        assert_eq!(end, [Event::InputTaken(9), Event::Held]);
+        assert_eq!(
+            nodes.lost(0),
+            [Event::InputClosed, Event::Gone(Gone::default())]
+        );
+        assert!(nodes.has_lost_any());
     }
 
     #[test]
@@ -330,29 +381,27 @@ mod tests {
         let (mut nodes, _daemons) = nodes(&[false, false]);
         let reached = |phase, at| Event::Reached { phase, at };
         let first = nodes.put_together(1, reached(Phase::FirstGreeted, 5));
-        assert_eq!(first, Some(reached(Phase::FirstGreeted, 5)));
-        assert_eq!(nodes.put_together(0, reached(Phase::FirstGreeted, 7)), None);
-        assert_eq!(nodes.put_together(0, reached(Phase::AllGreeted, 9)), None);
+        assert_eq!(first, [reached(Phase::FirstGreeted, 5)]);
+        assert_eq!(nodes.put_together(0, reached(Phase::FirstGreeted, 7)), []);
+        assert_eq!(nodes.put_together(0, reached(Phase::AllGreeted, 9)), []);
         let all = nodes.put_together(1, reached(Phase::AllGreeted, 8));
-        assert_eq!(all, Some(reached(Phase::AllGreeted, 9)));
+        assert_eq!(all, [reached(Phase::AllGreeted, 9)]);
     }
 
     #[test]
     fn input_is_as_far_as_the_slowest_of_those_that_read() {
         let (mut nodes, _daemons) = nodes(&[true, false, true]);
-        assert_eq!(nodes.put_together(0, Event::InputTaken(10)), None);
+        assert_eq!(nodes.put_together(0, Event::InputTaken(10)), []);
         let taken = nodes.put_together(2, Event::InputTaken(4));
-        assert_eq!(taken, Some(Event::InputTaken(4)));
+        assert_eq!(taken, [Event::InputTaken(4)]);
         // The slower one reads no more: the other is ahead.
         let closed = nodes.put_together(2, Event::InputClosed);
-        assert_eq!(closed, Some(Event::InputTaken(6)));
-        assert_eq!(
-            nodes.put_together(0, Event::InputTaken(1)),
-            Some(Event::InputTaken(1))
-        );
+        assert_eq!(closed, [Event::InputTaken(6)]);
+        let taken = nodes.put_together(0, Event::InputTaken(1));
+        assert_eq!(taken, [Event::InputTaken(1)]);
         assert_eq!(
             nodes.put_together(0, Event::InputClosed),
-            Some(Event::InputClosed)
+            [Event::InputClosed]
         );
     }
 }

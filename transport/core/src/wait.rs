@@ -36,7 +36,7 @@ pub(crate) fn futex_wait(address: *const u32, expected: u32, timeout: Duration) 
 }
 
 /// Sleeps while each word holds what is expected of it, as [`futex_wait`] does with one. At most [`MOST_WORDS`], the others do
-/// not count. `false`: the kernel cannot (before Linux 5.16), and nothing was waited for.
+/// not count. `false`: the kernel cannot (before Linux 5.16) or may not, and nothing was waited for.
 pub(crate) fn futex_wait_any(
     words: impl Iterator<Item = (*const u32, u32)>,
     timeout: Duration,
@@ -65,7 +65,8 @@ pub(crate) fn futex_wait_any(
             libc::CLOCK_MONOTONIC,
         )
     };
-    woken >= 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
+    let error = std::io::Error::last_os_error().raw_os_error();
+    woken >= 0 || matches!(error, Some(libc::EAGAIN | libc::ETIMEDOUT | libc::EINTR))
 }
 
 /// When a sleep of `timeout` ends, as a time of the monotonic clock.
@@ -137,10 +138,11 @@ pub(crate) fn poll_readable(descriptors: &[RawFd], timeout: Duration) -> bool {
     count > 0
 }
 
-/// Another descriptor of the same file; `None`: the process may have no more, or `descriptor` is none.
+/// Another descriptor of the same file, none of the three standard ones; `None`: the process may have no more, or
+/// `descriptor` is none.
 pub(crate) fn duplicate(descriptor: RawFd) -> Option<OwnedFd> {
     // SAFETY: three numbers; the kernel checks them.
-    let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+    let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
     // SAFETY: the kernel has just made it, so nobody else owns it.
     (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
 }
