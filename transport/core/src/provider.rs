@@ -10,6 +10,7 @@ mod shm;
 mod sim;
 mod transfer;
 mod verbs;
+mod wire;
 
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -36,6 +37,19 @@ pub use verbs::{
     FakeConfig, FakeNet, FakeStats, FarLook, FarWord, GidPlaces, MOST_RECORD_BYTES, NetLimits,
     NetStats, NetTerms, PortChange,
 };
+use wire::Wire;
+
+/// A call of the wire that reaches a peer.
+macro_rules! carried {
+    ($fabric:ident, $peer:expr, $call:ident($($argument:expr),*)) => {
+        match $fabric.routes.of($peer) {
+            Route::Shm(_) => Wire::$call(&mut $fabric.shm, $($argument),*),
+            Route::Loopback => Wire::$call(&mut $fabric.loopback, $($argument),*),
+            Route::Sim => Wire::$call($fabric.sim(), $($argument),*),
+            Route::Net => Wire::$call($fabric.net(), $($argument),*),
+        }
+    };
+}
 
 /// What a queue pair can do. All sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +137,21 @@ impl Config {
     }
 }
 
-/// A process's access to all its peers.
+/// A process's access to all its peers. Its calls by kind, and within a kind in the order in which they are made:
+///
+/// | kind | calls |
+/// |------|-------|
+/// | opening | [`open`](Self::open); in tests `faked`, `simulated` |
+/// | addresses | `network_record`; `learn_address` of whom `wanted_address` names |
+/// | sending | `post_send`; in a lane `post_word`, `post_at_hand`, `post_far_word`, then perhaps `ring_bell` |
+/// | memory | `export` or `offer`, `withdraw`; `register`, `deregister`; `allocate`, `free` |
+/// | one-sided | `post_read`, `post_write`, `post_atomic` |
+/// | a turn | `poll`, then `copy_body` and `release` of each frame; in a lane `first_frame`, `look_far`, and `poll_beside_first` when `must_poll` says so |
+/// | waiting | `set_attentive`; `prepare_sleep`, then `sleep` or `stay_awake`; others: `nudge`, `nudge_all` |
+/// | the node | `claim_board`, `take_seat`, `leave_board`; `make_lines`, `line_of`, `place_of` |
+/// | loss | `lose`, `why_lost`; `next_complaint`, `next_port_change` |
+/// | the end | `is_quiet` |
+/// | counts | `stats`, `ledger`, `net_stats`, `net_memory` |
 #[derive(Debug)]
 pub struct Fabric {
     routes: Routes,
@@ -227,10 +255,17 @@ impl Fabric {
 
     /// What the queue pair to `peer` can do.
     #[must_use]
-    pub fn caps(&self, _peer: Peer) -> Caps {
-        Caps {
-            max_inline_bytes: ring::SLOT_BODY_BYTES,
-            max_send_bytes: ring::layout::POOL_BUFFER_BYTES,
+    pub fn caps(&self, peer: Peer) -> Caps {
+        self.carrier(peer).caps(peer)
+    }
+
+    /// The wire that reaches a peer, for what need not be fast.
+    fn carrier(&self, peer: Peer) -> &dyn Wire {
+        match self.routes.of(peer) {
+            Route::Shm(_) => &self.shm,
+            Route::Loopback => &self.loopback,
+            Route::Sim => self.sim.as_ref().expect(WITH_SIM),
+            Route::Net => self.net.as_ref().expect(WITH_NET),
         }
     }
 
@@ -244,12 +279,7 @@ impl Fabric {
     /// When the body is longer than [`Caps::max_send_bytes`].
     #[inline(always)]
     pub fn post_send(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
-        match self.routes.of(peer) {
-            Route::Shm(_) => self.shm.post_send(peer, head, body),
-            Route::Loopback => self.loopback.post_send(head, body),
-            Route::Sim => self.sim().post_send(peer, head, body),
-            Route::Net => self.net().post_send(peer, head, body),
-        }
+        carried!(self, peer, post_send(peer, head, body))
     }
 
     /// Posts a send of `BYTES` bytes, eight or four (`head.len` says so too), or says `None` where that takes more than a
@@ -372,40 +402,25 @@ impl Fabric {
     /// what was measured. Asking counts as a message: now and then the answer is yes only to measure again. Never so where
     /// the peer reads without the system's help: one copy is at least as fast as two, wherever the data are.
     pub fn had_better_stream(&mut self, peer: Peer, key: RemoteKey) -> bool {
-        match self.routes.of(peer) {
-            Route::Shm(_) => self.shm.had_better_stream(peer, key),
-            Route::Loopback | Route::Net => false,
-            Route::Sim => true,
-        }
+        carried!(self, peer, had_better_stream(peer, key))
     }
 
     /// Names leased memory for `peer`, so that it can read (or write) it until the lease ends.
     pub fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
-        match self.routes.of(peer) {
-            Route::Shm(local) => self.shm.export(local, address, bytes),
-            Route::Loopback => self.loopback.export(address, bytes),
-            Route::Sim => self.sim().export(peer, address, bytes),
-            Route::Net => self.net().export(peer, address, bytes),
-        }
+        carried!(self, peer, export(peer, address, bytes))
     }
 
     /// Names leased memory for `peer`, so that it can read what is there now: a network may make a copy, which the peer reads
     /// instead. It is [withdrawn](Self::withdraw) when the peer has said that it reads no more, or is lost.
     pub fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
-        match self.routes.of(peer) {
-            Route::Net => self.net().offer(peer, address, bytes),
-            _ => self.export(peer, address, bytes),
-        }
+        carried!(self, peer, offer(peer, address, bytes))
     }
 
     /// Makes memory known from which there will be many writes to `peer`: they register nothing then, if their lease is inside
     /// it and is [known as](Lease::known_as) the key. The memory stays mapped until the key is
     /// [given back](Self::deregister). `None`: it is known already, nothing has to be, or it cannot be.
     pub fn register(&mut self, peer: Peer, address: u64, bytes: u64) -> Option<LocalKey> {
-        match self.routes.of(peer) {
-            Route::Shm(_) | Route::Loopback | Route::Sim => None,
-            Route::Net => self.net().register(address, bytes),
-        }
+        carried!(self, peer, register(address, bytes))
     }
 
     /// The end of [`register`](Self::register), when all writes from there have ended.
@@ -419,10 +434,7 @@ impl Fabric {
     /// in memory that both have.
     #[must_use]
     pub fn reaches_directly(&self, peer: Peer, address: u64, bytes: u64) -> bool {
-        match self.routes.of(peer) {
-            Route::Shm(_) => self.shm.is_in_arena(address, bytes),
-            Route::Loopback | Route::Sim | Route::Net => true,
-        }
+        self.carrier(peer).reaches_directly(address, bytes)
     }
 
     /// Gate lines in memory of ours that the other ranks of the node reach, with the names that they know them by; none
@@ -450,11 +462,7 @@ impl Fabric {
 
     /// Where memory of a peer of this node is mapped here, if it is so in one piece.
     pub fn place_of(&mut self, peer: Peer, key: RemoteKey) -> Option<NonNull<u8>> {
-        match self.routes.of(peer) {
-            Route::Shm(local) => self.shm.mapped_place(local, key),
-            Route::Loopback => self.loopback.place_of(key),
-            Route::Sim | Route::Net => None,
-        }
+        carried!(self, peer, place_of(peer, key))
     }
 
     /// Whether `peer` is a rank of this node, itself too.
@@ -491,9 +499,7 @@ impl Fabric {
     /// The end of [`export`](Self::export): the memory may go. Nothing happens where nothing has to.
     #[inline(always)]
     pub fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
-        if self.routes.of(peer) == Route::Net {
-            self.net().withdraw(peer, key);
-        }
+        carried!(self, peer, withdraw(peer, key));
     }
 
     /// Where this process is found on the network, for the others; `None` where it needs none.
@@ -536,9 +542,7 @@ impl Fabric {
     /// nobody waits for it. Ends with [`Lost`](crate::Completion::Lost) where a network reaches the peer, unless it was lost
     /// before; nothing happens elsewhere.
     pub fn lose(&mut self, peer: Peer, why: &str) {
-        if self.routes.of(peer) == Route::Net {
-            self.net().lose(peer, why);
-        }
+        carried!(self, peer, lose(peer, why));
     }
 
     /// Why a peer was [lost](crate::Completion::Lost), in words.
@@ -576,12 +580,7 @@ impl Fabric {
         offset: u64,
         work: WorkId,
     ) {
-        match self.routes.of(peer) {
-            Route::Shm(local) => self.shm.post_read(local, lease, key, offset, work),
-            Route::Loopback => self.loopback.post_read(lease, key, offset, work),
-            Route::Sim => self.sim().post_read(peer, lease, key, offset, work),
-            Route::Net => self.net().post_read(peer, lease, key, offset, work),
-        }
+        carried!(self, peer, post_read(peer, lease, key, offset, work));
     }
 
     /// Posts a write of the lease to byte `offset` of the peer's memory; with `immediate`, tells the peer. Ends with
@@ -598,22 +597,11 @@ impl Fabric {
         work: WorkId,
         immediate: Option<u32>,
     ) -> Result<(), Lease> {
-        match self.routes.of(peer) {
-            Route::Shm(local) => self
-                .shm
-                .post_write(local, lease, key, offset, work, immediate),
-            Route::Loopback => {
-                self.loopback
-                    .post_write(lease, key, offset, work, immediate);
-                Ok(())
-            }
-            Route::Sim => self
-                .sim()
-                .post_write(peer, lease, key, offset, work, immediate),
-            Route::Net => self
-                .net()
-                .post_write(peer, lease, key, offset, work, immediate),
-        }
+        carried!(
+            self,
+            peer,
+            post_write(peer, lease, key, offset, work, immediate)
+        )
     }
 
     /// Posts an atomic operation on the word at byte `offset` of the peer's memory, which must be aligned to 8 bytes (else
@@ -636,25 +624,18 @@ impl Fabric {
         work: WorkId,
     ) {
         assert_eq!(lease.bytes(), WORD_BYTES, "a lease for one word");
-        match self.routes.of(peer) {
-            Route::Shm(local) => self
-                .shm
-                .post_atomic(local, atomic, lease, key, offset, work),
-            Route::Loopback => self.loopback.post_atomic(atomic, lease, key, offset, work),
-            Route::Sim => self
-                .sim()
-                .post_atomic(peer, atomic, lease, key, offset, work),
-            Route::Net => self
-                .net()
-                .post_atomic(peer, atomic, lease, key, offset, work),
-        }
+        carried!(
+            self,
+            peer,
+            post_atomic(peer, atomic, lease, key, offset, work)
+        );
     }
 
     /// Asks once what happened, without waiting, and does a bounded share of the work that is under way.
     #[inline(always)]
     pub fn poll(&mut self, completions: &mut Completions) {
         self.poll_all_but_shm(completions);
-        self.shm.poll(completions);
+        self.shm.poll_all(completions);
     }
 
     /// As [`poll`](Self::poll), but for what has come over the ring that is polled first: for who takes
@@ -690,16 +671,11 @@ impl Fabric {
         match arrived.body {
             RecvBuffer::Inline { bytes } => copy_inline(&arrived.words, usize::from(bytes), target),
             RecvBuffer::Lent { index, bytes } => match self.routes.of(arrived.peer) {
-                Route::Shm(local) => self.shm.copy_lent(local, index, bytes, target),
-                Route::Loopback => self.loopback.copy_lent(index, target),
-                Route::Sim => self
-                    .sim
-                    .as_ref()
-                    .map_or(0, |sim| sim.copy_lent(index, target)),
-                Route::Net => self
-                    .net
-                    .as_ref()
-                    .map_or(0, |net| net.copy_lent(index, bytes, target)),
+                // Most are from there, and the number is at hand.
+                Route::Shm(local) => self.shm.copy_lent_by(local, index, bytes, target),
+                _ => self
+                    .carrier(arrived.peer)
+                    .copy_lent(arrived.peer, index, bytes, target),
             },
         }
     }
@@ -709,10 +685,8 @@ impl Fabric {
     pub fn release(&mut self, arrived: &Arrived) {
         if let RecvBuffer::Lent { index, .. } = arrived.body {
             match self.routes.of(arrived.peer) {
-                Route::Shm(local) => self.shm.release(local, index),
-                Route::Loopback => self.loopback.release(index),
-                Route::Sim => self.sim().release(index),
-                Route::Net => self.net().release(arrived.peer, index),
+                Route::Shm(local) => self.shm.release_to(local, index),
+                _ => carried!(self, arrived.peer, release(arrived.peer, index)),
             }
         }
     }
@@ -799,9 +773,9 @@ impl Fabric {
     /// Announces that this process is about to sleep. `false`: something has happened, poll again; `true`: call
     /// [`sleep`](Self::sleep) or [`stay_awake`](Self::stay_awake) now.
     pub fn prepare_sleep(&mut self) -> bool {
-        let quiet = self.sim.as_ref().is_none_or(Sim::prepare_sleep);
-        let quiet = quiet && self.net.as_mut().is_none_or(Net::prepare_sleep);
-        quiet && !self.loopback.has_completions() && self.shm.prepare_sleep()
+        let quiet = self.sim.as_mut().is_none_or(Wire::prepare_sleep);
+        let quiet = quiet && self.net.as_mut().is_none_or(Wire::prepare_sleep);
+        quiet && self.loopback.prepare_sleep() && self.shm.prepare_sleep()
     }
 
     /// Sleeps until somebody rings, at most for `timeout`.
@@ -845,19 +819,18 @@ impl Fabric {
     #[cold]
     #[inline(never)]
     fn net(&mut self) -> &mut Net {
-        self.net
-            .as_mut()
-            .expect("only a fabric with a network has such routes")
+        self.net.as_mut().expect(WITH_NET)
     }
 
     #[cold]
     #[inline(never)]
     fn sim(&mut self) -> &mut Sim {
-        self.sim
-            .as_mut()
-            .expect("only a fabric on a simulated network has such routes")
+        self.sim.as_mut().expect(WITH_SIM)
     }
 }
+
+const WITH_NET: &str = "only a fabric with a network has such routes";
+const WITH_SIM: &str = "only a fabric on a simulated network has such routes";
 
 #[inline(always)]
 fn post_word(net: &mut Net, peer: Peer, head: Head, body: &[u8]) -> bool {

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
+use super::wire::Wire;
 use crate::{
     Arrived, Atomic, Completion, Completions, Full, Head, Lease, Outcome, Peer, RecvBuffer,
     RemoteKey, WorkId,
@@ -47,8 +48,53 @@ impl Loopback {
         }
     }
 
+    fn lend(&mut self, body: &[u8]) -> RecvBuffer {
+        let free = self.bodies.iter().position(|body| !body.is_lent);
+        let index = free.unwrap_or(self.bodies.len());
+        if index == self.bodies.len() {
+            self.bodies.push(Body::default());
+        }
+        self.bodies[index].lend(body);
+        let count = |n: usize| u32::try_from(n).expect("a body fits a pool buffer");
+        RecvBuffer::Lent {
+            index: count(index),
+            bytes: count(body.len()),
+        }
+    }
+
+    /// The key to memory of this process.
+    fn key_of(&self, address: u64, bytes: u64) -> RemoteKey {
+        RemoteKey {
+            address,
+            bytes,
+            check: self.secret ^ address.rotate_left(17) ^ bytes,
+        }
+    }
+
+    fn is_ours(&self, key: RemoteKey) -> bool {
+        key == self.key_of(key.address, key.bytes)
+    }
+
+    fn check(&self, lease: &Lease, key: RemoteKey, offset: u64) -> Outcome {
+        let fits = offset
+            .checked_add(lease.bytes() as u64)
+            .is_some_and(|end| end <= key.bytes);
+        if fits && self.is_ours(key) {
+            Outcome::Done
+        } else {
+            Outcome::BadKey
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn has_completions(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}
+
+impl Wire for Loopback {
     #[inline(never)]
-    pub(super) fn post_send(&mut self, head: Head, body: &[u8]) -> Result<(), Full> {
+    fn post_send(&mut self, _peer: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         if self.frames == DEPTH {
             return Err(Full);
         }
@@ -76,41 +122,33 @@ impl Loopback {
         Ok(())
     }
 
-    fn lend(&mut self, body: &[u8]) -> RecvBuffer {
-        let free = self.bodies.iter().position(|body| !body.is_lent);
-        let index = free.unwrap_or(self.bodies.len());
-        if index == self.bodies.len() {
-            self.bodies.push(Body::default());
-        }
-        self.bodies[index].lend(body);
-        let count = |n: usize| u32::try_from(n).expect("a body fits a pool buffer");
-        RecvBuffer::Lent {
-            index: count(index),
-            bytes: count(body.len()),
+    fn copy_lent(&self, _peer: Peer, index: u32, _bytes: u32, target: &mut [u8]) -> usize {
+        let body = self.bodies.get(index as usize).filter(|body| body.is_lent);
+        let body = body.map_or(&[][..], |body| &body.bytes);
+        let bytes = body.len().min(target.len());
+        target[..bytes].copy_from_slice(&body[..bytes]);
+        bytes
+    }
+
+    fn release(&mut self, _peer: Peer, index: u32) {
+        if let Some(body) = self.bodies.get_mut(index as usize) {
+            body.is_lent = false;
         }
     }
 
-    pub(super) fn export(&self, address: u64, bytes: u64) -> RemoteKey {
-        RemoteKey {
-            address,
-            bytes,
-            check: self.secret ^ address.rotate_left(17) ^ bytes,
-        }
+    fn export(&mut self, _peer: Peer, address: u64, bytes: u64) -> RemoteKey {
+        self.key_of(address, bytes)
     }
 
-    /// The memory that a key of this process names.
-    pub(super) fn place_of(&self, key: RemoteKey) -> Option<NonNull<u8>> {
+    fn place_of(&mut self, _peer: Peer, key: RemoteKey) -> Option<NonNull<u8>> {
         let address = usize::try_from(key.address).ok()?;
         let place = NonNull::new(std::ptr::with_exposed_provenance_mut(address))?;
         self.is_ours(key).then_some(place)
     }
 
-    fn is_ours(&self, key: RemoteKey) -> bool {
-        key == self.export(key.address, key.bytes)
-    }
-
-    pub(super) fn post_read(
+    fn post_read(
         &mut self,
+        _peer: Peer,
         mut lease: Lease,
         key: RemoteKey,
         offset: u64,
@@ -127,14 +165,15 @@ impl Loopback {
         });
     }
 
-    pub(super) fn post_write(
+    fn post_write(
         &mut self,
+        _peer: Peer,
         lease: Lease,
         key: RemoteKey,
         offset: u64,
         work: WorkId,
         immediate: Option<u32>,
-    ) {
+    ) -> Result<(), Lease> {
         let outcome = self.check(&lease, key, offset);
         if outcome == Outcome::Done {
             lease.copy_to_process(key.address + offset);
@@ -150,10 +189,12 @@ impl Loopback {
             outcome,
             lease,
         });
+        Ok(())
     }
 
-    pub(super) fn post_atomic(
+    fn post_atomic(
         &mut self,
+        _peer: Peer,
         atomic: Atomic,
         mut lease: Lease,
         key: RemoteKey,
@@ -174,24 +215,8 @@ impl Loopback {
         });
     }
 
-    fn check(&self, lease: &Lease, key: RemoteKey, offset: u64) -> Outcome {
-        let fits = offset
-            .checked_add(lease.bytes() as u64)
-            .is_some_and(|end| end <= key.bytes);
-        if fits && self.is_ours(key) {
-            Outcome::Done
-        } else {
-            Outcome::BadKey
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn has_completions(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
     /// Takes at most half of the caller's array, so that a process which sends to itself all the time hears others.
-    pub(super) fn poll(&mut self, completions: &mut Completions) {
+    fn poll(&mut self, completions: &mut Completions) {
         for _ in 0..Completions::CAPACITY / 2 {
             let Some(completion) = self.waiting.pop_front() else {
                 return;
@@ -203,18 +228,8 @@ impl Loopback {
         }
     }
 
-    pub(super) fn copy_lent(&self, index: u32, target: &mut [u8]) -> usize {
-        let body = self.bodies.get(index as usize).filter(|body| body.is_lent);
-        let body = body.map_or(&[][..], |body| &body.bytes);
-        let bytes = body.len().min(target.len());
-        target[..bytes].copy_from_slice(&body[..bytes]);
-        bytes
-    }
-
-    pub(super) fn release(&mut self, index: u32) {
-        if let Some(body) = self.bodies.get_mut(index as usize) {
-            body.is_lent = false;
-        }
+    fn prepare_sleep(&mut self) -> bool {
+        !self.has_completions()
     }
 }
 

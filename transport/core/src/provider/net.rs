@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::ledger::NetCounts;
 use super::verbs::{Device, FakeNet, FakePort, FarLook, NetLimits, NetStats, PortChange, Verbs};
+use super::wire::Wire;
 use super::{Network, Stats};
 use crate::wait_set::WaitSet;
 use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
@@ -85,17 +86,8 @@ impl Net {
         either!(self, it => it.learn_address(peer, record));
     }
 
-    pub(super) fn lose(&mut self, peer: Peer, why: &str) {
-        either!(self, it => it.lose(peer.0, why));
-    }
-
     pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
         either!(self, it => it.why_lost(peer))
-    }
-
-    #[inline(never)]
-    pub(super) fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
-        either!(self, it => it.post_send(to, head, body))
     }
 
     #[inline(always)]
@@ -120,99 +112,17 @@ impl Net {
         either!(self, it => it.disown(place))
     }
 
-    pub(super) fn register(&mut self, address: u64, bytes: u64) -> Option<LocalKey> {
-        either!(self, it => it.keep_registered(address, bytes))
-    }
-
     pub(super) fn deregister(&mut self, key: LocalKey) {
         either!(self, it => it.keep_no_more(key));
-    }
-
-    pub(super) fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
-        either!(self, it => it.export(peer, address, bytes))
-    }
-
-    pub(super) fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
-        either!(self, it => it.offer(peer, address, bytes))
     }
 
     pub(super) fn needs_cores(&self) -> bool {
         either!(self, it => it.needs_cores())
     }
 
-    pub(super) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
-        either!(self, it => it.withdraw(peer, key));
-    }
-
-    pub(super) fn post_read(
-        &mut self,
-        peer: Peer,
-        lease: Lease,
-        key: RemoteKey,
-        offset: u64,
-        work: WorkId,
-    ) {
-        either!(self, it => it.post_read(peer, lease, key, offset, work));
-    }
-
-    pub(super) fn post_atomic(
-        &mut self,
-        peer: Peer,
-        atomic: Atomic,
-        lease: Lease,
-        key: RemoteKey,
-        offset: u64,
-        work: WorkId,
-    ) {
-        either!(self, it => it.post_atomic(peer, atomic, lease, key, offset, work));
-    }
-
-    pub(super) fn post_write(
-        &mut self,
-        peer: Peer,
-        lease: Lease,
-        key: RemoteKey,
-        offset: u64,
-        work: WorkId,
-        immediate: Option<u32>,
-    ) -> Result<(), Lease> {
-        either!(self, it => it.post_write(peer, lease, key, offset, work, immediate))
-    }
-
-    #[inline(never)]
-    pub(super) fn poll(&mut self, completions: &mut Completions) {
-        either!(self, it => it.poll(completions));
-    }
-
     #[inline(always)]
     pub(super) fn look(&mut self) -> FarLook {
         either!(self, it => it.look())
-    }
-
-    pub(super) fn copy_lent(&self, index: u32, bytes: u32, target: &mut [u8]) -> usize {
-        either!(self, it => it.copy_lent(index, bytes, target))
-    }
-
-    pub(super) fn release(&mut self, peer: Peer, index: u32) {
-        either!(self, it => it.release(peer.0, index));
-    }
-
-    /// Whether nothing is here that a poll would give: then a sign comes with the next.
-    pub(super) fn prepare_sleep(&mut self) -> bool {
-        either!(self, it => it.prepare_sleep())
-    }
-
-    /// Adds what can wake the process for the network, and when something of it is due.
-    pub(super) fn fall_asleep(&mut self, waits: &mut WaitSet) {
-        match self {
-            Self::Device(verbs) => verbs.fall_asleep(waits),
-            Self::Fake(verbs) => verbs.fall_asleep_in_fake_time(waits),
-        }
-    }
-
-    /// The process is awake again.
-    pub(super) fn wake(&mut self) {
-        either!(self, it => it.wake());
     }
 
     /// Whether all that was sent has arrived.
@@ -234,3 +144,86 @@ impl Net {
 }
 
 const FAKE_Q_KEY: u32 = 0x1234_5678;
+
+impl Wire for Net {
+    #[inline(never)]
+    fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+        either!(self, it => it.post_send(to, head, body))
+    }
+
+    fn copy_lent(&self, _peer: Peer, index: u32, bytes: u32, target: &mut [u8]) -> usize {
+        either!(self, it => it.copy_lent(index, bytes, target))
+    }
+
+    fn release(&mut self, peer: Peer, index: u32) {
+        either!(self, it => it.release(peer.0, index));
+    }
+
+    fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
+        either!(self, it => it.export(peer, address, bytes))
+    }
+
+    fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
+        either!(self, it => it.offer(peer, address, bytes))
+    }
+
+    fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
+        either!(self, it => it.withdraw(peer, key));
+    }
+
+    fn register(&mut self, address: u64, bytes: u64) -> Option<LocalKey> {
+        either!(self, it => it.keep_registered(address, bytes))
+    }
+
+    fn post_read(&mut self, peer: Peer, lease: Lease, key: RemoteKey, offset: u64, work: WorkId) {
+        either!(self, it => it.post_read(peer, lease, key, offset, work));
+    }
+
+    fn post_write(
+        &mut self,
+        peer: Peer,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+        immediate: Option<u32>,
+    ) -> Result<(), Lease> {
+        either!(self, it => it.post_write(peer, lease, key, offset, work, immediate))
+    }
+
+    fn post_atomic(
+        &mut self,
+        peer: Peer,
+        atomic: Atomic,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    ) {
+        either!(self, it => it.post_atomic(peer, atomic, lease, key, offset, work));
+    }
+
+    fn lose(&mut self, peer: Peer, why: &str) {
+        either!(self, it => it.lose(peer.0, why));
+    }
+
+    #[inline(never)]
+    fn poll(&mut self, completions: &mut Completions) {
+        either!(self, it => it.poll(completions));
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        either!(self, it => it.prepare_sleep())
+    }
+
+    fn fall_asleep(&mut self, waits: &mut WaitSet) {
+        match self {
+            Self::Device(verbs) => verbs.fall_asleep(waits),
+            Self::Fake(verbs) => verbs.fall_asleep_in_fake_time(waits),
+        }
+    }
+
+    fn wake(&mut self) {
+        either!(self, it => it.wake());
+    }
+}

@@ -4,6 +4,7 @@
 
 mod first;
 mod one_sided;
+mod wire;
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
@@ -19,7 +20,6 @@ use super::distance::{Distance, Fill};
 use super::ledger::{Ledger, ShmCounts, Stats};
 use super::transfer::{Help, Transfers};
 use crate::arena::Arenas;
-use crate::wait_set::{Doorbell, WaitSet};
 use crate::{
     Arrived, Completion, Completions, Full, Head, Node, Peer, RecvBuffer, RemoteKey, Segment,
     arena, wait, words,
@@ -189,7 +189,7 @@ impl Shm {
     }
 
     #[inline(always)]
-    pub(super) fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+    fn send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         if let Ok(bytes) = <[u8; 8]>::try_from(body) {
             return self.push(to, Head { len: 8, ..head }, &[u64::from_ne_bytes(bytes)]);
         }
@@ -334,6 +334,12 @@ impl Shm {
         self.senders[peer.0 as usize].bell
     }
 
+    /// A peer's number on the node; it has one.
+    #[inline(always)]
+    fn local_of(&self, peer: Peer) -> u32 {
+        self.senders[peer.0 as usize].local
+    }
+
     /// The process behind a local rank.
     pub(super) fn world_of(&self, local: u32) -> Peer {
         self.receivers[local as usize].world
@@ -372,7 +378,7 @@ impl Shm {
     }
 
     #[inline(always)]
-    pub(super) fn poll(&mut self, completions: &mut Completions) {
+    pub(super) fn poll_all(&mut self, completions: &mut Completions) {
         self.poll_from(0, completions);
     }
 
@@ -528,7 +534,8 @@ impl Shm {
         }
     }
 
-    pub(super) fn prepare_sleep(&mut self) -> bool {
+    /// Says that this process is about to sleep. `false`: something has come.
+    fn doze(&mut self) -> bool {
         if self.sleepless {
             return false;
         }
@@ -551,31 +558,19 @@ impl Shm {
         true
     }
 
-    /// Adds the bell, at which it was said that this process dozes.
-    pub(super) fn fall_asleep(&mut self, waits: &mut WaitSet) {
-        if let (Some(bell), Some(node)) = (self.bell, &self.node) {
-            self.stats.sleeps.add(1);
-            waits.add_doorbell(Doorbell {
-                bell,
-                local_rank: node.local_rank,
-            });
-        }
-    }
-
-    /// The process is awake, or has not fallen asleep.
-    pub(super) fn wake(&mut self) {
-        if let Some(bell) = self.bell {
-            bell.rise();
-        }
-    }
-
     /// Whether this process has no others on its node.
     pub(super) fn is_alone(&self) -> bool {
         self.bell.is_none()
     }
 
     #[inline(never)]
-    pub(super) fn copy_lent(&self, from: u32, index: u32, bytes: u32, target: &mut [u8]) -> usize {
+    pub(super) fn copy_lent_by(
+        &self,
+        from: u32,
+        index: u32,
+        bytes: u32,
+        target: &mut [u8],
+    ) -> usize {
         let buffer = self
             .node
             .as_ref()
@@ -590,13 +585,13 @@ impl Shm {
     }
 
     #[inline(never)]
-    pub(super) fn release(&mut self, from: u32, index: u32) {
+    pub(super) fn release_to(&mut self, from: u32, index: u32) {
         if let Some(node) = &self.node {
             give_back_lent(node, &self.receivers[from as usize].consumer, from, index);
         }
     }
 
-    pub(super) fn had_better_stream(&mut self, to: Peer, key: RemoteKey) -> bool {
+    fn streams_better(&mut self, to: Peer, key: RemoteKey) -> bool {
         let is_direct = arena::is_name(key.address);
         !is_direct && self.attentive && self.senders[to.0 as usize].distance.had_better_stream()
     }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Stats;
+use super::wire::Wire;
 use crate::{Atomic, Completions, Full, Head, Lease, Peer, RemoteKey, WorkId};
 pub(super) use net::Random;
 use net::{Item, Net};
@@ -179,9 +180,27 @@ impl Sim {
         }
     }
 
+    /// Lets simulated time pass until something is here for this rank.
+    pub(super) fn sleep(&mut self, timeout: Duration) {
+        self.stats.sleeps += 1;
+        let mut net = self.net.lock();
+        let limit = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        let limit = net.now().saturating_add(limit);
+        while !net.has_completions(self.me) && net.now() < limit && net.advance() {}
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            refused: self.net.lock().refused(self.me),
+            ..self.stats
+        }
+    }
+}
+
+impl Wire for Sim {
     #[cold]
     #[inline(never)]
-    pub(super) fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+    fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         assert!(
             body.len() <= ring::layout::POOL_BUFFER_BYTES,
             "a send of {} bytes",
@@ -199,18 +218,27 @@ impl Sim {
         Ok(())
     }
 
-    pub(super) fn export(&self, to: Peer, address: u64, bytes: u64) -> RemoteKey {
+    #[cold]
+    #[inline(never)]
+    fn copy_lent(&self, _peer: Peer, index: u32, _bytes: u32, target: &mut [u8]) -> usize {
+        self.net.lock().copy_lent(self.me, index, target)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn release(&mut self, _peer: Peer, index: u32) {
+        self.net.lock().release(self.me, index);
+    }
+
+    fn had_better_stream(&mut self, _peer: Peer, _key: RemoteKey) -> bool {
+        true
+    }
+
+    fn export(&mut self, to: Peer, address: u64, bytes: u64) -> RemoteKey {
         self.net.lock().export(self.me, to.0, address, bytes)
     }
 
-    pub(super) fn post_read(
-        &mut self,
-        from: Peer,
-        lease: Lease,
-        key: RemoteKey,
-        offset: u64,
-        work: WorkId,
-    ) {
+    fn post_read(&mut self, from: Peer, lease: Lease, key: RemoteKey, offset: u64, work: WorkId) {
         self.stats.read_bytes += lease.bytes() as u64;
         let item = Item::Read {
             lease,
@@ -221,26 +249,7 @@ impl Sim {
         self.net.lock().post_read(self.me, from.0, item);
     }
 
-    pub(super) fn post_atomic(
-        &mut self,
-        to: Peer,
-        atomic: Atomic,
-        lease: Lease,
-        key: RemoteKey,
-        offset: u64,
-        work: WorkId,
-    ) {
-        let item = Item::Atomic {
-            atomic,
-            lease,
-            key,
-            offset,
-            work,
-        };
-        self.net.lock().post_read(self.me, to.0, item);
-    }
-
-    pub(super) fn post_write(
+    fn post_write(
         &mut self,
         to: Peer,
         lease: Lease,
@@ -262,41 +271,32 @@ impl Sim {
         }
     }
 
+    fn post_atomic(
+        &mut self,
+        to: Peer,
+        atomic: Atomic,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    ) {
+        let item = Item::Atomic {
+            atomic,
+            lease,
+            key,
+            offset,
+            work,
+        };
+        self.net.lock().post_read(self.me, to.0, item);
+    }
+
     #[cold]
     #[inline(never)]
-    pub(super) fn poll(&mut self, completions: &mut Completions) {
+    fn poll(&mut self, completions: &mut Completions) {
         self.net.lock().poll(self.me, completions);
     }
 
-    #[cold]
-    #[inline(never)]
-    pub(super) fn copy_lent(&self, index: u32, target: &mut [u8]) -> usize {
-        self.net.lock().copy_lent(self.me, index, target)
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(super) fn release(&mut self, index: u32) {
-        self.net.lock().release(self.me, index);
-    }
-
-    pub(super) fn prepare_sleep(&self) -> bool {
+    fn prepare_sleep(&mut self) -> bool {
         !self.net.lock().has_completions(self.me)
-    }
-
-    /// Lets simulated time pass until something is here for this rank.
-    pub(super) fn sleep(&mut self, timeout: Duration) {
-        self.stats.sleeps += 1;
-        let mut net = self.net.lock();
-        let limit = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        let limit = net.now().saturating_add(limit);
-        while !net.has_completions(self.me) && net.now() < limit && net.advance() {}
-    }
-
-    pub(super) fn stats(&self) -> Stats {
-        Stats {
-            refused: self.net.lock().refused(self.me),
-            ..self.stats
-        }
     }
 }

@@ -51,21 +51,17 @@ impl Shm {
     }
 
     /// Where memory that a rank names in its arena is mapped here.
-    pub(in crate::provider) fn mapped_place(
-        &mut self,
-        of: u32,
-        key: RemoteKey,
-    ) -> Option<NonNull<u8>> {
+    pub(super) fn mapped_place(&mut self, of: u32, key: RemoteKey) -> Option<NonNull<u8>> {
         self.arenas.as_mut()?.place_of(of, key.address, key.bytes)
     }
 
     /// Whether all ranks of the node can map this memory.
-    pub(in crate::provider) fn is_in_arena(&self, address: u64, bytes: u64) -> bool {
+    pub(super) fn is_in_arena(&self, address: u64, bytes: u64) -> bool {
         let arenas = self.arenas.as_ref();
         arenas.is_some_and(|arenas| arenas.name_of(address, bytes).is_some())
     }
 
-    pub(in crate::provider) fn export(&self, to: u32, address: u64, bytes: u64) -> RemoteKey {
+    pub(super) fn key_for(&self, to: u32, address: u64, bytes: u64) -> RemoteKey {
         let arenas = self.arenas.as_ref();
         // Whatever is named in an arena may be read: that takes no secret.
         let (address, check) = match arenas.and_then(|arenas| arenas.name_of(address, bytes)) {
@@ -79,7 +75,7 @@ impl Shm {
         }
     }
 
-    pub(in crate::provider) fn post_read(
+    pub(super) fn read(
         &mut self,
         from: u32,
         lease: Lease,
@@ -97,7 +93,7 @@ impl Shm {
         }
     }
 
-    pub(in crate::provider) fn post_write(
+    pub(super) fn write(
         &mut self,
         to: u32,
         lease: Lease,
@@ -136,7 +132,7 @@ impl Shm {
     }
 
     /// Only memory in an arena can be changed in one step; what is elsewhere the system can only copy.
-    pub(in crate::provider) fn post_atomic(
+    pub(super) fn change(
         &mut self,
         to: u32,
         atomic: Atomic,

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a wire does: one trait, which every provider has. A fabric hands each call on to the wire that reaches the peer, and
+//! its turns and sleeps to all of them. What a default answers is what holds of a wire without that ability.
+//!
+//! The lanes of shared memory (`post_word`, `first_frame` and their kin) are no part of it: they are for the case that nothing
+//! has to be decided.
+
+use std::ptr::NonNull;
+
+use super::Caps;
+use crate::wait_set::WaitSet;
+use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
+
+/// A provider, as the [`Fabric`](super::Fabric) sees it. What each call means, and when it may be made, stands there.
+pub(super) trait Wire {
+    /// What the queue pair to a peer can do.
+    fn caps(&self, _peer: Peer) -> Caps {
+        Caps {
+            max_inline_bytes: ring::SLOT_BODY_BYTES,
+            max_send_bytes: ring::layout::POOL_BUFFER_BYTES,
+        }
+    }
+
+    /// Posts a send.
+    fn post_send(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Full>;
+
+    /// Copies the body of a frame of this peer that lies in buffer `index`.
+    fn copy_lent(&self, peer: Peer, index: u32, bytes: u32, target: &mut [u8]) -> usize;
+
+    /// Gives that buffer back.
+    fn release(&mut self, peer: Peer, index: u32);
+
+    /// Whether what `key` names for the peer had better be sent through buffers than be read by it.
+    fn had_better_stream(&mut self, _peer: Peer, _key: RemoteKey) -> bool {
+        false
+    }
+
+    /// Names memory for the peer.
+    fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey;
+
+    /// Names memory of which the peer may read a copy.
+    fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
+        self.export(peer, address, bytes)
+    }
+
+    /// The memory of a key may go.
+    fn withdraw(&mut self, _peer: Peer, _key: RemoteKey) {}
+
+    /// Makes memory known from which there will be many writes; `None`: nothing has to be.
+    fn register(&mut self, _address: u64, _bytes: u64) -> Option<LocalKey> {
+        None
+    }
+
+    /// Whether peers write to this memory of ours without a system in between.
+    fn reaches_directly(&self, _address: u64, _bytes: u64) -> bool {
+        true
+    }
+
+    /// Where memory of the peer is mapped here.
+    fn place_of(&mut self, _peer: Peer, _key: RemoteKey) -> Option<NonNull<u8>> {
+        None
+    }
+
+    /// Posts a read.
+    fn post_read(&mut self, peer: Peer, lease: Lease, key: RemoteKey, offset: u64, work: WorkId);
+
+    /// Posts a write.
+    fn post_write(
+        &mut self,
+        peer: Peer,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+        immediate: Option<u32>,
+    ) -> Result<(), Lease>;
+
+    /// Posts an atomic operation.
+    fn post_atomic(
+        &mut self,
+        peer: Peer,
+        atomic: Atomic,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    );
+
+    /// Marks the peer dead, for this reason.
+    fn lose(&mut self, _peer: Peer, _why: &str) {}
+
+    /// Asks once what happened, and does a bounded share of the work that is under way.
+    fn poll(&mut self, completions: &mut Completions);
+
+    /// Whether nothing is here that a poll would give: then what is added to the [`WaitSet`] ends the sleep.
+    fn prepare_sleep(&mut self) -> bool;
+
+    /// Adds what can wake the process.
+    fn fall_asleep(&mut self, _waits: &mut WaitSet) {}
+
+    /// The process is awake, or has not fallen asleep.
+    fn wake(&mut self) {}
+}
