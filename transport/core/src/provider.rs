@@ -195,7 +195,7 @@ impl Fabric {
             sim: None,
             net,
             waits,
-            wait_set: WaitSet::default(),
+            wait_set: WaitSet::new(),
         })
     }
 
@@ -228,7 +228,7 @@ impl Fabric {
             sim: None,
             net: Some(Net::faked(net, me, peers, rails, limits)),
             waits: None,
-            wait_set: WaitSet::default(),
+            wait_set: WaitSet::new(),
         }
     }
 
@@ -249,7 +249,7 @@ impl Fabric {
             sim: Some(Sim::open(net.clone(), me)),
             net: None,
             waits: None,
-            wait_set: WaitSet::default(),
+            wait_set: WaitSet::new(),
         }
     }
 

@@ -13,10 +13,13 @@ use ring::Bell;
 use crate::wait;
 use crate::watcher::Watcher;
 
-/// What ends the next sleep. It is filled anew each time; what it has allocated stays.
-#[derive(Debug, Default)]
+/// What ends the next sleep. It is filled anew each time. All its room is there from the start: a wait allocates nothing, but for
+/// the thread of the watcher.
+#[derive(Debug)]
 pub(crate) struct WaitSet {
+    /// At most [`wait::MOST_WORDS`].
     doorbells: Vec<Doorbell>,
+    /// At most [`wait::MOST_DESCRIPTORS`].
     signs: Vec<RawFd>,
     longest: Duration,
     /// From the first sleep on that needs it.
@@ -32,6 +35,15 @@ pub(crate) struct Doorbell {
 }
 
 impl WaitSet {
+    pub(crate) fn new() -> Self {
+        Self {
+            doorbells: Vec::with_capacity(wait::MOST_WORDS),
+            signs: Vec::with_capacity(wait::MOST_DESCRIPTORS),
+            longest: Duration::ZERO,
+            watcher: None,
+        }
+    }
+
     /// Empties the set for a sleep of `longest` at most.
     pub(crate) fn begin(&mut self, longest: Duration) {
         self.doorbells.clear();
@@ -41,10 +53,10 @@ impl WaitSet {
 
     /// Adds a bell, for which [`Bell::doze`] was called and nothing was found afterwards.
     pub(crate) fn add_doorbell(&mut self, doorbell: Doorbell) {
-        self.doorbells.push(doorbell);
-        if self.doorbells.len() > wait::MOST_WORDS {
+        if self.doorbells.len() < wait::MOST_WORDS {
+            self.doorbells.push(doorbell);
+        } else {
             // It is heard at the next look.
-            self.doorbells.pop();
             self.poll_after(UNHEARD);
         }
     }
@@ -173,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_sleep_on_nothing_lasts_as_long_as_it_may() {
-        let mut set = WaitSet::default();
+        let mut set = WaitSet::new();
         set.begin(FOR_EVER);
         assert!(set.is_empty());
         set.poll_after(Duration::from_millis(30));
@@ -185,7 +197,7 @@ mod tests {
 
     #[test]
     fn each_of_several_doorbells_ends_a_sleep() {
-        let mut set = WaitSet::default();
+        let mut set = WaitSet::new();
         let bells = [bell(), bell(), bell()];
         for rung in 0..3 {
             // Where the kernel cannot wait for several words, it ends by itself.
@@ -198,7 +210,7 @@ mod tests {
 
     #[test]
     fn each_of_several_descriptors_ends_a_sleep() {
-        let mut set = WaitSet::default();
+        let mut set = WaitSet::new();
         let (one, mut to_one) = pipe().unwrap();
         let (other, mut to_other) = pipe().unwrap();
         let slept = sleep(&mut set, &[], &[&one, &other], FOR_EVER, || {
@@ -214,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_doorbell_and_descriptors_end_the_same_sleep() {
-        let mut set = WaitSet::default();
+        let mut set = WaitSet::new();
         let (mut one, mut to_one) = pipe().unwrap();
         let (other, mut to_other) = pipe().unwrap();
         let bell = bell();
@@ -236,8 +248,9 @@ mod tests {
 
     #[test]
     fn more_than_the_kernel_takes_is_looked_at_again_soon() {
-        let mut set = WaitSet::default();
+        let mut set = WaitSet::new();
         let (sign, _end) = pipe().unwrap();
+        let room = (set.doorbells.capacity(), set.signs.capacity());
         set.begin(FOR_EVER);
         for _ in 0..=wait::MOST_DESCRIPTORS {
             set.add_sign(sign.as_fd());
@@ -254,5 +267,7 @@ mod tests {
             (set.doorbells.len(), set.longest),
             (wait::MOST_WORDS, UNHEARD)
         );
+        let room_now = (set.doorbells.capacity(), set.signs.capacity());
+        assert_eq!(room_now, room, "a wait allocates nothing");
     }
 }
