@@ -39,7 +39,7 @@ pub use verbs::{
 };
 use wire::Wire;
 
-/// A call of the wire that reaches a peer.
+/// A call of the wire that reaches a peer; with `&` one that changes nothing.
 macro_rules! carried {
     ($fabric:ident, $peer:expr, $call:ident($($argument:expr),*)) => {
         match $fabric.routes.of($peer) {
@@ -47,6 +47,14 @@ macro_rules! carried {
             Route::Loopback => Wire::$call(&mut $fabric.loopback, $($argument),*),
             Route::Sim => Wire::$call($fabric.sim(), $($argument),*),
             Route::Net => Wire::$call($fabric.net(), $($argument),*),
+        }
+    };
+    (&$fabric:ident, $peer:expr, $call:ident($($argument:expr),*)) => {
+        match $fabric.routes.of($peer) {
+            Route::Shm(_) => Wire::$call(&$fabric.shm, $($argument),*),
+            Route::Loopback => Wire::$call(&$fabric.loopback, $($argument),*),
+            Route::Sim => Wire::$call($fabric.sim.as_ref().expect(WITH_SIM), $($argument),*),
+            Route::Net => Wire::$call($fabric.net.as_ref().expect(WITH_NET), $($argument),*),
         }
     };
 }
@@ -256,17 +264,7 @@ impl Fabric {
     /// What the queue pair to `peer` can do.
     #[must_use]
     pub fn caps(&self, peer: Peer) -> Caps {
-        self.carrier(peer).caps(peer)
-    }
-
-    /// The wire that reaches a peer, for what need not be fast.
-    fn carrier(&self, peer: Peer) -> &dyn Wire {
-        match self.routes.of(peer) {
-            Route::Shm(_) => &self.shm,
-            Route::Loopback => &self.loopback,
-            Route::Sim => self.sim.as_ref().expect(WITH_SIM),
-            Route::Net => self.net.as_ref().expect(WITH_NET),
-        }
+        carried!(&self, peer, caps(peer))
     }
 
     /// Posts a send. The bytes are copied before the call returns. `head.kind` is one of an [`Owner`](crate::Owner)'s; `head.len` is
@@ -434,7 +432,7 @@ impl Fabric {
     /// in memory that both have.
     #[must_use]
     pub fn reaches_directly(&self, peer: Peer, address: u64, bytes: u64) -> bool {
-        self.carrier(peer).reaches_directly(address, bytes)
+        carried!(&self, peer, reaches_directly(address, bytes))
     }
 
     /// Gate lines in memory of ours that the other ranks of the node reach, with the names that they know them by; none
@@ -673,9 +671,11 @@ impl Fabric {
             RecvBuffer::Lent { index, bytes } => match self.routes.of(arrived.peer) {
                 // Most are from there, and the number is at hand.
                 Route::Shm(local) => self.shm.copy_lent_by(local, index, bytes, target),
-                _ => self
-                    .carrier(arrived.peer)
-                    .copy_lent(arrived.peer, index, bytes, target),
+                _ => carried!(
+                    &self,
+                    arrived.peer,
+                    copy_lent(arrived.peer, index, bytes, target)
+                ),
             },
         }
     }

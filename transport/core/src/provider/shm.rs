@@ -21,8 +21,7 @@ use super::ledger::{Ledger, ShmCounts, Stats};
 use super::transfer::{Help, Transfers};
 use crate::arena::Arenas;
 use crate::{
-    Arrived, Completion, Completions, Full, Head, Node, Peer, RecvBuffer, RemoteKey, Segment,
-    arena, wait, words,
+    Arrived, Completion, Completions, Full, Head, Node, Peer, RecvBuffer, Segment, wait, words,
 };
 use first::Active;
 pub use first::FirstFrame;
@@ -589,11 +588,6 @@ impl Shm {
         if let Some(node) = &self.node {
             give_back_lent(node, &self.receivers[from as usize].consumer, from, index);
         }
-    }
-
-    fn streams_better(&mut self, to: Peer, key: RemoteKey) -> bool {
-        let is_direct = arena::is_name(key.address);
-        !is_direct && self.attentive && self.senders[to.0 as usize].distance.had_better_stream()
     }
 
     /// Memory that all ranks of the node reach directly.

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use super::Shm;
 use crate::provider::wire::Wire;
 use crate::wait_set::{Doorbell, WaitSet};
-use crate::{Atomic, Completions, Full, Head, Lease, Peer, RemoteKey, WorkId};
+use crate::{Atomic, Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, arena};
 
 impl Wire for Shm {
     #[inline(always)]
@@ -23,7 +23,9 @@ impl Wire for Shm {
     }
 
     fn had_better_stream(&mut self, peer: Peer, key: RemoteKey) -> bool {
-        self.streams_better(peer, key)
+        let is_direct = arena::is_name(key.address);
+        let to = &mut self.senders[peer.0 as usize];
+        !is_direct && self.attentive && to.distance.had_better_stream()
     }
 
     fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
