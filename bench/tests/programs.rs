@@ -177,7 +177,7 @@ fn a_small_grid_of_two_builds_has_a_figure_in_every_row() {
         .collect();
     assert!(
         rows.iter()
-            .any(|row| row.starts_with("| 2 ranks: latency 8 | µs | ")),
+            .any(|row| row.starts_with("| 2 ranks: latency 8 | ")),
         "{stdout}"
     );
     assert!(
@@ -190,11 +190,18 @@ fn a_small_grid_of_two_builds_has_a_figure_in_every_row() {
         let [_, _, _, new, _, _, _, old, ratio, _] = cells[..] else {
             panic!("{row}");
         };
-        assert!(is_figure(new) && is_figure(old), "{row}");
+        // Two ranks have none where a noisy machine moved the CPUs in every try, and that is told.
+        let moved = row.starts_with("| 2 ranks: ") && stdout.contains(MOVED);
+        for cell in [new, old] {
+            assert!(is_figure(cell) || (cell == "–" && moved), "{row}\n{stdout}");
+        }
         // There is none where the two starts had CPUs of different kinds: one core, or two.
         assert!(ratio.ends_with(" (1 round)") || ratio == "–", "{row}");
     }
 }
+
+/// Why a start of two ranks has no figures, in the report's words.
+const MOVED: &str = ": the CPUs moved between physical cores in every try";
 
 fn is_figure(cell: &str) -> bool {
     cell.parse().is_ok_and(|figure: f64| figure > 0.0)
