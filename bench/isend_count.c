@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /* Calls to be counted by callgrind in rank 0: MPI_Isend, MPI_Irecv and MPI_Wait, warm, with the peer on this node: of 8
- * MPI_BYTE without a status, or, with a number of bytes as the argument, of so many MPI_CHAR with one; with "multiple" behind
- * it, at MPI_THREAD_MULTIPLE. Each counted call has a function of its own around it, whose name is given to callgrind; how the
- * library's own symbols are named or aliased does not matter. Rank 1 runs natively.
+ * MPI_BYTE without a status, or, with a number of bytes as the argument, of so many MPI_CHAR with one; with "multiple" among
+ * the arguments, at MPI_THREAD_MULTIPLE; with "dup" or "reversed", in another communicator of both ranks than MPI_COMM_WORLD,
+ * with their order the same or the other. Each counted call has a function of its own around it, whose name is given to
+ * callgrind; how the library's own symbols are named or aliased does not matter. Rank 1 of MPI_COMM_WORLD runs natively.
  *
  * MPI_Isend: the peer has taken all earlier messages. MPI_Irecv: nothing has arrived. MPI_Wait: the message is there, but
  * the library has not been called since it came. */
@@ -11,6 +12,9 @@
 enum { CALLS = 100, WARM_UP = 50, DATA = 1, TOKEN = 2, MOST_BYTES = 1 << 20 };
 
 static int bytes = 8;
+static MPI_Comm comm;
+/* The rank of the other process. */
+static int other;
 static MPI_Datatype type;
 static MPI_Status told;
 static MPI_Status *status;
@@ -19,12 +23,12 @@ static char sent[MOST_BYTES + 1], received[MOST_BYTES + 1];
 #define COUNTED __attribute__((noinline, noclone))
 
 static COUNTED void counted_isend(const void *buf, MPI_Request *request) {
-    MPI_Isend(buf, bytes, type, 1, DATA, MPI_COMM_WORLD, request);
+    MPI_Isend(buf, bytes, type, other, DATA, comm, request);
     __asm__ volatile("" ::: "memory");
 }
 
 static COUNTED void counted_irecv(void *buf, MPI_Request *request) {
-    MPI_Irecv(buf, bytes, type, 1, DATA, MPI_COMM_WORLD, request);
+    MPI_Irecv(buf, bytes, type, other, DATA, comm, request);
     __asm__ volatile("" ::: "memory");
 }
 
@@ -44,9 +48,9 @@ static void send_once(int counted) {
     if (counted)
         counted_isend(sent, &request), end_of_call();
     else
-        MPI_Isend(sent, bytes, type, 1, DATA, MPI_COMM_WORLD, &request);
+        MPI_Isend(sent, bytes, type, other, DATA, comm, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
-    MPI_Recv(&token, 1, MPI_CHAR, 1, TOKEN, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Recv(&token, 1, MPI_CHAR, other, TOKEN, comm, MPI_STATUS_IGNORE);
 }
 
 /* Long enough for the native peer to answer a token, without a call into the library. */
@@ -61,8 +65,8 @@ static void receive_once(int counted) {
     if (counted)
         counted_irecv(received, &request), end_of_call();
     else
-        MPI_Irecv(received, bytes, type, 1, DATA, MPI_COMM_WORLD, &request);
-    MPI_Send(&token, 1, MPI_CHAR, 1, TOKEN, MPI_COMM_WORLD);
+        MPI_Irecv(received, bytes, type, other, DATA, comm, &request);
+    MPI_Send(&token, 1, MPI_CHAR, other, TOKEN, comm);
     let_the_message_come();
     if (counted)
         counted_wait(&request), end_of_call();
@@ -73,13 +77,13 @@ static void receive_once(int counted) {
 static void answer(int total) {
     char token = 0;
     for (int i = 0; i < total; i++) {
-        MPI_Recv(received, bytes, type, 0, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        MPI_Send(&token, 1, MPI_CHAR, 0, TOKEN, MPI_COMM_WORLD);
+        MPI_Recv(received, bytes, type, other, DATA, comm, MPI_STATUS_IGNORE);
+        MPI_Send(&token, 1, MPI_CHAR, other, TOKEN, comm);
     }
     for (int i = 0; i < total; i++) {
-        MPI_Recv(&token, 1, MPI_CHAR, 0, TOKEN, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Recv(&token, 1, MPI_CHAR, other, TOKEN, comm, MPI_STATUS_IGNORE);
         memset(sent, i + 1, (size_t)bytes);
-        MPI_Send(sent, bytes, type, 0, DATA, MPI_COMM_WORLD);
+        MPI_Send(sent, bytes, type, other, DATA, comm);
     }
 }
 
@@ -93,12 +97,34 @@ static void verify(int round) {
     if (status == MPI_STATUS_IGNORE)
         return;
     MPI_Get_count(status, type, &count);
-    if (count != bytes || status->MPI_SOURCE != 1 || status->MPI_TAG != DATA)
+    if (count != bytes || status->MPI_SOURCE != other || status->MPI_TAG != DATA)
         die(BAD_PAYLOAD, "isend_count: the status is wrong");
 }
 
+static int has_word(int argc, char **argv, const char *word) {
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], word) == 0)
+            return 1;
+    return 0;
+}
+
+/* The communicator that is asked for, and the other's rank in it. */
+static void choose_comm(int argc, char **argv) {
+    int rank;
+    comm = MPI_COMM_WORLD;
+    MPI_Comm_rank(comm, &rank);
+    if (has_word(argc, argv, "dup"))
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    if (has_word(argc, argv, "reversed"))
+        MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &comm);
+    MPI_Comm_rank(comm, &rank);
+    other = 1 - rank;
+}
+
 int main(int argc, char **argv) {
-    int rank, ranks, provided, wanted = argc > 2 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+    int rank, ranks, provided;
+    int wanted = has_word(argc, argv, "multiple") ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+    int has_size = argc > 1 && argv[1][0] >= '0' && argv[1][0] <= '9';
     MPI_Init_thread(&argc, &argv, wanted, &provided);
     if (provided < wanted)
         die(BAD_OPTION, "isend_count: this MPI does not provide MPI_THREAD_MULTIPLE");
@@ -106,11 +132,12 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (ranks != 2)
         die(BAD_OPTION, "isend_count: needs exactly 2 ranks");
-    type = argc > 1 ? MPI_CHAR : MPI_BYTE;
-    status = argc > 1 ? &told : MPI_STATUS_IGNORE;
-    bytes = argc > 1 ? atoi(argv[1]) : 8;
+    type = has_size ? MPI_CHAR : MPI_BYTE;
+    status = has_size ? &told : MPI_STATUS_IGNORE;
+    bytes = has_size ? atoi(argv[1]) : 8;
     if (bytes < 0 || bytes > MOST_BYTES)
         die(BAD_OPTION, "isend_count: the number of bytes must be from 0 to 1048576");
+    choose_comm(argc, argv);
     if (rank == 1)
         answer(WARM_UP + CALLS);
     for (int i = 0; i < WARM_UP + CALLS && rank == 0; i++)
@@ -119,6 +146,8 @@ int main(int argc, char **argv) {
         receive_once(i >= WARM_UP);
         verify(i);
     }
+    if (comm != MPI_COMM_WORLD)
+        MPI_Comm_free(&comm);
     MPI_Finalize();
     return 0;
 }

@@ -38,6 +38,15 @@ pub const MULTIPLE_BUDGETS: [f64; 11] = [
 /// What `MPI_THREAD_MULTIPLE` may cost beside [`size_aim`].
 pub const MULTIPLE_MORE: f64 = 150.0;
 
+/// The three with 8 bytes and a status in other communicators than `MPI_COMM_WORLD`, as `isend_count.c` is told which, and at most so
+/// many together. `reversed` has its ranks in another order, so that each is looked up, and the sender of a message too.
+pub const COMM_BUDGETS: [(&[&str], f64); 4] = [
+    (&["dup"], 262.0),
+    (&["reversed"], 470.0),
+    (&["multiple", "dup"], 505.0),
+    (&["multiple", "reversed"], 600.0),
+];
+
 /// What is aimed at for the three together, of so many bytes of `MPI_CHAR` with a status.
 #[must_use]
 pub fn size_aim(bytes: u32) -> f64 {
@@ -130,8 +139,8 @@ const START: Traced = Traced {
 const END_OF_CALL: &str = "end_of_call";
 
 /// Counts the calls of messages with an MPI. `arguments`: none for 8 bytes without a status, else a number of bytes of
-/// `MPI_CHAR` with one, and `multiple` behind it for `MPI_THREAD_MULTIPLE`. `work` is a folder for binaries and callgrind's
-/// files.
+/// `MPI_CHAR` with one, and behind it `multiple` for `MPI_THREAD_MULTIPLE`, `dup` or `reversed` for another communicator. `work` is a
+/// folder for binaries and callgrind's files.
 ///
 /// # Errors
 /// When valgrind is missing, or the program cannot be built or run under it.

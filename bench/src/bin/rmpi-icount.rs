@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bench::Error;
 use bench::icount::{
-    self, FORMS, IPROBE_BUDGET, ISEND_BUDGET, ISEND_WITHOUT_STACKS, MULTIPLE_BUDGETS,
+    self, COMM_BUDGETS, FORMS, IPROBE_BUDGET, ISEND_BUDGET, ISEND_WITHOUT_STACKS, MULTIPLE_BUDGETS,
     MULTIPLE_MORE, SIZE_BUDGETS, SIZES, START_BUDGET, SUM_BUDGET, TEST_BUDGET, size_aim,
 };
 use bench::peers::{Installation, Kind, Level};
@@ -55,6 +55,8 @@ enum What {
     Sizes,
     /// The same at `MPI_THREAD_MULTIPLE`
     Multiple,
+    /// The three with 8 bytes and a status, in other communicators than `MPI_COMM_WORLD`
+    Comms,
     /// `MPI_Sendrecv`, persistent requests, and tests that find a message
     Forms,
     /// `MPI_Test` and `MPI_Iprobe` that find nothing
@@ -106,11 +108,9 @@ fn count(cli: &Cli, mpi: &Installation, work: &Path) -> Result<Vec<Row>, Error> 
     ) {
         rows.extend(messages(cli, mpi, work, limit)?);
     }
-    for what in [What::Sizes, What::Multiple] {
-        if cli.only.is_none_or(|only| only == what) {
-            for index in 0..SIZES.len() {
-                rows.extend(size(cli, mpi, work, limit, (what, index))?);
-            }
+    for trio in trios() {
+        if cli.only.is_none_or(|only| only == trio.what) {
+            rows.extend(trio.count(cli, mpi, work, limit)?);
         }
     }
     if matches!(cli.only, None | Some(What::Forms)) {
@@ -156,46 +156,88 @@ fn messages(
     ])
 }
 
-/// The three calls with the bytes of that index of `SIZES`, and together; `what` says at which level of threads.
-fn size(
-    cli: &Cli,
-    mpi: &Installation,
-    work: &Path,
-    limit: Duration,
-    (what, index): (What, usize),
-) -> Result<[Row; 4], Error> {
-    let bytes = SIZES[index];
-    let (budgets, more, level_of_threads) = match what {
-        What::Multiple => (MULTIPLE_BUDGETS, MULTIPLE_MORE, Some("multiple")),
-        _ => (SIZE_BUDGETS, 0.0, None),
-    };
-    let text = bytes.to_string();
-    let arguments: Vec<&str> = [text.as_str()]
+/// The three calls with a status: bytes, words for the program behind them, and what is allowed and aimed at together.
+struct Trio {
+    what: What,
+    bytes: u32,
+    words: &'static [&'static str],
+    budget: f64,
+    aim: Option<f64>,
+}
+
+/// All sizes at both levels of threads, and 8 bytes in other communicators.
+fn trios() -> impl Iterator<Item = Trio> {
+    let one = SIZES
         .into_iter()
-        .chain(level_of_threads)
-        .collect();
-    let counts = icount::count(mpi, level(cli), work, limit, &arguments)?;
-    let named = |call: &str, count| {
-        let call_key = call.trim_start_matches("MPI_").to_lowercase();
-        let suffix = level_of_threads.map_or_else(String::new, |level| format!("_{level}"));
-        let key = format!("{call_key}_{bytes}{suffix}");
+        .zip(SIZE_BUDGETS)
+        .map(|(bytes, budget)| Trio {
+            what: What::Sizes,
+            bytes,
+            words: &[],
+            budget,
+            aim: Some(size_aim(bytes)),
+        });
+    let multiple = SIZES
+        .into_iter()
+        .zip(MULTIPLE_BUDGETS)
+        .map(|(bytes, budget)| Trio {
+            what: What::Multiple,
+            bytes,
+            words: &["multiple"],
+            budget,
+            aim: Some(size_aim(bytes) + MULTIPLE_MORE),
+        });
+    let comms = COMM_BUDGETS.into_iter().map(|(words, budget)| Trio {
+        what: What::Comms,
+        bytes: 8,
+        words,
+        budget,
+        aim: None,
+    });
+    one.chain(multiple).chain(comms)
+}
+
+impl Trio {
+    fn count(
+        &self,
+        cli: &Cli,
+        mpi: &Installation,
+        work: &Path,
+        limit: Duration,
+    ) -> Result<[Row; 4], Error> {
+        let bytes = self.bytes.to_string();
+        let arguments: Vec<&str> = [bytes.as_str()]
+            .into_iter()
+            .chain(self.words.iter().copied())
+            .collect();
+        let counts = icount::count(mpi, level(cli), work, limit, &arguments)?;
+        Ok([
+            self.row("MPI_Isend", counts.isend.median),
+            self.row("MPI_Irecv", counts.irecv.median),
+            self.row("MPI_Wait", counts.wait.median),
+            Row {
+                budget: Some((self.what, self.budget)),
+                aim: self.aim,
+                ..self.row("sum", counts.sum())
+            },
+        ])
+    }
+
+    fn row(&self, call: &str, count: f64) -> Row {
+        let name = format!("{call}, {} B", self.bytes);
+        let key = format!(
+            "{}_{}",
+            call.trim_start_matches("MPI_").to_lowercase(),
+            self.bytes
+        );
+        let with_words = |first: &str, between| [&[first], self.words].concat().join(between);
         row(
-            &format!("{call}, {bytes} B{}", suffix.replace('_', ", ")),
-            &key,
+            &with_words(&name, ", "),
+            &with_words(&key, "_"),
             count,
             None,
         )
-    };
-    Ok([
-        named("MPI_Isend", counts.isend.median),
-        named("MPI_Irecv", counts.irecv.median),
-        named("MPI_Wait", counts.wait.median),
-        Row {
-            budget: Some((what, budgets[index])),
-            aim: Some(size_aim(bytes) + more),
-            ..named("sum", counts.sum())
-        },
-    ])
+    }
 }
 
 fn row(name: &str, key: &str, count: f64, budget: Option<(What, f64)>) -> Row {
@@ -268,13 +310,13 @@ fn report(cli: &Cli, rows: &[Row]) -> ExitCode {
 
 fn print_table(rows: &[Row]) {
     println!(
-        "{:<28}{:>14}{:>10}{:>10}",
+        "{:<36}{:>14}{:>10}{:>10}",
         "# call", "instructions", "budget", "aim"
     );
     let shown = |most: Option<f64>| most.map_or_else(|| "-".to_owned(), |most| most.to_string());
     for row in rows {
         let (budget, aim) = (shown(row.budget.map(|(_, most)| most)), shown(row.aim));
-        println!("{:<28}{:>14}{budget:>10}{aim:>10}", row.name, row.count);
+        println!("{:<36}{:>14}{budget:>10}{aim:>10}", row.name, row.count);
     }
     println!(
         "# median of warm calls, callees included: messages of 8 bytes, or of so many with a status; MPI_Test and MPI_Iprobe in vain; a halo in 8 directions, but for copying it"

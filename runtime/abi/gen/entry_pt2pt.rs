@@ -9,6 +9,7 @@ use crate::buffer;
 use crate::enter::{On, enter, enter_any_time};
 use crate::error::ErrorClass;
 use crate::express;
+use crate::express_lanes;
 use crate::express_requests;
 use crate::express_shared;
 use crate::handle::{MPI_Comm, MPI_Count, MPI_Datatype, MPI_Message, MPI_Request, MPI_Session};
@@ -28,7 +29,7 @@ unsafe extern "C" fn mpi_send(
     tag: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    if express::change_lane(comm) {
+    if express_lanes::change_lane(comm) {
         // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
         return unsafe { PMPI_Send(buf, count, datatype, dest, tag, comm) };
     }
@@ -83,7 +84,7 @@ unsafe extern "C" fn mpi_recv(
     comm: MPI_Comm,
     status: *mut MPI_Status,
 ) -> c_int {
-    if express::change_lane(comm) {
+    if express_lanes::change_lane(comm) {
         // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
         return unsafe { PMPI_Recv(buf, count, datatype, source, tag, comm, status) };
     }
@@ -680,7 +681,7 @@ unsafe extern "C" fn mpi_irecv(
     comm: MPI_Comm,
     request: *mut MPI_Request,
 ) -> c_int {
-    if express::change_lane(comm) {
+    if express_lanes::change_lane(comm) {
         // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
         return unsafe { PMPI_Irecv(buf, count, datatype, source, tag, comm, request) };
     }
@@ -699,7 +700,7 @@ unsafe extern "C" fn mpi_irecv(
         )
     })
 }
-express_entry! { 323, "MPI_Irecv", "PMPI_Irecv", PMPI_Irecv, QMPI_Irecv, top_irecv, call_irecv, next_irecv, mpi_irecv, express::irecv, past_irecv [express_shared::irecv],
+express_entry! { 323, "MPI_Irecv", "PMPI_Irecv", PMPI_Irecv, QMPI_Irecv, top_irecv, call_irecv, next_irecv, mpi_irecv, express::irecv, past_irecv [express::irecv_other],
 (buf: *mut c_void, count: c_int, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Irecv_c`, MPI 5.0 section 3.7.2.
@@ -800,7 +801,7 @@ unsafe extern "C" fn mpi_isend(
     comm: MPI_Comm,
     request: *mut MPI_Request,
 ) -> c_int {
-    if express::change_lane(comm) {
+    if express_lanes::change_lane(comm) {
         // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
         return unsafe { PMPI_Isend(buf, count, datatype, dest, tag, comm, request) };
     }
@@ -1903,7 +1904,7 @@ unsafe extern "C" fn mpi_sendrecv(
     comm: MPI_Comm,
     status: *mut MPI_Status,
 ) -> c_int {
-    if express::change_lane(comm) {
+    if express_lanes::change_lane(comm) {
         // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
         return unsafe {
             PMPI_Sendrecv(
@@ -1932,7 +1933,7 @@ unsafe extern "C" fn mpi_sendrecv(
         )
     })
 }
-express_entry! { 460, "MPI_Sendrecv", "PMPI_Sendrecv", PMPI_Sendrecv, QMPI_Sendrecv, top_sendrecv, call_sendrecv, next_sendrecv, mpi_sendrecv, express::sendrecv, past_sendrecv [express_shared::sendrecv],
+express_entry! { 460, "MPI_Sendrecv", "PMPI_Sendrecv", PMPI_Sendrecv, QMPI_Sendrecv, top_sendrecv, call_sendrecv, next_sendrecv, mpi_sendrecv, express::sendrecv, past_sendrecv [express::sendrecv_other],
 (sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, dest: c_int, sendtag: c_int, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, source: c_int, recvtag: c_int, comm: MPI_Comm, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Sendrecv_c`, MPI 5.0 section 3.10.

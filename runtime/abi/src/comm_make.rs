@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Group, MPI_Info};
 use crate::info::{Pairs, hints};
 use crate::state::CommObject;
-use crate::{anchor, attr, c, comm_hints, comm_kinds, express, tool_event};
+use crate::{anchor, attr, c, comm_hints, comm_kinds, express_lanes, tool_event};
 
 /// `MPI_Comm_dup`: hints are duplicated too.
 pub fn comm_dup(mpi: Mpi, comm: MPI_Comm, newcomm: Out<'_, MPI_Comm>) -> Result<()> {
@@ -292,8 +292,10 @@ pub(crate) fn keep(mpi: Mpi, parent: MPI_Comm, mut comm: Comm) -> Result<MPI_Com
     Ok(handle)
 }
 
-/// Tells debuggers of a new communicator, and opens the express lane for it, where that may be.
+/// Tells debuggers and tools of a new communicator.
 pub(crate) fn known(mpi: Mpi, handle: MPI_Comm, comm: &Comm) {
+    // It may have been made in two steps.
+    express_lanes::forget(handle);
     anchor::know(comm, handle);
     // One without processes is still being made.
     if comm.size() > 0 {
@@ -301,23 +303,17 @@ pub(crate) fn known(mpi: Mpi, handle: MPI_Comm, comm: &Comm) {
         let words = [handle.0 as u64, size, rank, 0, 0];
         tool_event::note(mpi, runtime::Event::CommunicatorCreated, words);
     }
-    if mpi.visit(|universe| universe.sends_at_once(8)) {
-        express::open(handle, comm);
-        if mpi.visit(|universe| universe.has_tasks()) {
-            express::pause();
-        }
-    }
 }
 
 /// Forgets a communicator that has no attributes.
 pub(crate) fn discard(mpi: Mpi, handle: MPI_Comm) -> Result<()> {
+    express_lanes::forget(handle);
     mpi.state(|state| {
         let object = state.comms.remove(handle)?;
         state.universe.forget(&object.comm);
         state.buffers.remove(&u64::from(object.comm.context.0));
         Ok::<_, Error>(())
     })?;
-    express::forget(handle);
     let words = [handle.0 as u64, 0, 0, 0, 0];
     tool_event::note(mpi, runtime::Event::CommunicatorFreed, words);
     Ok(())

@@ -13,26 +13,19 @@
     unsafe_code,
     reason = "reads the program's bytes and writes its request and status"
 )]
-#![allow(
-    clippy::disallowed_types,
-    reason = "a table that only the thread in MPI changes"
-)]
 
-use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::hint::cold_path;
 
-use runtime::var::events;
-use runtime::{Comm, ContextId, Peer, Target, Universe, UserMemory};
+use runtime::{ContextId, Peer, Received, Target, Universe, UserMemory};
 
 use crate::args::{MutBuf, OutStatus};
 use crate::c::MPI_SUCCESS;
 use crate::datatype_table::SIZES;
+use crate::express_lanes::{Lane, lane};
 use crate::express_shared;
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request};
-use crate::lock;
 use crate::pt2pt::{finish_posted, finish_sendrecv};
-use crate::qmpi;
 use crate::state::{DONE, request_handle, universe};
 use crate::status::MPI_Status;
 
@@ -54,14 +47,10 @@ pub unsafe fn isend(
         return None;
     }
     // SAFETY: passed on as they came.
-    let watched = unsafe { post(buf, count, datatype, dest, tag, comm) }?;
+    let posted = unsafe { post(buf, count, datatype, dest, tag, comm) }?;
     // SAFETY: A1, and not NULL.
     unsafe { request.write(DONE) };
-    Some(if watched {
-        MPI_SUCCESS
-    } else {
-        ring_bell(dest)
-    })
+    Some(posted.ring())
 }
 
 /// `MPI_Send` of the same.
@@ -78,12 +67,7 @@ pub unsafe fn send(
     comm: MPI_Comm,
 ) -> Option<c_int> {
     // SAFETY: passed on as they came.
-    let watched = unsafe { post(buf, count, datatype, dest, tag, comm) }?;
-    Some(if watched {
-        MPI_SUCCESS
-    } else {
-        ring_bell(dest)
-    })
+    Some(unsafe { post(buf, count, datatype, dest, tag, comm) }?.ring())
 }
 
 /// `MPI_Isend` of any number of bytes without a gap that goes at once, to any peer. Not inlined into the entry point, which serves
@@ -146,26 +130,63 @@ pub(crate) unsafe fn send_in(
     dest: c_int,
     tag: c_int,
 ) -> Option<c_int> {
-    let (bytes, size) = outgoing(lane, buf, count, datatype, dest, tag)?;
-    let peer = Peer(dest.cast_unsigned());
-    let envelope = (lane.context, tag);
+    let (bytes, size) = outgoing(buf, count, datatype, tag)?;
+    let Some(peer) = lane.plain_peer(dest) else {
+        cold_path();
+        // SAFETY: passed on as they came.
+        return unsafe { send_listed(lane, buf, (bytes, size), dest, tag) };
+    };
+    // SAFETY: passed on as they came.
+    unsafe { send_to(lane, peer, buf, (bytes, size), tag) }
+}
+
+/// The same where the receiver is looked up.
+///
+/// # Safety
+/// As [`send_in`], with what [`outgoing`] says.
+#[inline(never)]
+unsafe fn send_listed(
+    lane: &Lane,
+    buf: *const c_void,
+    (bytes, size): (u64, u64),
+    dest: c_int,
+    tag: c_int,
+) -> Option<c_int> {
+    let peer = lane.peer(dest)?;
+    // SAFETY: passed on as they came.
+    if let Some(posted) = unsafe { post_word(lane, peer, buf, bytes, tag) } {
+        return Some(posted.ring());
+    }
+    // SAFETY: passed on as they came.
+    unsafe { send_to(lane, peer, buf, (bytes, size), tag) }
+}
+
+/// Sends any number of bytes that go at once.
+///
+/// # Safety
+/// As [`send_listed`].
+#[inline(always)]
+unsafe fn send_to(
+    lane: &Lane,
+    peer: Peer,
+    buf: *const c_void,
+    (bytes, size): (u64, u64),
+    tag: c_int,
+) -> Option<c_int> {
     let bytes = usize::try_from(bytes).ok()?;
     if size == 0 || bytes > MOST_BYTES {
         return None;
     }
-    // SAFETY: A2: the buffer holds `count` items; it is read before the call returns, and never written.
+    // SAFETY: A2: the buffer holds so many bytes; it is read before the call returns, and never written.
     let memory = unsafe { UserMemory::new(buf.cast_mut().cast(), bytes) };
     // SAFETY: the lane is open: the communicator is in it.
     let universe: &mut Universe = unsafe { universe() };
-    let watched = universe.send_at_hand(peer, envelope, memory)?;
-    Some(if watched {
-        MPI_SUCCESS
-    } else {
-        ring_bell(dest)
-    })
+    let watched = universe.send_at_hand(peer, (lane.context, tag), memory)?;
+    Some(Posted { peer, watched }.ring())
 }
 
-/// `MPI_Irecv` of dense items from a definite rank with a definite tag, if the message is not there yet.
+/// `MPI_Irecv` of dense items from a definite rank, which is the number of its process, with a definite tag, if the message is not
+/// there yet.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Irecv`.
@@ -179,8 +200,36 @@ pub unsafe fn irecv(
     comm: MPI_Comm,
     request: *mut MPI_Request,
 ) -> Option<c_int> {
+    let lane = lane(comm)?;
+    let peer = lane.plain_peer(source)?;
     // SAFETY: passed on as they came.
-    unsafe { irecv_in(lane(comm)?, buf, count, datatype, source, tag, request) }
+    unsafe { irecv_from(lane, peer, buf, count, datatype, tag, request) }
+}
+
+/// The same from any definite rank. Not inlined into the entry point.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Irecv`.
+#[inline(always)]
+pub unsafe fn irecv_other(
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    request: *mut MPI_Request,
+) -> Option<c_int> {
+    let Some(lane) = lane(comm) else {
+        // SAFETY: passed on as they came.
+        return unsafe { express_shared::irecv(buf, count, datatype, source, tag, comm, request) };
+    };
+    if lane.plain_peer(source).is_some() {
+        // It was tried.
+        return None;
+    }
+    // SAFETY: passed on as they came.
+    unsafe { irecv_in(lane, buf, count, datatype, source, tag, request) }
 }
 
 /// The same in the lane of a communicator.
@@ -197,11 +246,30 @@ pub(crate) unsafe fn irecv_in(
     tag: c_int,
     request: *mut MPI_Request,
 ) -> Option<c_int> {
+    let peer = lane.peer(source)?;
+    // SAFETY: passed on as they came.
+    unsafe { irecv_from(lane, peer, buf, count, datatype, tag, request) }
+}
+
+/// The same from a process.
+///
+/// # Safety
+/// As [`irecv_in`].
+#[inline(always)]
+unsafe fn irecv_from(
+    lane: &Lane,
+    peer: Peer,
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    tag: c_int,
+    request: *mut MPI_Request,
+) -> Option<c_int> {
     if request.is_null() {
         return None;
     }
     // SAFETY: passed on as they came.
-    let token = unsafe { post_receive(lane, buf, count, datatype, source, tag) }?;
+    let token = unsafe { post_receive(lane, peer, buf, count, datatype, tag) }?;
     // SAFETY: A1, and not NULL.
     unsafe { request.write(request_handle(token)) };
     Some(MPI_SUCCESS)
@@ -222,7 +290,7 @@ pub unsafe fn recv(
     status: *mut MPI_Status,
 ) -> Option<c_int> {
     // SAFETY: passed on as they came.
-    unsafe { recv_in(*lane(comm)?, buf, count, datatype, source, tag, status, ()) }
+    unsafe { recv_in(lane(comm)?, buf, count, datatype, source, tag, status, ()) }
 }
 
 /// The same in the lane of a communicator. `guard` is held as long as this thread alone must be in MPI.
@@ -232,7 +300,7 @@ pub unsafe fn recv(
 #[allow(clippy::too_many_arguments, reason = "those of MPI_Recv")]
 #[inline(always)]
 pub(crate) unsafe fn recv_in<G>(
-    lane: Lane,
+    lane: &Lane,
     buf: *mut c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -241,19 +309,20 @@ pub(crate) unsafe fn recv_in<G>(
     status: *mut MPI_Status,
     guard: G,
 ) -> Option<c_int> {
+    let peer = lane.peer(source)?;
     // SAFETY: passed on as they came.
-    let token = unsafe { post_receive(&lane, buf, count, datatype, source, tag) }?;
+    let token = unsafe { post_receive(lane, peer, buf, count, datatype, tag) }?;
     // SAFETY: the lane is open: `post_receive` found the communicator in it.
-    let ended = unsafe { universe() }.wait_briefly(token, || lane.context);
-    drop(guard);
-    let Some(ended) = ended else {
+    let ended = unsafe { universe() }.wait_briefly(token);
+    let Some(received) = ended else {
+        let comm = lane.handle;
+        drop(guard);
         // SAFETY: A1.
         let status = unsafe { OutStatus::new(status) };
-        return Some(finish_posted("MPI_Recv", token, lane.handle, status));
+        return Some(finish_posted("MPI_Recv", token, comm, status));
     };
-    // SAFETY: A1.
-    unsafe { tell(status, ended) };
-    Some(MPI_SUCCESS)
+    // SAFETY: A1; the lane is open.
+    Some(unsafe { tell(status, received) })
 }
 
 /// `MPI_Sendrecv` of a message that goes at once and one that [`recv`] receives.
@@ -276,10 +345,46 @@ pub unsafe fn sendrecv(
     comm: MPI_Comm,
     status: *mut MPI_Status,
 ) -> Option<c_int> {
+    let lane = lane(comm)?;
+    let from = lane.plain_peer(source)?;
     let out = (sendbuf, sendcount, sendtype, dest, sendtag);
     let into = (recvbuf, recvcount, recvtype, source, recvtag);
     // SAFETY: passed on as they came.
-    unsafe { sendrecv_in(*lane(comm)?, out, into, status, ()) }
+    unsafe { sendrecv_from(lane, from, out, into, status, ()) }
+}
+
+/// The same with any definite rank. Not inlined into the entry point.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`.
+#[allow(clippy::too_many_arguments, reason = "those of MPI_Sendrecv")]
+#[inline(always)]
+pub unsafe fn sendrecv_other(
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
+    source: c_int,
+    recvtag: c_int,
+    comm: MPI_Comm,
+    status: *mut MPI_Status,
+) -> Option<c_int> {
+    let out = (sendbuf, sendcount, sendtype, dest, sendtag);
+    let into = (recvbuf, recvcount, recvtype, source, recvtag);
+    let Some(lane) = lane(comm) else {
+        // SAFETY: passed on as they came.
+        return unsafe { express_shared::sendrecv(out, into, comm, status) };
+    };
+    if lane.plain_peer(source).is_some() {
+        // It was tried.
+        return None;
+    }
+    // SAFETY: passed on as they came.
+    unsafe { sendrecv_in(lane, out, into, status, ()) }
 }
 
 /// The same in the lane of a communicator. `guard` is held as long as this thread alone must be in MPI.
@@ -288,50 +393,68 @@ pub unsafe fn sendrecv(
 /// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`; this thread alone is in MPI.
 #[inline(always)]
 pub(crate) unsafe fn sendrecv_in<G>(
-    lane: Lane,
+    lane: &Lane,
+    out: Outgoing,
+    into: Incoming,
+    status: *mut MPI_Status,
+    guard: G,
+) -> Option<c_int> {
+    let (_, _, _, source, _) = into;
+    let from = lane.peer(source)?;
+    // SAFETY: passed on as they came.
+    unsafe { sendrecv_from(lane, from, out, into, status, guard) }
+}
+
+/// The same where the sender is known.
+///
+/// # Safety
+/// As [`sendrecv_in`].
+#[inline(always)]
+unsafe fn sendrecv_from<G>(
+    lane: &Lane,
+    from: Peer,
     (sendbuf, sendcount, sendtype, dest, sendtag): Outgoing,
     (recvbuf, recvcount, recvtype, source, recvtag): Incoming,
     status: *mut MPI_Status,
     guard: G,
 ) -> Option<c_int> {
     // Nothing leaves before the receive is known to be in order too.
-    incoming(&lane, recvbuf, recvcount, recvtype, source, recvtag)?;
+    incoming(recvbuf, recvcount, recvtype, recvtag)?;
     // SAFETY: passed on as they came.
-    unsafe { send_in(&lane, sendbuf, sendcount, sendtype, dest, sendtag) }?;
+    unsafe { send_in(lane, sendbuf, sendcount, sendtype, dest, sendtag) }?;
     // SAFETY: passed on as they came.
-    let token = unsafe { post_receive(&lane, recvbuf, recvcount, recvtype, source, recvtag) };
+    let token = unsafe { post_receive(lane, from, recvbuf, recvcount, recvtype, recvtag) };
     let Some(token) = token else {
+        let comm = lane.handle;
         drop(guard);
         // SAFETY: A1.
         let status = unsafe { OutStatus::new(status) };
         let call = (MutBuf(recvbuf), recvcount.into(), recvtype, source, recvtag);
-        return Some(finish_sendrecv(call, lane.handle, status));
+        return Some(finish_sendrecv(call, comm, status));
     };
     // SAFETY: the lane is open: `post_receive` found the communicator in it.
-    let ended = unsafe { universe() }.wait_briefly(token, || lane.context);
-    drop(guard);
-    let Some(ended) = ended else {
+    let ended = unsafe { universe() }.wait_briefly(token);
+    let Some(received) = ended else {
+        let comm = lane.handle;
+        drop(guard);
         // SAFETY: A1.
         let status = unsafe { OutStatus::new(status) };
-        return Some(finish_posted("MPI_Sendrecv", token, lane.handle, status));
+        return Some(finish_posted("MPI_Sendrecv", token, comm, status));
     };
-    // SAFETY: A1.
-    unsafe { tell(status, ended) };
-    Some(MPI_SUCCESS)
+    // SAFETY: A1; the lane is open.
+    Some(unsafe { tell(status, received) })
 }
 
 /// The bytes of a send, and those of an item; `None`: something is special about it.
 #[inline(always)]
 fn outgoing(
-    lane: &Lane,
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
-    dest: c_int,
     tag: c_int,
 ) -> Option<(u64, u64)> {
     let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
-    if tag < 0 || dest.cast_unsigned() >= lane.ranks || buf.addr() < FIRST_ADDRESS {
+    if tag < 0 || buf.addr() < FIRST_ADDRESS {
         return None;
     }
     // A negative count makes more than the largest message. A size of 0 is none: the datatype is not simple.
@@ -347,60 +470,70 @@ unsafe fn post(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-) -> Option<bool> {
+) -> Option<Posted> {
     let lane = lane(comm)?;
-    let (bytes, _) = outgoing(lane, buf, count, datatype, dest, tag)?;
-    let peer = Peer(dest.cast_unsigned());
+    let (bytes, _) = outgoing(buf, count, datatype, tag)?;
+    let peer = lane.plain_peer(dest)?;
+    // SAFETY: passed on as they came.
+    unsafe { post_word(lane, peer, buf, bytes, tag) }
+}
+
+/// Posts a message of eight or four bytes.
+///
+/// # Safety
+/// The lane is open, and `buf` leads to so many bytes.
+#[inline(always)]
+unsafe fn post_word(
+    lane: &Lane,
+    peer: Peer,
+    buf: *const c_void,
+    bytes: u64,
+    tag: c_int,
+) -> Option<Posted> {
     let envelope = || (lane.context, tag);
     // SAFETY: the lane is open: the communicator is in it.
     let universe: &mut Universe = unsafe { universe() };
     if bytes == 8 {
-        // SAFETY: A2: the buffer holds `count` items, eight bytes.
+        // SAFETY: promised.
         let word = || unsafe { buf.cast::<u64>().read_unaligned() };
-        return universe.send_word::<8>(peer, envelope, word);
+        let watched = universe.send_word::<8>(peer, envelope, word)?;
+        return Some(Posted { peer, watched });
     }
     cold_path();
     if bytes == 4 {
-        // SAFETY: A2: the buffer holds `count` items, four bytes.
+        // SAFETY: promised.
         let word = || u64::from(unsafe { buf.cast::<u32>().read_unaligned() });
-        return universe.send_word::<4>(peer, envelope, word);
+        let watched = universe.send_word::<4>(peer, envelope, word)?;
+        return Some(Posted { peer, watched });
     }
     None
 }
 
 /// The bytes of a receive; `None`: something is special about it.
 #[inline(always)]
-fn incoming(
-    lane: &Lane,
-    buf: *mut c_void,
-    count: c_int,
-    datatype: MPI_Datatype,
-    source: c_int,
-    tag: c_int,
-) -> Option<usize> {
+fn incoming(buf: *mut c_void, count: c_int, datatype: MPI_Datatype, tag: c_int) -> Option<usize> {
     let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
     // A negative count makes more than the largest. A size of 0 is none: the datatype is not simple.
     let bytes = count.cast_unsigned() as usize * usize::from(size);
     let fits = bytes.wrapping_sub(1) < MOST_BYTES || (bytes == 0 && size != 0);
-    let is_known = source.cast_unsigned() < lane.ranks && buf.addr() >= FIRST_ADDRESS;
-    (tag >= 0 && is_known && fits).then_some(bytes)
+    (tag >= 0 && buf.addr() >= FIRST_ADDRESS && fits).then_some(bytes)
 }
 
 #[inline(always)]
 unsafe fn post_receive(
     lane: &Lane,
+    peer: Peer,
     buf: *mut c_void,
     count: c_int,
     datatype: MPI_Datatype,
-    source: c_int,
     tag: c_int,
 ) -> Option<u32> {
-    let bytes = incoming(lane, buf, count, datatype, source, tag)?;
+    let bytes = incoming(buf, count, datatype, tag)?;
     // SAFETY: A2: the buffer holds `count` items and is the library's until the receive is complete.
     let memory = unsafe { UserMemory::new(buf.cast(), bytes) };
     let target = Target {
         context: lane.context,
-        peer: Peer(source.cast_unsigned()),
+        peer,
         tag,
     };
     #[allow(clippy::cast_possible_truncation, reason = "SIZES has the handle")]
@@ -409,74 +542,88 @@ unsafe fn post_receive(
     unsafe { universe() }.receive_first(target, memory, number)
 }
 
-/// Writes a status, but not its `MPI_ERROR` (MPI 5.0 section 3.2.5).
+/// Writes a status, but not its `MPI_ERROR` (MPI 5.0 section 3.2.5). Answers `MPI_SUCCESS`.
+///
+/// # Safety
+/// A1 of `args` for `status`; the lane is open.
 #[inline(always)]
-pub(crate) unsafe fn tell(status: *mut MPI_Status, (source, tag, bytes): (u32, c_int, u64)) {
+pub(crate) unsafe fn tell(status: *mut MPI_Status, received: Received) -> c_int {
     if status.is_null() {
-        return;
+        return MPI_SUCCESS;
+    }
+    let Received {
+        peer,
+        tag,
+        bytes,
+        context,
+    } = received;
+    // SAFETY: the lane is open.
+    if !unsafe { universe() }.is_plain(context) {
+        cold_path();
+        // SAFETY: passed on as it came.
+        return unsafe { tell_listed(status, peer, context, tag, bytes) };
     }
     // SAFETY: A1: `status` is the program's, and not NULL.
-    let out = unsafe { OutStatus::new(status) };
-    out.set(MPI_Status::received(source.cast_signed(), tag, bytes));
+    unsafe { OutStatus::new(status) }.set(MPI_Status::received(peer.0.cast_signed(), tag, bytes));
+    MPI_SUCCESS
+}
+
+/// The same where the sender's rank is looked up: by values, so that the call costs no memory.
+///
+/// # Safety
+/// As [`tell`], and `status` is not NULL.
+#[inline(never)]
+unsafe fn tell_listed(
+    status: *mut MPI_Status,
+    peer: Peer,
+    context: ContextId,
+    tag: c_int,
+    bytes: u64,
+) -> c_int {
+    let received = Received {
+        peer,
+        context,
+        tag,
+        bytes,
+    };
+    // SAFETY: the lane is open.
+    let told = status_of(unsafe { universe() }, received);
+    // SAFETY: A1: `status` is the program's, and not NULL.
+    unsafe { OutStatus::new(status) }.set(told);
+    MPI_SUCCESS
+}
+
+/// The status of a receive.
+#[inline(always)]
+pub(crate) fn status_of(universe: &Universe, received: Received) -> MPI_Status {
+    let source = universe.sender_rank(&received);
+    MPI_Status::received(source, received.tag, received.bytes)
+}
+
+/// A message that was posted to a peer.
+struct Posted {
+    peer: Peer,
+    /// The peer looks; else its bell is to be rung.
+    watched: bool,
+}
+
+impl Posted {
+    #[inline(always)]
+    fn ring(self) -> c_int {
+        if self.watched {
+            MPI_SUCCESS
+        } else {
+            ring_bell(self.peer)
+        }
+    }
 }
 
 #[cold]
 #[inline(never)]
-fn ring_bell(dest: c_int) -> c_int {
+fn ring_bell(peer: Peer) -> c_int {
     // SAFETY: the lane is open: a message was just posted through it.
-    unsafe { universe() }.ring_bell(Peer(dest.cast_unsigned()));
+    unsafe { universe() }.ring_bell(peer);
     MPI_SUCCESS
-}
-
-/// Opens the lane for a communicator whose ranks are world ranks; for others it stays closed. At `MPI_THREAD_MULTIPLE` it is
-/// known, and open to `express_shared` alone.
-pub fn open(handle: MPI_Comm, comm: &Comm) {
-    // The lane would pass by the tools.
-    if qmpi::is_stacked() {
-        return;
-    }
-    if comm.group.is_identity() && !comm.is_inter() {
-        let is_multiple = lock::is_multiple();
-        let lane = Lane {
-            handle,
-            ranks: comm.size(),
-            context: comm.context,
-        };
-        // SAFETY: this thread alone is in MPI (module head).
-        unsafe { *LANES.known[place(handle)].get() = lane };
-        if events::wanted().any() || is_multiple {
-            return;
-        }
-        // SAFETY: as above.
-        unsafe { *LANES.current.get() = lane };
-    }
-}
-
-/// A communicator was freed: the lane must not know it any more.
-pub fn forget(handle: MPI_Comm) {
-    for cell in [&LANES.known[place(handle)], &LANES.current] {
-        // SAFETY: this thread alone is in MPI (module head).
-        let lane = unsafe { &mut *cell.get() };
-        if lane.handle == handle {
-            *lane = CLOSED;
-        }
-    }
-}
-
-/// Closes the lane for all communicators: `MPI_Finalize`.
-pub fn close() {
-    for cell in LANES.known.iter().chain([&LANES.current]) {
-        // SAFETY: this thread alone is in MPI (module head).
-        unsafe { *cell.get() = CLOSED };
-    }
-}
-
-/// What the lane knows of a communicator.
-#[derive(Clone, Copy)]
-pub(crate) struct Lane {
-    pub(crate) handle: MPI_Comm,
-    ranks: u32,
-    pub(crate) context: ContextId,
 }
 
 /// What goes out: buffer, count, datatype, destination, tag.
@@ -484,89 +631,6 @@ pub(crate) type Outgoing = (*const c_void, c_int, MPI_Datatype, c_int, c_int);
 /// Where something comes in: buffer, count, datatype, source, tag.
 pub(crate) type Incoming = (*mut c_void, c_int, MPI_Datatype, c_int, c_int);
 
-pub(crate) struct Lanes {
-    /// The communicator that was used last.
-    current: UnsafeCell<Lane>,
-    pub(crate) known: [UnsafeCell<Lane>; LANES_COUNT],
-    /// Where in `known` the one is that `express_shared` used last.
-    pub(crate) current_shared: UnsafeCell<usize>,
-}
-
-// SAFETY: one thread at a time (module head).
-unsafe impl Sync for Lanes {}
-
-#[inline(always)]
-fn lane(handle: MPI_Comm) -> Option<&'static Lane> {
-    // SAFETY: nobody writes while the reference is in use (module head).
-    let lane = unsafe { &*LANES.current.get() };
-    (lane.handle == handle).then_some(lane)
-}
-
-/// Closes the lane until no collective goes on in the background and no tool listens to events: the lane would do nothing for
-/// them.
-pub fn pause() {
-    // At `MPI_THREAD_MULTIPLE` it is closed, and others may be looking at it.
-    if !is_open() {
-        return;
-    }
-    // SAFETY: this thread alone is in MPI (module head).
-    unsafe { *LANES.current.get() = CLOSED };
-}
-
-/// Makes the lane that of another communicator. `false` if it is so already, if the lane does not know it, or if it is
-/// [paused](pause).
-pub fn change_lane(handle: MPI_Comm) -> bool {
-    if lock::is_multiple() {
-        return false;
-    }
-    // SAFETY: nobody writes meanwhile (module head).
-    let lane = unsafe { *LANES.known[place(handle)].get() };
-    // SAFETY: this thread alone is in MPI (module head).
-    let current = unsafe { &mut *LANES.current.get() };
-    if lane.handle != handle || current.handle == handle || handle == CLOSED.handle {
-        return false;
-    }
-    // Nothing is told to tools there.
-    if events::wanted().any() {
-        return false;
-    }
-    // SAFETY: the lane knows the communicator: it is open but for a pause.
-    if unsafe { universe() }.has_tasks() {
-        return false;
-    }
-    *current = lane;
-    true
-}
-
-#[inline(always)]
-pub(crate) fn is_open() -> bool {
-    // SAFETY: nobody writes meanwhile (module head).
-    unsafe { *LANES.current.get() }.handle != CLOSED.handle
-}
-
-/// Context of the communicator that was used last.
-#[inline(always)]
-pub(crate) fn current_context() -> ContextId {
-    // SAFETY: nobody writes meanwhile (module head).
-    unsafe { *LANES.current.get() }.context
-}
-
-pub(crate) fn place(handle: MPI_Comm) -> usize {
-    handle.0 % LANES_COUNT
-}
-
-/// No handle is 0.
-pub(crate) const CLOSED: Lane = Lane {
-    handle: MPI_Comm(0),
-    ranks: 0,
-    context: ContextId(0),
-};
-const LANES_COUNT: usize = 64;
-pub(crate) static LANES: Lanes = Lanes {
-    current: UnsafeCell::new(CLOSED),
-    known: [const { UnsafeCell::new(CLOSED) }; LANES_COUNT],
-    current_shared: UnsafeCell::new(0),
-};
 /// The longest message of the lane: a negative count makes more.
 const MOST_BYTES: usize = i32::MAX as usize;
 /// Nothing of a program lies below: NULL and the constants that stand for addresses do.

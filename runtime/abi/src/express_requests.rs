@@ -11,18 +11,18 @@
 
 use core::ffi::c_int;
 
-use runtime::{ContextId, Ended};
+use runtime::{Ended, Universe};
 
 use crate::args::{OutStatus, OutStatuses};
 use crate::c::MPI_SUCCESS;
-use crate::express::{current_context, is_open, tell};
+use crate::express::{self, tell};
+use crate::express_lanes::is_open;
 use crate::handle::MPI_Request;
 use crate::request::{finish_startall, finish_waitall};
 use crate::state::{DONE, express_token, universe};
 use crate::status::MPI_Status;
 
-/// `MPI_Wait` for a receive that `MPI_Irecv` posted, or a plain one in the communicator that was used last, if it is complete
-/// or becomes so soon; or for a send that was complete at once.
+/// `MPI_Wait` for a plain receive, if it is complete or becomes so soon; or for a send that was complete at once.
 ///
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Wait`.
@@ -32,19 +32,15 @@ pub unsafe fn wait(request: *mut MPI_Request, status: *mut MPI_Status) -> Option
         return None;
     }
     // SAFETY: passed on as they came.
-    unsafe { wait_in(request, status, current_context) }
+    unsafe { wait_in(request, status) }
 }
 
-/// The same where `context` is that of the communicator that was used last.
+/// The same where the lane is known to be open.
 ///
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Wait`; this thread alone is in MPI.
 #[inline(always)]
-pub(crate) unsafe fn wait_in(
-    request: *mut MPI_Request,
-    status: *mut MPI_Status,
-    context: impl Fn() -> ContextId,
-) -> Option<c_int> {
+pub(crate) unsafe fn wait_in(request: *mut MPI_Request, status: *mut MPI_Status) -> Option<c_int> {
     if request.is_null() {
         return None;
     }
@@ -55,15 +51,14 @@ pub(crate) unsafe fn wait_in(
         return unsafe { wait_for_done(handle, request, status) };
     };
     // SAFETY: the lane is open.
-    let Some(ended) = unsafe { universe() }.wait_briefly(token, context) else {
+    let Some(received) = unsafe { universe() }.wait_briefly(token) else {
         // SAFETY: passed on as it came.
         return unsafe { wait_for_started(token, status) };
     };
     // SAFETY: A1, and not NULL.
     unsafe { request.write(MPI_Request::NULL) };
-    // SAFETY: A1.
-    unsafe { tell(status, ended) };
-    Some(MPI_SUCCESS)
+    // SAFETY: A1; the lane is open.
+    Some(unsafe { tell(status, received) })
 }
 
 /// `MPI_Wait` for a persistent request, whose handle stays.
@@ -73,9 +68,10 @@ pub(crate) unsafe fn wait_in(
 #[inline(never)]
 unsafe fn wait_for_started(token: u32, status: *mut MPI_Status) -> Option<c_int> {
     // SAFETY: the lane is open.
-    let ended = unsafe { universe() }.wait_for_started(token)?;
+    let universe = unsafe { universe() };
+    let ended = universe.wait_for_started(token)?;
     // SAFETY: A1.
-    unsafe { OutStatus::new(status) }.set(status_of(ended));
+    unsafe { OutStatus::new(status) }.set(status_of(universe, ended));
     Some(MPI_SUCCESS)
 }
 
@@ -113,11 +109,10 @@ pub unsafe fn waitall(
         return None;
     }
     // SAFETY: passed on as they came.
-    unsafe { waitall_in(count, requests, statuses, current_context, ()) }
+    unsafe { waitall_in(count, requests, statuses, ()) }
 }
 
-/// The same where `context` is that of the communicator that was used last. `guard` is held as long as this thread alone must
-/// be in MPI.
+/// The same where the lane is known to be open. `guard` is held as long as this thread alone must be in MPI.
 ///
 /// # Safety
 /// As above, and this thread alone is in MPI.
@@ -126,7 +121,6 @@ pub(crate) unsafe fn waitall_in<G>(
     count: c_int,
     requests: *mut MPI_Request,
     statuses: *mut MPI_Status,
-    context: impl Fn() -> ContextId,
     guard: G,
 ) -> Option<c_int> {
     let count = usize::try_from(count).ok()?;
@@ -147,7 +141,7 @@ pub(crate) unsafe fn waitall_in<G>(
             told.set_empty(at);
         } else {
             // SAFETY: the lane is open.
-            let Some(ended) = (unsafe { settle(request, &context) }) else {
+            let Some(ended) = (unsafe { settle(request) }) else {
                 drop(guard);
                 // SAFETY: A2: the array has `count` handles.
                 let requests = unsafe { core::slice::from_raw_parts_mut(requests, count) };
@@ -169,19 +163,15 @@ pub(crate) unsafe fn waitall_in<G>(
 /// # Safety
 /// The lane is open.
 #[inline(always)]
-unsafe fn settle(
-    request: MPI_Request,
-    context: impl Fn() -> ContextId,
-) -> Option<(MPI_Status, bool)> {
+unsafe fn settle(request: MPI_Request) -> Option<(MPI_Status, bool)> {
     let token = express_token(request)?;
     // SAFETY: the lane is open.
     let universe = unsafe { universe() };
-    if let Some((source, tag, bytes)) = universe.wait_briefly(token, context) {
-        let status = MPI_Status::received(source.cast_signed(), tag, bytes);
-        return Some((status, false));
+    if let Some(received) = universe.wait_briefly(token) {
+        return Some((express::status_of(universe, received), false));
     }
     let ended = universe.wait_for_started(token)?;
-    Some((status_of(ended), true))
+    Some((status_of(universe, ended), true))
 }
 
 /// `MPI_Test` for a request that is complete, whose message has come, or that is under way while nothing happens.
@@ -447,21 +437,20 @@ unsafe fn take(request: MPI_Request, looks: bool) -> Option<(MPI_Status, bool)> 
     let universe = unsafe { universe() };
     let mut ended = universe.collect_at_hand(token);
     if ended.is_none() && looks && universe.has_come_first() {
-        if let Some((source, tag, bytes)) = universe.take_if_first(token) {
-            let status = MPI_Status::received(source.cast_signed(), tag, bytes);
-            return Some((status, false));
+        if let Some(received) = universe.take_if_first(token) {
+            return Some((express::status_of(universe, received), false));
         }
         if universe.take_in_what_came() {
             ended = universe.collect_at_hand(token);
         }
     }
     let (ended, stays) = ended?;
-    Some((status_of(ended), stays))
+    Some((status_of(universe, ended), stays))
 }
 
-fn status_of(ended: Ended) -> MPI_Status {
+fn status_of(universe: &Universe, ended: Ended) -> MPI_Status {
     match ended {
-        Ended::Received(source, tag, bytes) => MPI_Status::received(source, tag, bytes),
+        Ended::Received(received) => express::status_of(universe, received),
         Ended::Sent => MPI_Status::EMPTY,
     }
 }

@@ -12,15 +12,14 @@
 
 use core::ffi::{c_int, c_void};
 
-use runtime::Universe;
 use runtime::var::events;
 
-use crate::express::{
-    CLOSED, Incoming, LANES, Lane, Outgoing, irecv_in, place, recv_in, send_in, sendrecv_in,
-};
+use crate::express::{Incoming, Outgoing, irecv_in, recv_in, send_in, sendrecv_in};
+use crate::express_lanes::{Lane, known, serves};
 use crate::express_requests::{startall_in, test_in, testall_in, wait_in, waitall_in, waitany_in};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request};
 use crate::lock::{self, Biased};
+use crate::process::{self, Phase};
 use crate::state::universe;
 use crate::status::MPI_Status;
 
@@ -36,9 +35,9 @@ pub(crate) unsafe fn send(
     tag: c_int,
     comm: MPI_Comm,
 ) -> Option<c_int> {
-    let lane = Locked::lane(comm)?;
+    let (lane, _guard) = lane(comm)?;
     // SAFETY: passed on as they came; this thread has the lock.
-    unsafe { send_in(lane.known(), buf, count, datatype, dest, tag) }
+    unsafe { send_in(lane, buf, count, datatype, dest, tag) }
 }
 
 /// `MPI_Irecv` of dense items from a definite rank with a definite tag, if the message is not there yet.
@@ -54,9 +53,9 @@ pub(crate) unsafe fn irecv(
     comm: MPI_Comm,
     request: *mut MPI_Request,
 ) -> Option<c_int> {
-    let lane = Locked::lane(comm)?;
+    let (lane, _guard) = lane(comm)?;
     // SAFETY: passed on as they came; this thread has the lock.
-    unsafe { irecv_in(lane.known(), buf, count, datatype, source, tag, request) }
+    unsafe { irecv_in(lane, buf, count, datatype, source, tag, request) }
 }
 
 /// `MPI_Recv` of the same; it waits in the ordinary way if the message does not come soon.
@@ -72,37 +71,24 @@ pub(crate) unsafe fn recv(
     comm: MPI_Comm,
     status: *mut MPI_Status,
 ) -> Option<c_int> {
-    let lane = Locked::lane(comm)?;
-    let known = *lane.known();
+    let (lane, guard) = lane(comm)?;
     // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
-    unsafe { recv_in(known, buf, count, datatype, source, tag, status, lane) }
+    unsafe { recv_in(lane, buf, count, datatype, source, tag, status, guard) }
 }
 
 /// `MPI_Sendrecv` of a message that goes at once and one that [`recv`] receives.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`.
-#[allow(clippy::too_many_arguments, reason = "those of MPI_Sendrecv")]
 pub(crate) unsafe fn sendrecv(
-    sendbuf: *const c_void,
-    sendcount: c_int,
-    sendtype: MPI_Datatype,
-    dest: c_int,
-    sendtag: c_int,
-    recvbuf: *mut c_void,
-    recvcount: c_int,
-    recvtype: MPI_Datatype,
-    source: c_int,
-    recvtag: c_int,
+    out: Outgoing,
+    into: Incoming,
     comm: MPI_Comm,
     status: *mut MPI_Status,
 ) -> Option<c_int> {
-    let lane = Locked::lane(comm)?;
-    let known = *lane.known();
-    let out: Outgoing = (sendbuf, sendcount, sendtype, dest, sendtag);
-    let into: Incoming = (recvbuf, recvcount, recvtype, source, recvtag);
+    let (lane, guard) = lane(comm)?;
     // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
-    unsafe { sendrecv_in(known, out, into, status, lane) }
+    unsafe { sendrecv_in(lane, out, into, status, guard) }
 }
 
 /// `MPI_Wait` for a receive that [`irecv`] began, or for a send that was complete at once, if it is complete or becomes so soon.
@@ -110,10 +96,9 @@ pub(crate) unsafe fn sendrecv(
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Wait`.
 pub(crate) unsafe fn wait(request: *mut MPI_Request, status: *mut MPI_Status) -> Option<c_int> {
-    let lane = Locked::last()?;
-    let context = lane.known().context;
+    let _guard = open()?;
     // SAFETY: passed on as they came; this thread has the lock.
-    unsafe { wait_in(request, status, || context) }
+    unsafe { wait_in(request, status) }
 }
 
 /// `MPI_Waitall` for the same.
@@ -125,10 +110,9 @@ pub(crate) unsafe fn waitall(
     requests: *mut MPI_Request,
     statuses: *mut MPI_Status,
 ) -> Option<c_int> {
-    let lane = Locked::last()?;
-    let context = lane.known().context;
+    let guard = open()?;
     // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
-    unsafe { waitall_in(count, requests, statuses, || context, lane) }
+    unsafe { waitall_in(count, requests, statuses, guard) }
 }
 
 /// `MPI_Test` for a request that is complete, or whose message has come.
@@ -140,7 +124,7 @@ pub(crate) unsafe fn test(
     flag: *mut c_int,
     status: *mut MPI_Status,
 ) -> Option<c_int> {
-    let _lane = Locked::last()?;
+    let _guard = open()?;
     // SAFETY: passed on as they came; this thread has the lock.
     unsafe { test_in(request, flag, status) }
 }
@@ -155,9 +139,9 @@ pub(crate) unsafe fn testall(
     flag: *mut c_int,
     statuses: *mut MPI_Status,
 ) -> Option<c_int> {
-    let lane = Locked::last()?;
+    let guard = open()?;
     // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
-    unsafe { testall_in(count, requests, flag, statuses, lane) }
+    unsafe { testall_in(count, requests, flag, statuses, guard) }
 }
 
 /// `MPI_Waitany` for the same.
@@ -170,7 +154,7 @@ pub(crate) unsafe fn waitany(
     index: *mut c_int,
     status: *mut MPI_Status,
 ) -> Option<c_int> {
-    let _lane = Locked::last()?;
+    let _guard = open()?;
     // SAFETY: passed on as they came; this thread has the lock.
     unsafe { waitany_in(count, requests, index, status) }
 }
@@ -189,60 +173,36 @@ pub(crate) unsafe fn start(request: *mut MPI_Request) -> Option<c_int> {
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Startall`.
 pub(crate) unsafe fn startall(count: c_int, requests: *mut MPI_Request) -> Option<c_int> {
-    let lane = Locked::last()?;
+    let guard = open()?;
     // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
-    unsafe { startall_in(count, requests, lane) }
+    unsafe { startall_in(count, requests, guard) }
 }
 
-/// The lane of a communicator, for a thread that has the lock.
-struct Locked {
-    place: usize,
-    _lock: Biased,
+/// The lock, if this thread has a bias to it and the lane serves calls that name no communicator.
+#[inline(always)]
+fn open() -> Option<Biased> {
+    let lock = lock::hold_biased()?;
+    (serves() && is_undisturbed()).then_some(lock)
 }
 
-impl Locked {
-    /// That of `handle`, if nothing is special about it.
-    #[inline(always)]
-    fn lane(handle: MPI_Comm) -> Option<Self> {
-        let lane = Self {
-            _lock: lock::hold_biased()?,
-            place: place(handle),
-        };
-        if lane.known().handle != handle || !lane.is_open() {
-            return None;
-        }
-        // SAFETY: this thread alone is in MPI, and nobody borrows it.
-        unsafe { *LANES.current_shared.get() = lane.place };
-        Some(lane)
+/// Whether no tool listens to events and no collective goes on in the background: the lane does nothing for them.
+#[inline(always)]
+fn is_undisturbed() -> bool {
+    !events::wanted().any() && {
+        // SAFETY: MPI is initialized; this thread alone is in it, and no visit is under way.
+        let universe = unsafe { universe() };
+        !universe.has_tasks()
     }
+}
 
-    /// That of the communicator that was used last here.
-    #[inline(always)]
-    fn last() -> Option<Self> {
-        let lock = lock::hold_biased()?;
-        let lane = Self {
-            _lock: lock,
-            // SAFETY: this thread alone is in MPI.
-            place: unsafe { *LANES.current_shared.get() },
-        };
-        (lane.known().handle != CLOSED.handle && lane.is_open()).then_some(lane)
+/// The lane of a communicator with the lock, under which alone it may be used.
+#[inline(always)]
+fn lane(handle: MPI_Comm) -> Option<(&'static Lane, Biased)> {
+    let lock = lock::hold_biased()?;
+    if !serves() && process::phase() != Phase::Running {
+        return None;
     }
-
-    #[inline(always)]
-    fn known(&self) -> &Lane {
-        // SAFETY: this thread alone is in MPI, and changes it only in functions for communicators.
-        unsafe { &*LANES.known[self.place].get() }
-    }
-
-    /// Whether no tool listens to events and no collective goes on in the background: the lane does nothing for them.
-    #[inline(always)]
-    fn is_open(&self) -> bool {
-        !events::wanted().any() && !self.universe().has_tasks()
-    }
-
-    #[inline(always)]
-    fn universe(&self) -> &'static mut Universe {
-        // SAFETY: MPI is initialized, or no handle would be known; this thread alone is in it, and no visit is under way.
-        unsafe { universe() }
-    }
+    // SAFETY: MPI is initialized; this thread alone is in it, and no visit is under way.
+    let lane = unsafe { known(handle) }?;
+    is_undisturbed().then_some((lane, lock))
 }

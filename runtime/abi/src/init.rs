@@ -16,7 +16,7 @@ use crate::comm;
 use crate::enter::{Mpi, On};
 use crate::errhandler::{self, Handler};
 use crate::error::{Error, ErrorClass, Result};
-use crate::express;
+use crate::express_lanes;
 use crate::handle::MPI_Comm;
 use crate::lock;
 use crate::mpir;
@@ -112,12 +112,7 @@ fn join(level: c_int) -> Result<()> {
     if mpir::is_debugged() {
         universe.keep_sends();
     }
-    // The lane sends eight bytes at once: not where the program's user has forbidden that.
     lock::set_multiple(level == c::MPI_THREAD_MULTIPLE);
-    if universe.sends_at_once(8) {
-        express::open(MPI_Comm::WORLD, &universe.world());
-        express::open(MPI_Comm::SELF, &universe.myself());
-    }
     anchor::open(&universe, level == c::MPI_THREAD_MULTIPLE);
     if let Some(link) = universe.link() {
         // A process joins once.
@@ -182,7 +177,7 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
 pub(crate) fn leave_job(mpi: Mpi) -> Result<()> {
     mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
     linger(mpi);
-    express::close();
+    express_lanes::close();
     anchor::close();
     process::set_phase(Phase::Finalized);
     lock::set_multiple(false);

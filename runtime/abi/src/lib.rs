@@ -62,6 +62,7 @@ pub mod errhandler;
 pub mod error;
 pub mod error_added;
 pub mod express;
+mod express_lanes;
 pub mod express_requests;
 mod express_shared;
 pub mod grequest;

@@ -286,6 +286,16 @@ pub unsafe fn universe<'a>() -> &'a mut Universe {
     &mut state.universe
 }
 
+/// The communicator of a handle, for the express lane; `None` if there is none.
+///
+/// # Safety
+/// As [`universe`].
+pub unsafe fn communicator<'a>(handle: MPI_Comm) -> Option<&'a Comm> {
+    // SAFETY: no other reference is alive: promised.
+    let state = unsafe { &mut *STATE.slot.get() }.as_ref()?;
+    state.comm(handle).ok().map(|object| &object.comm)
+}
+
 /// The token of a live request handle; `None` for any other number, those of requests that are complete from the start among them.
 #[inline(always)]
 pub fn express_token(handle: handle::MPI_Request) -> Option<u32> {

@@ -36,7 +36,7 @@ use crate::info::{self, Pairs};
 use crate::process::{self, Phase};
 use crate::tool::{Refused, Result, at, number, put, put_text, verbosity};
 use crate::tool_handles::{Handles, Kind, bits};
-use crate::{c, clock, express, lock, state, tool_enum};
+use crate::{c, clock, express_lanes, lock, state, tool_enum};
 
 /// A pointer of the tool's own.
 #[derive(Clone, Copy, Debug)]
@@ -200,7 +200,7 @@ pub fn is_only_thread() -> bool {
 /// Closes the express lane, if this is the thread that may; else that happens in the next call of MPI.
 fn close_lane() {
     if is_only_thread() {
-        express::pause();
+        express_lanes::pause();
     }
 }
 
@@ -233,7 +233,7 @@ pub fn note_error(class: ErrorClass) {
 #[inline(never)]
 pub fn after_call() {
     if !lock::is_multiple() {
-        express::pause();
+        express_lanes::pause();
     }
     deliver(match process::phase() {
         Phase::Running => c::MPI_T_CB_REQUIRE_NONE,

@@ -4,7 +4,7 @@
 //! Each answers "not so" wherever something is special about a request or a frame, and the ordinary way goes on; what was
 //! collected before that is collected.
 
-use engine::{Collected, ContextId, Kind, Peer, State};
+use engine::{Collected, Kind, Received, State};
 use queue_layout::{FLAG_PERSISTENT, FLAG_PLAIN};
 use transport::FarLook;
 
@@ -14,57 +14,52 @@ use crate::pump::{Look, Small};
 /// How a request ended that a fast path has collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// A receive, with the rank of the sender in its communicator, the tag and the bytes.
-    Received(i32, i32, u64),
+    /// A receive, with its message.
+    Received(Received),
     /// A send.
     Sent,
 }
 
 impl Universe {
-    /// The fast path of waiting: for a receive from [`receive_first`](Self::receive_first), or a plain one in `context`, looks a
-    /// bounded number of times at what comes first. Answers the sender's world rank, tag and bytes. `None`: not complete
-    /// yet, or not plain; nothing was collected.
+    /// The fast path of waiting: for a receive from [`receive_first`](Self::receive_first), or a plain one, looks a bounded number
+    /// of times at what comes first. `None`: not complete yet, or not plain; nothing was collected.
     #[inline(always)]
-    pub fn wait_briefly(
-        &mut self,
-        token: u32,
-        context: impl FnOnce() -> ContextId,
-    ) -> Option<(u32, i32, u64)> {
+    pub fn wait_briefly(&mut self, token: u32) -> Option<Received> {
         match self.take_in_awaited(token) {
-            Some(ended) => Some(ended),
-            None => self.wait_a_little(token, context()),
+            Some(received) => Some(received),
+            None => self.wait_a_little(token),
         }
     }
 
     /// The second part of [`wait_briefly`](Self::wait_briefly): the message has another length.
     #[inline(never)]
-    fn wait_a_little(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
+    fn wait_a_little(&mut self, token: u32) -> Option<Received> {
         match self.take_in_small(token) {
             Ok(ended) => Some(ended),
-            Err(Small::Longer) => self.wait_for_long(token, context),
-            Err(Small::Other) => self.look_around(token, context),
+            Err(Small::Longer) => self.wait_for_long(token),
+            Err(Small::Other) => self.look_around(token),
         }
     }
 
     /// The same where the body of what comes first lies in a buffer of its sender.
     #[inline(never)]
-    fn wait_for_long(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
+    fn wait_for_long(&mut self, token: u32) -> Option<Received> {
         match self.take_in_long(token) {
-            Some(ended) => Some(ended),
-            None => self.look_around(token, context),
+            Some(received) => Some(received),
+            None => self.look_around(token),
         }
     }
 
     /// The third part of [`wait_briefly`](Self::wait_briefly): the message is longer, the receive is complete already, or something
     /// else comes first.
     #[inline(never)]
-    fn look_around(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
+    fn look_around(&mut self, token: u32) -> Option<Received> {
         if !self.sides.is_empty() {
             return None;
         }
         for _ in 0..BRIEF_LOOKS {
-            match self.engine.collect_plain(token, context) {
-                Collected::Done { peer, tag, bytes } => return Some((peer, tag, bytes)),
+            match self.engine.collect_plain(token) {
+                Collected::Done(received) => return Some(received),
                 Collected::NotYet => {}
                 Collected::Special | Collected::Sent => return None,
             }
@@ -72,7 +67,7 @@ impl Universe {
                 return Some(ended);
             }
             match self.take_in_first(token) {
-                Look::Awaited(peer, tag, bytes) => return Some((peer, tag, bytes)),
+                Look::Awaited(received) => return Some(received),
                 Look::Taken => {}
                 Look::Nothing if self.fabric.is_attentive() => std::hint::spin_loop(),
                 // Every some frames: no reason to leave the fast path with the rest of a window.
@@ -91,7 +86,7 @@ impl Universe {
     /// A look at the network, or some if nothing comes from elsewhere. Takes in what it finds, and collects the receive of
     /// `token` if that is a message of eight bytes for it.
     #[inline(always)]
-    fn look_far(&mut self, token: u32) -> Option<(u32, i32, u64)> {
+    fn look_far(&mut self, token: u32) -> Option<Received> {
         let looks = if self.fabric.is_all_networked() {
             FAR_LOOKS
         } else {
@@ -144,13 +139,8 @@ impl Universe {
             return None;
         }
         for _ in 0..BRIEF_LOOKS {
-            let context = self.engine.arena().find(token)?;
-            let context = self.engine.arena().fields(context).context;
             match self.engine.collect_persistent(token) {
-                Collected::Done { peer, tag, bytes } => {
-                    let source = self.rank_in(context, Peer(peer));
-                    return Some(Ended::Received(source, tag, bytes));
-                }
+                Collected::Done(received) => return Some(Ended::Received(received)),
                 Collected::Sent => return Some(Ended::Sent),
                 Collected::NotYet => {}
                 Collected::Special => return None,
@@ -190,7 +180,7 @@ impl Universe {
     /// For calls that may answer "not yet": collects a receive from [`receive_first`](Self::receive_first) whose message comes
     /// first. The answer is that of [`wait_briefly`](Self::wait_briefly).
     #[inline]
-    pub fn take_if_first(&mut self, token: u32) -> Option<(u32, i32, u64)> {
+    pub fn take_if_first(&mut self, token: u32) -> Option<Received> {
         let awaited = self.take_in_awaited(token);
         let ended = awaited
             .or_else(|| self.take_in_small(token).ok())
@@ -256,18 +246,14 @@ impl Universe {
             return None;
         }
         let request = self.find_request(token)?;
-        let context = self.context_of(request);
         let stays = self.is_persistent(request);
         let collected = match stays {
             true => self.engine.collect_persistent(token),
-            false => self.engine.collect_plain(token, ContextId(context)),
+            false => self.engine.collect_plain(token),
         };
         self.polling.begin_anew();
         match collected {
-            Collected::Done { peer, tag, bytes } => {
-                let source = self.rank_in(context, Peer(peer));
-                Some((Ended::Received(source, tag, bytes), stays))
-            }
+            Collected::Done(received) => Some((Ended::Received(received), stays)),
             Collected::Sent => Some((Ended::Sent, stays)),
             Collected::NotYet | Collected::Special => None,
         }

@@ -2,13 +2,13 @@
 //! Groups, communicators and context ids (MPI 5.0 chapter 7).
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{ContextId, Peer};
 use queue_layout::CommRow;
+use rustc_hash::FxHashMap;
 use transport::Seat;
 use transport::seat::Round;
 
@@ -26,7 +26,7 @@ enum Members {
     /// Any others; the map is the inverse.
     Table {
         peers: Box<[Peer]>,
-        ranks: HashMap<Peer, u32>,
+        ranks: FxHashMap<Peer, u32>,
     },
 }
 
@@ -98,13 +98,19 @@ impl Group {
         matches!(&*self.0, Members::Identity { .. })
     }
 
+    /// The process of each rank; `None` where ranks are world ranks. It lies still as long as the group lives.
+    #[must_use]
+    pub fn table(&self) -> Option<&[Peer]> {
+        match &*self.0 {
+            Members::Identity { .. } => None,
+            Members::Table { peers, .. } => Some(peers),
+        }
+    }
+
     /// Address of the world ranks in memory, for a debugger; 0 where ranks are world ranks.
     #[must_use]
     pub fn address(&self) -> u64 {
-        match &*self.0 {
-            Members::Identity { .. } => 0,
-            Members::Table { peers, .. } => peers.as_ptr().addr() as u64,
-        }
+        self.table().map_or(0, |peers| peers.as_ptr().addr() as u64)
     }
 
     /// All members in order.

@@ -56,8 +56,8 @@ pub use collective::Line;
 pub use comm::{Comm, Comparison, Group, Within};
 pub use datatype::{Datatype, Signature};
 pub use engine::{
-    Config as EngineConfig, ContextId, Event, Found, Kind, Peer, Record, Records, RequestId, State,
-    WORDS,
+    Config as EngineConfig, ContextId, Event, Found, Kind, Peer, Received, Record, Records,
+    RequestId, State, WORDS,
 };
 pub use error::Error;
 pub use p2p::{Mode, Source, Status, Target};

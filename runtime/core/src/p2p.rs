@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Point-to-point operations of a process (MPI 5.0 chapter 3), after communicators and C arguments were resolved.
 
-use engine::{ContextId, Failure, Fields, Found, Peer, Receive, RequestId, Send, State, wire};
+use engine::{
+    ContextId, Failure, Fields, Found, Peer, Receive, Received, RequestId, Send, State, wire,
+};
 use queue_layout::FLAG_CANCELLED;
 use transport::{RemoteKey, SLOT_BODY_BYTES};
 
-use crate::comm::WORLD_CONTEXT;
 use crate::pack::Structured;
 use crate::pump::{NO_BUFFER, Side, carrier};
 use crate::user_buf::UserMemory;
@@ -478,15 +479,38 @@ impl Universe {
 
     /// Rank of a process in the communicator with this context.
     #[must_use]
+    #[inline(always)]
     pub fn rank_in(&self, context: u32, peer: Peer) -> i32 {
-        if context == WORLD_CONTEXT.0 {
-            return i32::try_from(peer.0).unwrap_or(-1);
+        if self.is_plain(ContextId(context)) {
+            return peer.0.cast_signed();
         }
+        self.rank_in_other(context, peer)
+    }
+
+    /// Whether ranks in the communicator with this context are known to be numbers of peers; `false` says nothing.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_plain(&self, context: ContextId) -> bool {
+        context.0 == self.plain_context.get()
+    }
+
+    #[inline(never)]
+    fn rank_in_other(&self, context: u32, peer: Peer) -> i32 {
         let rank = match self.groups.get(&context) {
-            None => Some(peer.0),
+            None => {
+                self.plain_context.set(context);
+                Some(peer.0)
+            }
             Some(group) => group.rank_of(peer),
         };
         rank.and_then(|rank| i32::try_from(rank).ok()).unwrap_or(-1)
+    }
+
+    /// Rank of the sender of a message in its communicator.
+    #[inline(always)]
+    #[must_use]
+    pub fn sender_rank(&self, received: &Received) -> i32 {
+        self.rank_in(received.context.0, received.peer)
     }
 
     #[cold]

@@ -2,7 +2,7 @@
 //! The pump: engine outputs become work requests, completions become engine inputs. The engine decides, the pump
 //! moves bytes; this is the only file where both are in sight.
 
-use engine::{Arrival, Body, Event, OutFrame, Output, Peer, RequestId, wire};
+use engine::{Arrival, Body, Event, OutFrame, Output, Peer, Received, RequestId, wire};
 use transport::{Arrived, FarWord, Head, Outcome, RemoteKey, SLOT_BODY_BYTES, WorkId};
 
 use crate::Universe;
@@ -52,28 +52,28 @@ pub(crate) enum Look {
     Other,
     /// A message, which was taken in.
     Taken,
-    /// The message for the receive that is awaited, which was collected too: the sender, the tag, and bytes.
-    Awaited(u32, i32, u64),
+    /// The message for the receive that is awaited, which was collected too.
+    Awaited(Received),
 }
 
 impl Universe {
     /// Takes in the next frame if it is a message of eight bytes for the receive of `token`, which it also collects: the
     /// fast path. `None`: nothing was done.
     #[inline(always)]
-    pub(crate) fn take_in_awaited(&mut self, token: u32) -> Option<(u32, i32, u64)> {
+    pub(crate) fn take_in_awaited(&mut self, token: u32) -> Option<Received> {
         let frame = self.fabric.first_plain_frame(wire::EAGER, 8)?;
-        let (peer, head) = (frame.peer().0, frame.head());
-        let buffer = self.engine.arrive_for(token, Peer(peer), head.word, 8)?;
+        let (peer, head) = (Peer(frame.peer().0), frame.head());
+        let buffer = self.engine.arrive_for(token, peer, head.word, 8)?;
         user_buf::put_word(buffer, frame.word());
         frame.take();
-        Some((peer, wire::tag_of(head.word), 8))
+        Some(Received::in_frame(peer, head.word, 8))
     }
 
     /// The same for a message of up to 48 bytes.
     #[inline(always)]
-    pub(crate) fn take_in_small(&mut self, token: u32) -> Result<(u32, i32, u64), Small> {
+    pub(crate) fn take_in_small(&mut self, token: u32) -> Result<Received, Small> {
         let frame = self.fabric.first_frame().ok_or(Small::Other)?;
-        let (peer, head) = (frame.peer().0, frame.head());
+        let (peer, head) = (Peer(frame.peer().0), frame.head());
         let is_plain = head.kind == wire::EAGER && head.flags == 0;
         if usize::from(head.len) > SLOT_BODY_BYTES {
             return Err(Small::Longer);
@@ -84,28 +84,26 @@ impl Universe {
         let bytes = u64::from(head.len);
         let buffer = self
             .engine
-            .arrive_for(token, Peer(peer), head.word, bytes)
+            .arrive_for(token, peer, head.word, bytes)
             .ok_or(Small::Other)?;
         frame.copy_inline(user_buf::of_matched(buffer, bytes).as_mut_slice());
         frame.take();
-        Ok((peer, wire::tag_of(head.word), bytes))
+        Ok(Received::in_frame(peer, head.word, bytes))
     }
 
     /// The same for a longer one.
     #[inline(always)]
-    pub(crate) fn take_in_long(&mut self, token: u32) -> Option<(u32, i32, u64)> {
+    pub(crate) fn take_in_long(&mut self, token: u32) -> Option<Received> {
         let frame = self.fabric.first_frame()?;
-        let (peer, head) = (frame.peer().0, frame.head());
+        let (peer, head) = (Peer(frame.peer().0), frame.head());
         if head.kind != wire::EAGER || head.flags != 0 {
             return None;
         }
         let body = frame.body()?;
         let bytes = body.bytes();
-        let buffer = self
-            .engine
-            .arrive_for(token, Peer(peer), head.word, bytes)?;
+        let buffer = self.engine.arrive_for(token, peer, head.word, bytes)?;
         frame.take_into(body, user_buf::of_matched(buffer, bytes).as_mut_slice());
-        Some((peer, wire::tag_of(head.word), bytes))
+        Some(Received::in_frame(peer, head.word, bytes))
     }
 
     /// Takes in the next frame if it is a whole message for the receive of `token`, which it also collects, or for the first
@@ -128,7 +126,7 @@ impl Universe {
         }
         if let Some(buffer) = self.engine.arrive_for(token, peer, head.word, bytes) {
             frame.take_into(body, user_buf::of_matched(buffer, bytes).as_mut_slice());
-            return Look::Awaited(peer.0, wire::tag_of(head.word), bytes);
+            return Look::Awaited(Received::in_frame(peer, head.word, bytes));
         }
         let Some((buffer, fits)) = self.engine.arrive_first(peer, head.word, bytes) else {
             return Look::Other;
@@ -140,15 +138,15 @@ impl Universe {
     /// Takes in a frame that came from far with a body of eight bytes; collects the receive of `token` if it is a message for
     /// it.
     #[inline(always)]
-    pub(crate) fn take_in_far(&mut self, token: u32, far: FarWord) -> Option<(u32, i32, u64)> {
+    pub(crate) fn take_in_far(&mut self, token: u32, far: FarWord) -> Option<Received> {
         self.turned_up = self.turned_up.wrapping_add(1);
-        let (peer, head) = (far.peer.0, far.head);
+        let (peer, head) = (Peer(far.peer.0), far.head);
         if head.kind == wire::EAGER
             && head.flags == 0
-            && let Some(buffer) = self.engine.arrive_for(token, Peer(peer), head.word, 8)
+            && let Some(buffer) = self.engine.arrive_for(token, peer, head.word, 8)
         {
             user_buf::put_word(buffer, far.word);
-            return Some((peer, wire::tag_of(head.word), 8));
+            return Some(Received::in_frame(peer, head.word, 8));
         }
         self.take_in_any_far(far);
         None

@@ -2,6 +2,7 @@
 //! A process of the job from `MPI_Init` to `MPI_Finalize`.
 
 use rustc_hash::FxHashMap;
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -52,6 +53,8 @@ pub struct Universe {
     pub(crate) unmeasured: HashSet<u32>,
     /// Groups that are not that of all ranks, by context: for the source in a status, and for what ends with a lost rank.
     pub(crate) groups: FxHashMap<u32, Group>,
+    /// The context that was last seen not to be among these.
+    pub(crate) plain_context: Cell<u32>,
     /// Contexts of communicators that were freed while operations on them were pending.
     ending: Vec<u32>,
     pub(crate) bundles: Bundles,
@@ -149,6 +152,7 @@ impl Universe {
         let ledgers = (fabric.ledger(), Arc::clone(channels.ledger()));
         Self {
             engine: Engine::counting(config, size, tally),
+            plain_context: Cell::new(WORLD_CONTEXT.0),
             groups: FxHashMap::from_iter([(SELF_CONTEXT.0, predefined[1].group.clone())]),
             comm_rows,
             calls: Box::default(),
@@ -313,6 +317,9 @@ impl Universe {
         let partners = comm.partners();
         if !partners.is_identity() || partners.size() != self.size {
             self.groups.insert(comm.context.0, partners.clone());
+            if self.plain_context.get() == comm.context.0 {
+                self.plain_context.set(WORLD_CONTEXT.0);
+            }
         }
         self.comm_rows.open(comm);
     }

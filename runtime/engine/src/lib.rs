@@ -55,7 +55,7 @@ use std::sync::Arc;
 
 pub use journal::{Record, Records, WORDS};
 pub use queue_layout::{Event, Fields, Kind, State};
-pub use request::{Arena, Collected, Exhausted, RequestId};
+pub use request::{Arena, Collected, Exhausted, Received, RequestId};
 pub use wire::Head;
 
 use credit::Outbox;

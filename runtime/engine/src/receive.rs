@@ -135,10 +135,10 @@ impl Engine {
         Some(buffer)
     }
 
-    /// Collects a plain receive in `context` if it is complete: the fast path of [`collect`](Self::collect).
+    /// Collects a plain receive if it is complete: the fast path of [`collect`](Self::collect).
     #[inline(always)]
-    pub fn collect_plain(&mut self, token: u32, context: ContextId) -> Collected {
-        self.arena.collect_plain(token, context.0)
+    pub fn collect_plain(&mut self, token: u32) -> Collected {
+        self.arena.collect_plain(token)
     }
 
     /// Collects a persistent send or receive if it is complete and nothing is special about it: the fast path of

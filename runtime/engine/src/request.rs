@@ -6,6 +6,8 @@ use queue_layout::{
     CHUNK_SLOTS, Chunk, FLAG_PERSISTENT, FLAG_PLAIN, Fields, Kind, MAX_CHUNKS, Slot, State,
 };
 
+use crate::{ContextId, Peer, wire};
+
 /// A slot in one of its uses: `index << 8 | generation`, as in [`Fields::token`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(pub u32);
@@ -145,14 +147,12 @@ impl Arena {
 
     /// Collects a plain receive that is complete: gives its slot back and answers what was matched.
     #[inline(always)]
-    pub(crate) fn collect_plain(&mut self, token: u32, context: u32) -> Collected {
+    pub(crate) fn collect_plain(&mut self, token: u32) -> Collected {
         let Some(held) = self.hold(token) else {
             return Collected::Special;
         };
         let fields = held.fields();
-        let plain = fields.kind == Kind::Receive
-            && fields.flags & !FLAG_PLAIN == 0
-            && fields.context == context;
+        let plain = fields.kind == Kind::Receive && fields.flags & !FLAG_PLAIN == 0;
         if !plain || fields.token != token || fields.error != 0 {
             return Collected::Special;
         }
@@ -161,11 +161,7 @@ impl Arena {
             State::Posted => return Collected::NotYet,
             _ => return Collected::Special,
         }
-        let done = Collected::Done {
-            peer: fields.matched_peer,
-            tag: fields.matched_tag,
-            bytes: fields.matched_bytes,
-        };
+        let done = Collected::Done(Received::in_slot(fields));
         held.give_back_faultless();
         done
     }
@@ -180,11 +176,7 @@ impl Arena {
             return Collected::Special;
         }
         let done = match (fields.state, fields.kind) {
-            (State::Complete, Kind::Receive) => Collected::Done {
-                peer: fields.matched_peer,
-                tag: fields.matched_tag,
-                bytes: fields.matched_bytes,
-            },
+            (State::Complete, Kind::Receive) => Collected::Done(Received::in_slot(fields)),
             (State::Complete, Kind::Send) => Collected::Sent,
             (State::Posted, Kind::Receive) => return Collected::NotYet,
             _ => return Collected::Special,
@@ -275,18 +267,49 @@ impl Held<'_> {
     }
 }
 
+/// The message that a receive had when it was collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Who sent it.
+    pub peer: Peer,
+    /// Its context.
+    pub context: ContextId,
+    /// Its tag.
+    pub tag: i32,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+impl Received {
+    /// That of a frame with this word.
+    #[inline(always)]
+    #[must_use]
+    pub fn in_frame(peer: Peer, word: u64, bytes: u64) -> Self {
+        let (context, tag) = wire::envelope(word);
+        Self {
+            peer,
+            context: ContextId(context),
+            tag,
+            bytes,
+        }
+    }
+
+    #[inline(always)]
+    fn in_slot(fields: &Fields) -> Self {
+        Self {
+            peer: Peer(fields.matched_peer),
+            context: ContextId(fields.context),
+            tag: fields.matched_tag,
+            bytes: fields.matched_bytes,
+        }
+    }
+}
+
 /// What became of an attempt to collect a request of which nothing is special.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collected {
     /// The receive was complete; its slot is free, or inactive if it is persistent.
-    Done {
-        /// Who sent the message.
-        peer: u32,
-        /// Its tag.
-        tag: i32,
-        /// Its size in bytes.
-        bytes: u64,
-    },
+    Done(Received),
     /// The persistent send was complete; it is inactive.
     Sent,
     /// The message is not there yet.
@@ -372,7 +395,7 @@ mod tests {
             (fields.state, fields.kind) = (State::Complete, Kind::Receive);
             (fields.flags, fields.error) = (FLAG_PLAIN, 1);
         });
-        assert_eq!(arena.collect_plain(id.0, 0), Collected::Special);
+        assert_eq!(arena.collect_plain(id.0), Collected::Special);
         arena.give_back(id);
         let fields = arena.fields(id);
         assert_eq!((fields.standing(), fields.error), (0, 0));

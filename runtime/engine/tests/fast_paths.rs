@@ -190,10 +190,9 @@ impl Side {
 
     fn collect_one(&mut self, token: u32) -> Option<(u64, bool, i32, u64)> {
         let request = self.engine.arena().find(token).expect("not collected yet");
-        let context = ContextId(self.engine.arena().fields(request).context);
         if self.fast {
-            match self.engine.collect_plain(token, context) {
-                Collected::Done { tag, bytes, .. } => return Some((0, false, tag, bytes)),
+            match self.engine.collect_plain(token) {
+                Collected::Done(got) => return Some((0, false, got.tag, got.bytes)),
                 Collected::NotYet => return None,
                 Collected::Special | Collected::Sent => {}
             }

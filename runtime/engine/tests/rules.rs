@@ -523,7 +523,7 @@ fn a_handle_of_an_earlier_use_names_nothing() {
     assert_eq!(first.index(), second.index(), "the slot is used again");
     assert_eq!(world.engines[1].arena().find(stale), None);
     assert!(matches!(
-        world.engines[1].collect_plain(stale, CONTEXT),
+        world.engines[1].collect_plain(stale),
         engine::Collected::Special
     ));
 }

@@ -98,7 +98,8 @@ fn imports(chapter: &Chapter, items: &str) -> String {
                 .filter_map(|path| path.split("::").next()),
         );
     }
-    modules.extend(["args", "c"].into_iter().filter(|module| uses(module)));
+    let others = ["args", "c", "express_lanes"];
+    modules.extend(others.into_iter().filter(|module| uses(module)));
     let mut text = group("core::ffi", &["c_char", "c_int", "c_void"]);
     text += "\n";
     for module in &modules {
@@ -230,7 +231,7 @@ fn change_lane(name: &str, types: &[String], values: &[&str]) -> String {
         return String::new();
     }
     format!(
-        "if express::change_lane(comm) {{\n\
+        "if express_lanes::change_lane(comm) {{\n\
          // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.\n\
          return unsafe {{ P{name}({values}) }};\n}}\n",
         values = values.join(", ")

@@ -27,6 +27,10 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         check(&prefix, "multiple")
     });
     tally.check(
+        "nor do they in other communicators than MPI_COMM_WORLD",
+        || check(&prefix, "comms"),
+    );
+    tally.check(
         "MPI_Sendrecv, persistent requests and tests that find a message keep theirs",
         || check(&prefix, "forms"),
     );

@@ -9,7 +9,7 @@ use runtime::{Comm, Event, Line, Meeting, Peer, RequestId, Visit, Within};
 use crate::args::Out;
 use crate::enter::Mpi;
 use crate::error::Result;
-use crate::express;
+use crate::express_lanes;
 use crate::handle::MPI_Request;
 use crate::state::{DONE, request_handle};
 
@@ -116,7 +116,7 @@ pub(crate) fn later(
     });
     tell(mpi, id, told);
     request.set(request_handle(token));
-    express::pause();
+    express_lanes::pause();
     mpi.turn_for_tried(number);
     Ok(())
 }
@@ -132,7 +132,7 @@ fn as_task(line: Line<Mpi>, call: impl Call) -> Task {
 /// After tasks from number `first` on were started, if any were: they begin at once.
 pub(crate) fn begun(mpi: Mpi, first: u64) {
     if mpi.visit(|universe| universe.next_task()) != first {
-        express::pause();
+        express_lanes::pause();
         mpi.turn_for_new(first);
     }
 }

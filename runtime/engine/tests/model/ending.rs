@@ -53,14 +53,20 @@ impl Program {
         let token = engine.arena().token(receive.request);
         let collected = match receive.persistent {
             true => engine.collect_persistent(token),
-            false => engine.collect_plain(token, ContextId(receive.context)),
+            false => engine.collect_plain(token),
         };
         match collected {
-            Collected::Done { peer, tag, bytes } => {
+            Collected::Done(got) => {
                 let special = fields.flags & !(FLAG_PLAIN | FLAG_PERSISTENT);
                 assert_eq!((special, fields.error), (0, 0));
-                assert_eq!((peer, tag), (fields.matched_peer, fields.matched_tag));
-                assert_eq!(bytes, fields.matched_bytes);
+                assert_eq!(
+                    (got.peer.0, got.tag),
+                    (fields.matched_peer, fields.matched_tag)
+                );
+                assert_eq!(
+                    (got.context.0, got.bytes),
+                    (fields.context, fields.matched_bytes)
+                );
                 let left = engine.arena().find(token);
                 let state = left.map(|id| engine.arena().fields(id).state);
                 assert_eq!(state, receive.persistent.then_some(State::Inactive));
