@@ -223,9 +223,9 @@ fn check_segment(number: &str, boot: &Boot) {
         .open(path)
         .unwrap();
     let bytes = file.metadata().unwrap().len();
-    let segment = ring::segment_bytes(boot.local_size);
-    let arena = (bytes - segment) / u64::from(boot.local_size);
-    assert_eq!(bytes, ring::layout::file_bytes(boot.local_size, arena));
+    let segment = ring::segment_bytes(boot.local_size());
+    let arena = (bytes - segment) / u64::from(boot.local_size());
+    assert_eq!(bytes, ring::layout::file_bytes(boot.local_size(), arena));
     assert!(arena.is_power_of_two(), "an arena for each rank");
     assert!(file.set_len(4096).is_err(), "shrinking must be sealed");
     assert!(
@@ -238,7 +238,7 @@ fn check_segment(number: &str, boot: &Boot) {
         head,
         ring::SegmentHead {
             job: boot.job,
-            local_size: boot.local_size
+            local_size: boot.local_size()
         }
         .to_bytes()
     );

@@ -5,8 +5,10 @@
 //! 1 job=9f3a rank=3 size=64 local_rank=3 local_size=64 app=0 segment=5 control=6 address=rmpi-9f3a daemon=4711 key=5eed mask=3
 //! ```
 //! The leading number is the version. Keys come in any order; a key that is not known is skipped,
-//! so that a newer daemon can say more to an older library. `job`, `key` and `mask` are hexadecimal.
+//! so that a newer daemon can say more to an older library. `job`, `key` and `mask` are hexadecimal. Where a node does not have
+//! all ranks, `ranks=4-7` says which it has, in the order of their local numbers.
 
+use crate::ranks::Ranks;
 use std::fmt;
 
 /// The environment variable that holds a [`Boot`].
@@ -15,6 +17,9 @@ pub const BOOT_VARIABLE: &str = "RMPI_BOOT";
 const VERSION: &str = "1";
 /// Keys with the top bit are the device's own.
 const MOST_NETWORK_KEY: u32 = u32::MAX >> 1;
+
+/// More than any launcher starts on a node: so that no text makes a list of any length.
+const MOST_LOCAL_RANKS: u32 = 1 << 16;
 
 /// What a rank must know before it can talk to anybody.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +32,8 @@ pub struct Boot {
     pub size: u32,
     /// Number of this rank among those of its node.
     pub local_rank: u32,
-    /// Ranks on this node.
-    pub local_size: u32,
+    /// The ranks of this node.
+    pub ranks: Ranks,
     /// Which program of the command line this is (`MPI_APPNUM`).
     pub app: u32,
     /// Inherited descriptor of the node segment, -1 if there is none.
@@ -65,12 +70,13 @@ impl Boot {
             });
         }
         let fields = Fields::gather(words)?;
+        let local_size = fields.number("local_size")?;
         let boot = Self {
             job: fields.hex("job")?,
             rank: fields.number("rank")?,
             size: fields.number("size")?,
             local_rank: fields.number("local_rank")?,
-            local_size: fields.number("local_size")?,
+            ranks: fields.ranks("ranks", local_size)?,
             app: fields.number("app")?,
             segment_fd: fields.descriptor("segment")?,
             control_fd: fields.descriptor("control")?,
@@ -85,20 +91,29 @@ impl Boot {
 
     fn consistent(self) -> Result<Self, BootError> {
         below("rank", self.rank, self.size, "a number below size")?;
+        let local_size = self.local_size();
         below(
             "local_rank",
             self.local_rank,
-            self.local_size,
+            local_size,
             "a number below local_size",
         )?;
-        if self.local_size > self.size {
-            return Err(BootError::Value {
-                key: "local_size",
-                given: self.local_size.to_string(),
-                expected: "at most size",
-            });
+        if local_size > self.size {
+            return Err(bad("local_size", &local_size.to_string(), "at most size"));
+        }
+        let ranks = self.ranks.as_slice();
+        let are_possible = ranks.iter().all(|rank| *rank < self.size);
+        if !are_possible || ranks[self.local_rank as usize] != self.rank {
+            let expected = "numbers below size, with rank in the place of local_rank";
+            return Err(bad("ranks", &self.ranks.to_string(), expected));
         }
         Ok(self)
+    }
+
+    /// How many ranks this node has.
+    #[must_use]
+    pub fn local_size(&self) -> u32 {
+        self.ranks.count()
     }
 }
 
@@ -107,8 +122,16 @@ impl fmt::Display for Boot {
         write!(
             out,
             "{VERSION} job={:x} rank={} size={} local_rank={} local_size={} app={}",
-            self.job, self.rank, self.size, self.local_rank, self.local_size, self.app
+            self.job,
+            self.rank,
+            self.size,
+            self.local_rank,
+            self.local_size(),
+            self.app
         )?;
+        if self.local_size() < self.size {
+            write!(out, " ranks={}", self.ranks)?;
+        }
         write!(
             out,
             " segment={} control={} address={} daemon={}",
@@ -209,6 +232,18 @@ impl<'a> Fields<'a> {
         u64::from_str_radix(given, 16).map_err(|_| bad(key, given, "at most 16 hexadecimal digits"))
     }
 
+    fn ranks(&self, key: &'static str, count: u32) -> Result<Ranks, BootError> {
+        let Some(given) = self.find(key) else {
+            if count > MOST_LOCAL_RANKS {
+                let expected = "at most 65536 ranks on a node";
+                return Err(bad("local_size", &count.to_string(), expected));
+            }
+            return Ok(Ranks::first(count));
+        };
+        let expected = "as many different ranks as local_size says, as in 0-3,8";
+        Ranks::parse(given, count).ok_or_else(|| bad(key, given, expected))
+    }
+
     fn network_key(&self, key: &'static str) -> Result<Option<u32>, BootError> {
         let Some(given) = self.find(key) else {
             return Ok(None);
@@ -294,6 +329,39 @@ mod tests {
     fn unknown_keys_are_skipped() {
         let more = format!("{LINE} colour=blue lonely");
         assert_eq!(Boot::parse(&more), Boot::parse(LINE));
+    }
+
+    #[test]
+    fn a_node_with_some_of_the_ranks_says_which() {
+        let line = LINE.replace(
+            "local_rank=3 local_size=64 app=0",
+            "local_rank=1 local_size=4 app=0 ranks=7,3-5",
+        );
+        let boot = Boot::parse(&line).unwrap();
+        assert_eq!(boot.ranks.as_slice(), [7, 3, 4, 5]);
+        assert_eq!(boot.to_string(), line);
+        let rank_elsewhere = line.replace("ranks=7,3-5", "ranks=3-6");
+        for (wrong, message) in [
+            (
+                rank_elsewhere,
+                "ranks=3-6, expected numbers below size, with rank",
+            ),
+            (
+                line.replace("ranks=7", "ranks=64"),
+                "ranks=64,3-5, expected numbers below size",
+            ),
+            (
+                line.replace("ranks=7,", "ranks="),
+                "expected as many different ranks as local_size",
+            ),
+            (
+                line.replace("ranks=7", "ranks=4"),
+                "expected as many different ranks as local_size",
+            ),
+        ] {
+            let error = Boot::parse(&wrong).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
     }
 
     #[test]
@@ -393,7 +461,7 @@ mod tests {
 
         #[test]
         fn what_is_written_is_read_back(
-            job: u64, size in 1_u32.., rank: u32, app: u32, segment_fd in -1..i32::MAX,
+            job: u64, size in 1_u32..2000, rank: u32, app: u32, segment_fd in -1..i32::MAX,
             control_fd in -1..i32::MAX, daemon_pid: u32, address in "[a-z0-9-]{1,30}",
             network_key in proptest::option::of(0..=MOST_NETWORK_KEY), debugged: bool,
             mut mask in proptest::collection::vec(any::<u64>(), 0..20),
@@ -403,7 +471,7 @@ mod tests {
             }
             let rank = rank % size;
             let boot = Boot {
-                job, rank, size, local_rank: rank, local_size: size, app, segment_fd, control_fd,
+                job, rank, size, local_rank: rank, ranks: Ranks::first(size), app, segment_fd, control_fd,
                 address, daemon_pid, network_key, debugged, mask,
             };
             prop_assert_eq!(Boot::parse(&boot.to_string()), Ok(boot));

@@ -9,7 +9,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, execve};
-use pmi::{BOOT_VARIABLE, Boot};
+use pmi::{BOOT_VARIABLE, Boot, Ranks};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -21,6 +21,8 @@ const PRIVATE_DESCRIPTORS_FROM: i32 = 100;
 pub(crate) struct Nest {
     /// The daemon's process.
     pub(crate) daemon: Pid,
+    /// The ranks of the node.
+    pub(crate) ranks: Ranks,
     /// Name of the daemon's abstract socket.
     pub(crate) address: String,
     /// The node segment of the ranks' first MPI programs.
@@ -93,7 +95,7 @@ fn become_rank(
         rank: placed.rank,
         size: job.size,
         local_rank: local,
-        local_size: job.local_size(),
+        ranks: nest.ranks.clone(),
         app: placed.app,
         segment_fd: segment,
         control_fd: control,
@@ -135,7 +137,7 @@ fn run(program: &Program, boot: &Boot) -> Result<std::convert::Infallible, Errno
         ("RMPI_RANK", boot.rank.to_string()),
         ("RMPI_SIZE", boot.size.to_string()),
         ("RMPI_LOCAL_RANK", boot.local_rank.to_string()),
-        ("RMPI_LOCAL_SIZE", boot.local_size.to_string()),
+        ("RMPI_LOCAL_SIZE", boot.local_size().to_string()),
     ];
     let text = |(name, value)| CString::new(format!("{name}={value}")).map_err(|_| Errno::EINVAL);
     let own: Vec<CString> = variables.into_iter().map(text).collect::<Result<_, _>>()?;

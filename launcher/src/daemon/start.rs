@@ -27,6 +27,7 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{Pid, dup2_stdin, dup2_stdout, pipe2};
+use pmi::Ranks;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
@@ -115,6 +116,7 @@ impl Equipment {
         fcntl(&complaints, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(said("set up a pipe"))?;
         let nest = Nest {
             daemon: Pid::this(),
+            ranks: ranks_of(job)?,
             address,
             segment: Rc::new(segment(job)?),
             complaints: rank_side,
@@ -309,6 +311,11 @@ fn block_child_signal() -> Result<SigSet, Errno> {
     let mut before = SigSet::empty();
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&child), Some(&mut before))?;
     Ok(before)
+}
+
+fn ranks_of(job: &NodeJob) -> Result<Ranks, String> {
+    let ranks = job.ranks.iter().map(|placed| placed.rank).collect();
+    Ranks::new(ranks).ok_or_else(|| "the front placed a rank twice".to_owned())
 }
 
 fn prompts(job: &NodeJob) -> Prompts {

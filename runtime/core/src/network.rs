@@ -75,7 +75,7 @@ fn providers(values: &Values) -> Providers {
 /// Whether some rank can be reached over a network only.
 pub(crate) fn is_needed(boot: &Boot, values: &Values) -> bool {
     let Providers { shm, verbs } = providers(values);
-    let by_shm = if shm { boot.local_size } else { 1 };
+    let by_shm = if shm { boot.local_size() } else { 1 };
     verbs && boot.size > by_shm
 }
 
@@ -84,20 +84,20 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
     let Some(boot) = &birth.boot else {
         return Ok(Fabric::open(Config::alone())?);
     };
-    if boot.local_size < boot.size {
+    if boot.local_size() < boot.size {
         return Err(Error::Unreachable(format!(
             "the job has {} ranks, of which {} are of this node; jobs over several nodes are not supported yet",
-            boot.size, boot.local_size
+            boot.size,
+            boot.local_size()
         )));
     }
     let providers = providers(values);
     let attach = |segment: &OwnedFd| {
-        // One node: local ranks are world ranks.
-        let world_ranks = (0..boot.local_size).collect();
+        let world_ranks = boot.ranks.as_slice().to_vec();
         Node::attach(segment.as_fd(), boot.job, boot.local_rank, world_ranks)
     };
     let node = match &birth.segment {
-        Some(segment) if boot.local_size > 1 && providers.shm => Some(attach(segment)?),
+        Some(segment) if boot.local_size() > 1 && providers.shm => Some(attach(segment)?),
         // Only to say how it waits.
         Some(segment) => attach(segment).ok(),
         None => None,
@@ -185,8 +185,7 @@ fn network_key(boot: &Boot, values: &Values) -> Result<u32, Error> {
 /// An error in opening, with the setting that led to it.
 fn explained(error: transport::Error, boot: &Boot, values: &Values) -> Error {
     let given = values.text(Variable::Providers);
-    // One node: local ranks are world ranks.
-    let is_here = |peer: u32| peer < boot.local_size;
+    let is_here = |peer: u32| boot.ranks.has(peer);
     let place = |peer| match is_here(peer) {
         true => "of this node",
         false => "of another node",

@@ -109,7 +109,7 @@ impl Universe {
             if boot.debugged {
                 universe.keep_sends();
             }
-            universe.crowding.set_launch(boot.local_size, &boot.mask);
+            universe.crowding.set_launch(boot.local_size(), &boot.mask);
             let crowded = universe.crowding.ranks_outnumber_cpus();
             universe.shape = Shape::new(&values, crowded);
         }
