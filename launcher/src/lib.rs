@@ -183,7 +183,8 @@ fn divide(
         };
         let reads = |placed: &job::Placed| job.input.reaches(placed.rank);
         let reads = job.ranks.iter().any(reads);
-        nodes.add(Node::new(ours, daemon, host.clone(), reads));
+        let ranks = job.ranks.iter().map(|placed| placed.rank);
+        nodes.add(Node::new(ours, daemon, host.clone(), reads), ranks);
         nodes.order_bytes(number, first);
     }
     if let Some(phases) = &mut extras.phases {

@@ -13,6 +13,7 @@
 
 use crate::failure::{Failure, How};
 use crate::job::NodeJob;
+use pmi::Record;
 use std::ffi::CString;
 
 /// Output that a daemon may have under way.
@@ -61,6 +62,12 @@ pub(crate) enum Order {
     Release,
     /// Start this for a debugger: a program, and its arguments.
     Tool(Vec<CString>),
+    /// Another node wants to know where this rank is, now and whenever it changes.
+    Watch(u32),
+    /// Where a rank of another node is, which this one watches.
+    Whereabouts(Whereabouts),
+    /// The ranks of all nodes are quiet in the program of this number.
+    AllQuiet(u32),
 }
 
 /// From a daemon to the front.
@@ -100,6 +107,57 @@ pub(crate) enum Event {
     Broken(String),
     /// No process of the job is left on this node; the last event.
     Gone(Gone),
+    /// Where is this rank of another node, now and whenever it changes?
+    Watch(u32),
+    /// Where a rank of this node is, which others watch.
+    Whereabouts(Whereabouts),
+    /// The ranks of this node are quiet in the program of this number: nothing that they have sent over a network is under way.
+    Quiet(u32),
+}
+
+/// Where a rank is found on a network, as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Whereabouts {
+    /// The rank.
+    pub(crate) rank: u32,
+    /// MPI programs that it has run to their end.
+    pub(crate) round: u32,
+    /// The program that it runs has no record and will have none.
+    pub(crate) silent: bool,
+    /// It runs no program any more.
+    pub(crate) ended: bool,
+    /// The record that it published last, and in which of its programs.
+    pub(crate) last: Option<(u32, Record)>,
+}
+
+impl Whereabouts {
+    fn put(&self, body: &mut Vec<u8>) {
+        let round_of_last = self.last.as_ref().map_or(0, |(round, _)| *round);
+        for number in [self.rank, self.round, round_of_last] {
+            body.extend(number.to_le_bytes());
+        }
+        let flags = [self.silent, self.ended, self.last.is_some()];
+        body.extend(flags.map(u8::from));
+        if let Some((_, record)) = &self.last {
+            body.extend(record.bytes());
+        }
+    }
+
+    fn take(body: &mut Body<'_>) -> Result<Self, Garbled> {
+        let (rank, round, round_of_last) = (body.number()?, body.number()?, body.number()?);
+        let [silent, ended, has_record] = body.chunk()?;
+        let record = Record::new(body.0).ok_or(Garbled)?;
+        if has_record == 0 && !record.is_empty() {
+            return Err(Garbled);
+        }
+        Ok(Self {
+            rank,
+            round,
+            silent: silent != 0,
+            ended: ended != 0,
+            last: (has_record != 0).then_some((round_of_last, record)),
+        })
+    }
 }
 
 /// What all ranks of a node, or the first of them, have come to.
@@ -165,6 +223,9 @@ impl Order {
                 body.extend(words.iter().flat_map(|word| word.as_bytes_with_nul()));
             }),
             Self::Job(job) => frame(out, JOB, |body| job.encode(body)),
+            Self::Watch(rank) => frame(out, 10, |body| body.extend(rank.to_le_bytes())),
+            Self::Whereabouts(of) => frame(out, 11, |body| of.put(body)),
+            Self::AllQuiet(round) => frame(out, 12, |body| body.extend(round.to_le_bytes())),
         }
     }
 
@@ -200,6 +261,9 @@ impl Order {
             },
             7 => Self::Release,
             8 => Self::Tool(body.words()?),
+            10 => Self::Watch(body.number()?),
+            11 => Self::Whereabouts(Whereabouts::take(&mut body)?),
+            12 => Self::AllQuiet(body.number()?),
             JOB => Self::Job(Box::new(NodeJob::decode(body.0).ok_or(Garbled)?)),
             _ => return Err(Garbled),
         };
@@ -229,6 +293,9 @@ impl Event {
                 body.extend(numbers.flat_map(|number| number.to_le_bytes()));
             }),
             Self::Held => frame(out, 138, |_| ()),
+            Self::Watch(rank) => frame(out, 140, |body| body.extend(rank.to_le_bytes())),
+            Self::Whereabouts(of) => frame(out, 141, |body| of.put(body)),
+            Self::Quiet(round) => frame(out, 142, |body| body.extend(round.to_le_bytes())),
             Self::Standstill(seconds) => frame(out, 139, |body| body.extend(seconds.to_le_bytes())),
             Self::Broken(text) => frame(out, 135, |body| body.extend(text.as_bytes())),
             Self::Reached { phase, at } => frame(out, 137, |body| {
@@ -270,6 +337,9 @@ impl Event {
             133 => Self::Notice(body.text()?),
             134 => Self::Started(body.pairs()?),
             138 => Self::Held,
+            140 => Self::Watch(body.number()?),
+            141 => Self::Whereabouts(Whereabouts::take(&mut body)?),
+            142 => Self::Quiet(body.number()?),
             139 => Self::Standstill(body.long()?),
             135 => Self::Broken(body.text()?),
             137 => Self::Reached {
@@ -479,17 +549,14 @@ mod tests {
                 missing: "MPI_Win_create".into(),
             })
         };
+        let output = |stream, bytes: &[u8]| Event::Output {
+            rank: 1,
+            stream,
+            bytes: bytes.to_vec(),
+        };
         vec![
-            Event::Output {
-                rank: 1,
-                stream: Stream::Err,
-                bytes: b"a\0b\n".to_vec(),
-            },
-            Event::Output {
-                rank: 1,
-                stream: Stream::Out,
-                bytes: Vec::new(),
-            },
+            output(Stream::Err, b"a\0b\n"),
+            output(Stream::Out, b""),
             failed(How::NotStarted("chdir: no".into())),
             failed(How::Signal {
                 number: 11,
@@ -505,8 +572,8 @@ mod tests {
                 code: -5,
                 message: "ä".into(),
             }),
-            failed(How::Deserted { pid: u32::MAX }),
-            failed(How::Twice { pid: 8 }),
+            failed(How::Twice { pid: u32::MAX }),
+            failed(How::Deserted { pid: 8 }),
             Event::InputTaken(1 << 40),
             Event::InputClosed,
             Event::Notice("n".into()),
@@ -525,7 +592,20 @@ mod tests {
                 tools: 4,
                 stubborn: vec![5, 6],
             }),
+            Event::Watch(7),
+            Event::Whereabouts(somewhere()),
+            Event::Quiet(3),
         ]
+    }
+
+    fn somewhere() -> Whereabouts {
+        Whereabouts {
+            rank: 1,
+            round: 2,
+            silent: false,
+            ended: true,
+            last: Some((1, Record::new(&[9; 24]).unwrap())),
+        }
     }
 
     fn orders() -> Vec<Order> {
@@ -543,6 +623,13 @@ mod tests {
             },
             Order::Release,
             Order::Tool(vec![c"/bin/tool".into(), c"".into(), c"two words".into()]),
+            Order::Watch(u32::MAX),
+            Order::Whereabouts(Whereabouts {
+                silent: true,
+                last: None,
+                ..somewhere()
+            }),
+            Order::AllQuiet(0),
         ]
     }
 

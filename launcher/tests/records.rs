@@ -111,10 +111,15 @@ fn publish_late(boot: &Boot) {
 /// Rank 0 asks for rank 1 again when that has ended.
 fn outlive(boot: &Boot) {
     if boot.rank == 1 {
-        return publish(boot, &std::process::id().to_le_bytes());
+        publish(boot, &std::process::id().to_le_bytes());
+        // Another node may hear of it only now.
+        ask(boot, 0);
+        assert_eq!(hear(boot), (0, Ok(vec![0])));
+        return;
     }
     ask(boot, 1);
     let first = hear(boot);
+    publish(boot, &[0]);
     let pid = u32::from_le_bytes(first.1.clone().unwrap().try_into().unwrap());
     let process = format!("/proc/{pid}");
     common::until("rank 1 ends", || {
@@ -217,102 +222,137 @@ fn ask_without_listening(boot: &Boot) {
     }
 }
 
+/// With one daemon, and with several: answers are the same.
+fn on_nodes(test: impl Fn(u32)) {
+    [1, 2, 3].into_iter().for_each(test);
+}
+
+/// A job whose ranks are divided among so many daemons.
+fn on(nodes: u32, count: u32, role: &str) -> common::Job {
+    divided(nodes, ranks(count, role))
+}
+
+fn divided(nodes: u32, mut job: common::Job) -> common::Job {
+    job.command.env("RMPI_LOCAL_NODES", nodes.to_string());
+    job
+}
+
 #[test]
 fn the_network_key_is_of_one_job_and_has_31_bits() {
-    let keys = || {
-        let outcome = ranks(3, "key").run().expect(0);
-        let lines = outcome.out.lines();
-        let mut keys: Vec<String> = lines
-            .filter_map(|line| line.strip_prefix("key Some(")?.strip_suffix(')'))
-            .map(str::to_owned)
-            .collect();
-        assert_eq!(keys.len(), 3, "{}", outcome.out);
-        keys.dedup();
-        assert_eq!(keys.len(), 1, "{}", outcome.out);
-        keys[0].parse::<u32>().unwrap()
-    };
-    let (one, other) = (keys(), keys());
-    assert!(
-        one < 1 << 31 && other < 1 << 31 && one != other,
-        "{one} {other}"
-    );
+    on_nodes(|nodes| {
+        let keys = || {
+            let outcome = on(nodes, 3, "key").run().expect(0);
+            let lines = outcome.out.lines();
+            let mut keys: Vec<String> = lines
+                .filter_map(|line| line.strip_prefix("key Some(")?.strip_suffix(')'))
+                .map(str::to_owned)
+                .collect();
+            assert_eq!(keys.len(), 3, "{}", outcome.out);
+            keys.dedup();
+            assert_eq!(keys.len(), 1, "{}", outcome.out);
+            keys[0].parse::<u32>().unwrap()
+        };
+        let (one, other) = (keys(), keys());
+        assert!(
+            one < 1 << 31 && other < 1 << 31 && one != other,
+            "{one} {other}"
+        );
+    });
 }
 
 #[test]
 fn sixty_four_ranks_find_each_other() {
-    let outcome = ranks(64, "neighbours").run().expect(0);
-    assert_eq!(count(&outcome, "knows all"), 64, "{}", outcome.out);
-    assert_eq!(outcome.err, "");
+    on_nodes(|nodes| {
+        let outcome = on(nodes, 64, "neighbours").run().expect(0);
+        assert_eq!(count(&outcome, "knows all"), 64, "{}", outcome.out);
+        assert_eq!(outcome.err, "");
+    });
 }
 
 #[test]
 fn the_next_program_of_a_script_has_records_of_its_own() {
-    let script = "RMPI_TEST_ROUND=1 PROGRAM && RMPI_TEST_ROUND=2 PROGRAM";
-    let outcome = wrapped(8, "neighbours", script).run().expect(0);
-    assert_eq!(count(&outcome, "knows all"), 16, "{}", outcome.out);
+    on_nodes(|nodes| {
+        let script = "RMPI_TEST_ROUND=1 PROGRAM && RMPI_TEST_ROUND=2 PROGRAM";
+        let outcome = divided(nodes, wrapped(8, "neighbours", script))
+            .run()
+            .expect(0);
+        assert_eq!(count(&outcome, "knows all"), 16, "{}", outcome.out);
+    });
 }
 
 #[test]
 fn who_waits_for_a_record_disturbs_nobody_and_gets_it_in_the_end() {
-    let outcome = ranks(3, "late publisher").run().expect(0);
-    assert_eq!(count(&outcome, "in order"), 1, "{}", outcome.out);
+    on_nodes(|nodes| {
+        let outcome = on(nodes, 3, "late publisher").run().expect(0);
+        assert_eq!(count(&outcome, "in order"), 1, "{}", outcome.out);
+    });
 }
 
 #[test]
 fn the_record_of_a_rank_that_has_ended_is_still_told() {
-    let outcome = ranks(2, "dead publisher").run().expect(0);
-    assert_eq!(count(&outcome, "the record stays"), 1, "{}", outcome.out);
+    on_nodes(|nodes| {
+        let outcome = on(nodes, 2, "dead publisher").run().expect(0);
+        assert_eq!(count(&outcome, "the record stays"), 1, "{}", outcome.out);
+    });
 }
 
 #[test]
 fn who_asks_for_a_record_that_never_comes_is_told_why() {
-    for (role, why) in [
-        (
-            "silent",
-            "uses no network; is RMPI_PROVIDERS the same for all ranks?",
-        ),
-        ("missing", "has ended without an address on the network"),
-        (
-            "through",
-            "is through with MPI, and its address on the network is not known any more",
-        ),
-    ] {
-        let outcome = ranks(2, role).run().expect(0);
-        let line = format!("about rank 0: it {why}");
-        assert_eq!(count(&outcome, &line), 1, "{role}: {}", outcome.out);
-    }
+    on_nodes(|nodes| {
+        for (role, why) in [
+            (
+                "silent",
+                "uses no network; is RMPI_PROVIDERS the same for all ranks?",
+            ),
+            ("missing", "has ended without an address on the network"),
+            (
+                "through",
+                "is through with MPI, and its address on the network is not known any more",
+            ),
+        ] {
+            let outcome = on(nodes, 2, role).run().expect(0);
+            let line = format!("about rank 0: it {why}");
+            assert_eq!(count(&outcome, &line), 1, "{role}: {}", outcome.out);
+        }
+    });
 }
 
 #[test]
 fn ranks_that_are_not_there_and_records_that_are_none_are_answered_with_words() {
-    let outcome = ranks(2, "wrong").run().expect(0);
-    assert_eq!(
-        count(&outcome, "there is no rank 2: the job has 2"),
-        2,
-        "{}",
-        outcome.out
-    );
-    let last = format!("there is no rank {}: the job has 2", u32::MAX);
-    assert_eq!(count(&outcome, &last), 2, "{}", outcome.out);
-    let told = outcome
-        .err
-        .matches("an address on the network of 257 bytes, expected at most 256");
-    assert_eq!(told.count(), 2, "once for each rank: {}", outcome.err);
+    on_nodes(|nodes| {
+        let outcome = on(nodes, 2, "wrong").run().expect(0);
+        assert_eq!(
+            count(&outcome, "there is no rank 2: the job has 2"),
+            2,
+            "{}",
+            outcome.out
+        );
+        let last = format!("there is no rank {}: the job has 2", u32::MAX);
+        assert_eq!(count(&outcome, &last), 2, "{}", outcome.out);
+        let told = outcome
+            .err
+            .matches("an address on the network of 257 bytes, expected at most 256");
+        assert_eq!(told.count(), 2, "once for each rank: {}", outcome.err);
+    });
 }
 
 #[test]
 fn ranks_that_say_that_they_are_quiet_are_answered_when_all_are() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut job = ranks(8, "quiet");
-    job.command.env("RMPI_TEST_FILE", folder.path());
-    job.run().expect(0);
+    on_nodes(|nodes| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut job = on(nodes, 8, "quiet");
+        job.command.env("RMPI_TEST_FILE", folder.path());
+        job.run().expect(0);
+    });
 }
 
 #[test]
 fn a_rank_that_asks_without_reading_answers_blocks_nobody() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut job = ranks(2, "deaf");
-    job.command
-        .env("RMPI_TEST_FILE", folder.path().join("file"));
-    job.run().expect(0);
+    on_nodes(|nodes| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut job = on(nodes, 2, "deaf");
+        job.command
+            .env("RMPI_TEST_FILE", folder.path().join("file"));
+        job.run().expect(0);
+    });
 }

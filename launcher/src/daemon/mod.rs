@@ -291,10 +291,17 @@ impl Daemon {
             Order::Tool(words) => self.start_tool(&words),
             Order::OutputTaken(bytes) => self.streams.restore_credit(bytes),
             Order::Lost { rank, why } => {
-                if let Some(local) = self.local_of(rank) {
-                    let told = self.records.lost(local, &why);
-                    self.answer_all(told);
-                }
+                let told = self.records.lost(rank, &why);
+                self.answer_all(told);
+            }
+            Order::Watch(rank) => self.watch(rank),
+            Order::Whereabouts(of) => {
+                let told = self.records.learned(of);
+                self.answer_all(told);
+            }
+            Order::AllQuiet(round) => {
+                let told = self.records.all_quiet(round);
+                self.answer_all(told);
             }
         }
     }

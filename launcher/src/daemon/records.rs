@@ -8,19 +8,53 @@
 //! At the end of a program its ranks say that they are quiet, and hear when all of them are. Where ranks go on after others have
 //! failed, they hear that too.
 //!
-//! Ranks have their local numbers here. Memory is bounded: one record and a place in two sets for every pair of ranks.
+//! Where a job has several nodes, the daemon of each knows its own ranks, and of others what it has asked for: it *watches* a rank
+//! of another node when one of its own first asks for it, and is told the rank's [whereabouts](Whereabouts) then and whenever they
+//! change. That all ranks of a program are quiet is for the front to find out, to whom every node says it of its own ranks.
+//!
+//! Ranks have their local numbers here, those of other nodes have further ones in the order in which they were first spoken of.
+//! Memory is bounded: one record and a place in two sets for every pair of ranks.
 
+use crate::link::Whereabouts;
 use pmi::{Record, ToRank};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The records of all ranks, and who waits for them.
 #[derive(Debug)]
-pub(super) struct Records(Vec<Entry>);
+pub(super) struct Records {
+    /// This node's ranks by their local numbers, and behind them others.
+    entries: Vec<Entry>,
+    /// How many are of this node.
+    own: u32,
+    /// Ranks of the job.
+    size: u32,
+    /// The numbers of those of other nodes.
+    far: BTreeMap<u32, u32>,
+    /// What the front is to be told.
+    unsaid: Vec<Word>,
+    /// Numbers of programs in which this node's ranks are all quiet, as the front was told.
+    quiet: BTreeSet<u32>,
+    /// Those in which everybody's are, as it has said.
+    released: BTreeSet<u32>,
+}
+
+/// What a daemon says about records to the front.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Word {
+    /// Tell me where that rank is, now and whenever it changes.
+    Watch(u32),
+    /// Where a rank is that somebody watches.
+    Whereabouts(Whereabouts),
+    /// All ranks of this node are quiet in the program of this number.
+    Quiet(u32),
+}
 
 #[derive(Debug)]
 struct Entry {
     /// The rank's number in the job.
     rank: u32,
+    /// Of this node: somebody watches it. Of another: this daemon does.
+    watched: bool,
     /// MPI programs that it has run to their end.
     round: u32,
     /// Its program has no record and will have none.
@@ -64,31 +98,33 @@ enum Finding<'a> {
 }
 
 impl Records {
-    /// Of these ranks, in the order of their local numbers.
-    pub(super) fn new(ranks: impl Iterator<Item = u32>) -> Self {
-        let entry = |rank| Entry {
-            rank,
-            round: 0,
-            silent: false,
-            ended: false,
-            last: None,
-            waiting: BTreeSet::new(),
-            ready: BTreeSet::new(),
-            quiet: Quiet::No,
-            failed: None,
-            news: BTreeSet::new(),
-        };
-        Self(ranks.map(entry).collect())
+    /// Of these ranks, in the order of their local numbers, of a job of `size`.
+    pub(super) fn new(ranks: impl Iterator<Item = u32>, size: u32) -> Self {
+        let entries: Vec<Entry> = ranks.map(Entry::of).collect();
+        Self {
+            own: u32::try_from(entries.len()).unwrap_or(u32::MAX),
+            entries,
+            size,
+            far: BTreeMap::new(),
+            unsaid: Vec::new(),
+            quiet: BTreeSet::new(),
+            released: BTreeSet::new(),
+        }
+    }
+
+    /// What the front is to be told now.
+    pub(super) fn take_words(&mut self) -> Vec<Word> {
+        std::mem::take(&mut self.unsaid)
     }
 
     /// A rank is in MPI. As the other events: answers those to whom there is something to say now.
     pub(super) fn greeted(&mut self, local: u32, publishes: bool) -> Vec<u32> {
         let failed = (0..)
-            .zip(&self.0)
+            .zip(&self.entries)
             .filter(|(_, entry)| entry.failed.is_some());
         let news: BTreeSet<u32> = failed.map(|(failed, _)| failed).collect();
         let has_news = !news.is_empty();
-        if let Some(entry) = self.0.get_mut(local as usize) {
+        if let Some(entry) = self.own_mut(local) {
             entry.news = news;
         }
         let mut told = self.change(local, |entry| entry.silent = !publishes);
@@ -98,16 +134,16 @@ impl Records {
         told
     }
 
-    /// A rank has failed, and the others go on.
-    pub(super) fn lost(&mut self, local: u32, why: &str) -> Vec<u32> {
-        let Some(entry) = self.0.get_mut(local as usize) else {
+    /// A rank of the job has failed, and the others go on.
+    pub(super) fn lost(&mut self, rank: u32, why: &str) -> Vec<u32> {
+        let Some(failed) = self.number_of(rank) else {
             return Vec::new();
         };
-        entry.failed = Some(why.to_owned());
+        self.entries[failed as usize].failed = Some(why.to_owned());
         let mut told = Vec::new();
-        for (other, entry) in (0..).zip(&mut self.0) {
-            if other != local && !entry.ended {
-                entry.news.insert(local);
+        for (other, entry) in (0..self.own).zip(&mut self.entries) {
+            if other != failed && !entry.ended {
+                entry.news.insert(failed);
                 told.push(other);
             }
         }
@@ -141,35 +177,67 @@ impl Records {
         })
     }
 
-    /// A rank's process has ended.
+    /// A rank's process has ended. Where it was is told to the front, watched or not: this node may be gone when somebody asks.
     pub(super) fn ended(&mut self, local: u32) -> Vec<u32> {
         self.forget_questions(local);
-        self.change(local, |entry| entry.ended = true)
+        let has_others = self.own < self.size;
+        self.change(local, |entry| {
+            entry.ended = true;
+            entry.watched |= has_others;
+        })
     }
 
-    /// `asker` wants the record of `asked`. True if there is something to say now. The same question is one until it is
-    /// answered.
-    pub(super) fn ask(&mut self, asker: u32, asked: u32) -> bool {
-        let Some(round) = self.entry(asker).map(|entry| entry.round) else {
-            return false;
-        };
-        let Some(entry) = self.0.get_mut(asked as usize) else {
-            return false;
-        };
+    /// `asker` wants the record of a rank of the job. True if there is something to say now. The same question is one until it is
+    /// answered. `None`: there is no such rank.
+    pub(super) fn ask(&mut self, asker: u32, rank: u32) -> Option<bool> {
+        let round = self.own_mut(asker)?.round;
+        let asked = self.number_of(rank)?;
+        let is_far = asked >= self.own;
+        let entry = &mut self.entries[asked as usize];
+        if is_far && !entry.watched {
+            entry.watched = true;
+            self.unsaid.push(Word::Watch(rank));
+        }
         if entry.finding(round) == Finding::NotYet {
             entry.waiting.insert(asker);
-            return false;
+            return Some(false);
         }
-        self.0[asker as usize].ready.insert(asked);
-        true
+        self.entries[asker as usize].ready.insert(asked);
+        Some(true)
+    }
+
+    /// Another node wants to know where a rank of this one is.
+    pub(super) fn watch(&mut self, rank: u32) {
+        let own = self.entries.iter_mut().take(self.own as usize);
+        if let Some(entry) = own.into_iter().find(|entry| entry.rank == rank) {
+            entry.watched = true;
+            self.unsaid.push(Word::Whereabouts(entry.whereabouts()));
+        }
+    }
+
+    /// Where a rank of another node is.
+    pub(super) fn learned(&mut self, of: Whereabouts) -> Vec<u32> {
+        let Some(far) = self.far.get(&of.rank).copied() else {
+            return Vec::new();
+        };
+        let entry = &mut self.entries[far as usize];
+        (entry.round, entry.silent, entry.ended) = (of.round, of.silent, of.ended);
+        entry.last = of.last;
+        self.answer_waiting(far)
+    }
+
+    /// The ranks of all nodes are quiet in the program of this number.
+    pub(super) fn all_quiet(&mut self, round: u32) -> Vec<u32> {
+        self.released.insert(round);
+        self.release(round)
     }
 
     /// Forgets what a rank has asked.
     pub(super) fn forget_questions(&mut self, asker: u32) {
-        for entry in &mut self.0 {
+        for entry in &mut self.entries {
             entry.waiting.remove(&asker);
         }
-        if let Some(entry) = self.0.get_mut(asker as usize) {
+        if let Some(entry) = self.own_mut(asker) {
             entry.ready.clear();
             entry.news.clear();
         }
@@ -207,7 +275,7 @@ impl Records {
 
     /// That answer was sent.
     pub(super) fn said(&mut self, asker: u32) {
-        let Some(entry) = self.0.get_mut(asker as usize) else {
+        let Some(entry) = self.own_mut(asker) else {
             return;
         };
         if entry.news.pop_first().is_some() {
@@ -218,17 +286,28 @@ impl Records {
         }
     }
 
-    /// Releases the ranks whose program has this number, if all of them are quiet.
-    fn release(&mut self, round: u32) -> Vec<u32> {
+    /// Releases the ranks whose program has this number, if all of the job are quiet.
+    fn release_if_quiet(&mut self, round: u32) -> Vec<u32> {
         let keeps_all = |entry: &Entry| {
             let is_quiet = entry.silent || entry.quiet != Quiet::No;
             !entry.ended && (entry.round < round || entry.round == round && !is_quiet)
         };
-        if self.0.iter().any(keeps_all) {
+        if self.entries.iter().take(self.own as usize).any(keeps_all) {
             return Vec::new();
         }
+        let knows_all = self.own == self.size || self.released.contains(&round);
+        if knows_all {
+            return self.release(round);
+        }
+        if self.quiet.insert(round) {
+            self.unsaid.push(Word::Quiet(round));
+        }
+        Vec::new()
+    }
+
+    fn release(&mut self, round: u32) -> Vec<u32> {
         let mut released = Vec::new();
-        for (local, entry) in (0..).zip(&mut self.0) {
+        for (local, entry) in (0..self.own).zip(&mut self.entries) {
             if entry.round == round && entry.quiet == Quiet::Waits {
                 entry.quiet = Quiet::Released;
                 released.push(local);
@@ -237,35 +316,95 @@ impl Records {
         released
     }
 
-    fn entry(&self, local: u32) -> Option<&Entry> {
-        self.0.get(local as usize)
+    fn entry(&self, number: u32) -> Option<&Entry> {
+        self.entries.get(number as usize)
     }
 
-    /// Something happened to a rank; answers those that waited for it and for which there is something now.
+    fn own_mut(&mut self, local: u32) -> Option<&mut Entry> {
+        let is_own = local < self.own;
+        self.entries.get_mut(local as usize).filter(|_| is_own)
+    }
+
+    /// The number here of a rank of the job, which it gets if it is of another node and has none.
+    fn number_of(&mut self, rank: u32) -> Option<u32> {
+        let own = self.entries.iter().take(self.own as usize);
+        let found = (0..).zip(own).find(|(_, entry)| entry.rank == rank);
+        if let Some((local, _)) = found {
+            return Some(local);
+        }
+        if rank >= self.size {
+            return None;
+        }
+        if let Some(far) = self.far.get(&rank) {
+            return Some(*far);
+        }
+        let number = u32::try_from(self.entries.len()).ok()?;
+        self.entries.push(Entry::of(rank));
+        self.far.insert(rank, number);
+        Some(number)
+    }
+
+    /// Something happened to a rank of this node; answers those that waited for it and for which there is something now.
     fn change(&mut self, local: u32, change: impl FnOnce(&mut Entry)) -> Vec<u32> {
-        let Some(entry) = self.0.get_mut(local as usize) else {
+        let Some(entry) = self.own_mut(local) else {
             return Vec::new();
         };
         let round = entry.round;
         change(entry);
-        let waiting = std::mem::take(&mut entry.waiting);
+        if entry.watched {
+            let word = Word::Whereabouts(entry.whereabouts());
+            self.unsaid.push(word);
+        }
+        let mut now = self.answer_waiting(local);
+        now.extend(self.release_if_quiet(round));
+        now
+    }
+
+    /// Those that waited for a rank and for which there is something now.
+    fn answer_waiting(&mut self, number: u32) -> Vec<u32> {
+        let waiting = std::mem::take(&mut self.entries[number as usize].waiting);
         let (mut later, mut now) = (BTreeSet::new(), Vec::new());
         for asker in waiting {
-            let of_asker = self.0[asker as usize].round;
-            if self.0[local as usize].finding(of_asker) == Finding::NotYet {
+            let of_asker = self.entries[asker as usize].round;
+            if self.entries[number as usize].finding(of_asker) == Finding::NotYet {
                 later.insert(asker);
             } else {
-                self.0[asker as usize].ready.insert(local);
+                self.entries[asker as usize].ready.insert(number);
                 now.push(asker);
             }
         }
-        self.0[local as usize].waiting = later;
-        now.extend(self.release(round));
+        self.entries[number as usize].waiting = later;
         now
     }
 }
 
 impl Entry {
+    fn of(rank: u32) -> Self {
+        Self {
+            rank,
+            watched: false,
+            round: 0,
+            silent: false,
+            ended: false,
+            last: None,
+            waiting: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            quiet: Quiet::No,
+            failed: None,
+            news: BTreeSet::new(),
+        }
+    }
+
+    fn whereabouts(&self) -> Whereabouts {
+        Whereabouts {
+            rank: self.rank,
+            round: self.round,
+            silent: self.silent,
+            ended: self.ended,
+            last: self.last.clone(),
+        }
+    }
+
     /// What there is to say to a rank whose program has this number.
     fn finding(&self, round: u32) -> Finding<'_> {
         match &self.last {
@@ -287,14 +426,24 @@ const ENDED: &str = "it has ended without an address on the network";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::front::between::Between;
+    use crate::link::{Event, Order};
     use proptest::prelude::*;
+    use std::collections::VecDeque;
 
     fn record(number: u8) -> Record {
         Record::new(&[number; 24]).unwrap()
     }
 
+    /// The ranks 10 to 12, which are the whole job as far as anybody asks.
     fn three() -> Records {
-        Records::new(10..13)
+        Records::new(10..13, 3)
+    }
+
+    /// `asker` asks for the rank of this local number.
+    fn ask(records: &mut Records, asker: u32, asked: u32) -> bool {
+        let rank = records.entries[asked as usize].rank;
+        records.ask(asker, rank).unwrap()
     }
 
     /// All answers for a rank: the rank that they are about, and the first byte of its record.
@@ -325,10 +474,10 @@ mod tests {
     fn who_asks_late_is_answered_at_once_and_who_asks_early_later() {
         let mut records = three();
         assert!(records.greeted(0, true).is_empty());
-        assert!(!records.ask(1, 0));
+        assert!(!ask(&mut records, 1, 0));
         assert_eq!(answers(&mut records, 1), []);
         assert_eq!(records.published(0, record(7)), [1]);
-        assert!(records.ask(2, 0));
+        assert!(ask(&mut records, 2, 0));
         assert_eq!(answers(&mut records, 1), [(10, Some(7))]);
         assert_eq!(answers(&mut records, 2), [(10, Some(7))]);
     }
@@ -337,22 +486,22 @@ mod tests {
     fn one_question_has_one_answer() {
         let mut records = three();
         for _ in 0..3 {
-            assert!(!records.ask(1, 0));
+            assert!(!ask(&mut records, 1, 0));
         }
         assert_eq!(records.published(0, record(7)), [1]);
         assert_eq!(records.published(0, record(8)), [0_u32; 0]);
-        assert!(records.ask(1, 0));
+        assert!(ask(&mut records, 1, 0));
         assert_eq!(answers(&mut records, 1), [(10, Some(8))]);
     }
 
     #[test]
     fn a_rank_without_a_record_is_told_to_those_that_ask() {
         let mut records = three();
-        assert!(!records.ask(1, 0));
+        assert!(!ask(&mut records, 1, 0));
         assert_eq!(records.greeted(0, false), [1]);
         assert_eq!(reason(&mut records, 1), (10, SILENT.to_owned()));
         assert_eq!(records.greeted(2, true), [0_u32; 0]);
-        assert!(!records.ask(1, 2));
+        assert!(!ask(&mut records, 1, 2));
         assert_eq!(records.published(2, Record::default()), [1]);
         assert_eq!(reason(&mut records, 1), (12, SILENT.to_owned()));
     }
@@ -363,9 +512,9 @@ mod tests {
         records.published(0, record(7));
         records.finalized(0);
         records.ended(0);
-        assert!(records.ask(1, 0));
+        assert!(ask(&mut records, 1, 0));
         assert_eq!(answers(&mut records, 1), [(10, Some(7))]);
-        assert!(!records.ask(1, 2));
+        assert!(!ask(&mut records, 1, 2));
         assert_eq!(records.ended(2), [1]);
         assert_eq!(reason(&mut records, 1), (12, ENDED.to_owned()));
     }
@@ -384,7 +533,7 @@ mod tests {
         records.greeted(0, true);
         records.greeted(1, true);
         records.ended(1);
-        assert_eq!(records.lost(1, "killed"), [0, 2]);
+        assert_eq!(records.lost(11, "killed"), [0, 2]);
         let news = Some((11, "killed".to_owned()));
         assert_eq!(lost(&mut records, 0), news);
         assert_eq!(lost(&mut records, 0), None);
@@ -405,24 +554,27 @@ mod tests {
         }
         // Rank 1 is ahead: it has started its second program.
         records.finalized(1);
-        assert!(!records.ask(1, 0), "the first program's record is not it");
-        assert!(records.ask(0, 1));
+        assert!(
+            !ask(&mut records, 1, 0),
+            "the first program's record is not it"
+        );
+        assert!(ask(&mut records, 0, 1));
         assert_eq!(answers(&mut records, 0), [(11, Some(7))]);
         assert!(records.finalized(0).is_empty());
         assert_eq!(records.published(0, record(8)), [1]);
         assert_eq!(answers(&mut records, 1), [(10, Some(8))]);
         // Rank 2 is behind: what it asks for is not known any more.
-        assert!(records.ask(2, 0));
+        assert!(ask(&mut records, 2, 0));
         assert_eq!(reason(&mut records, 2), (10, THROUGH.to_owned()));
     }
 
     #[test]
     fn what_was_asked_is_forgotten_with_the_program_that_asked() {
         let mut records = three();
-        assert!(!records.ask(1, 0));
+        assert!(!ask(&mut records, 1, 0));
         records.finalized(1);
         assert!(records.published(0, record(7)).is_empty());
-        assert!(records.ask(2, 0));
+        assert!(ask(&mut records, 2, 0));
         records.ended(2);
         assert_eq!(records.answer(2), None);
     }
@@ -439,7 +591,7 @@ mod tests {
 
     #[test]
     fn ranks_are_released_when_all_are_quiet_or_gone() {
-        let mut records = Records::new(0..4);
+        let mut records = Records::new(0..4, 4);
         for local in 0..3 {
             records.greeted(local, true);
         }
@@ -483,7 +635,7 @@ mod tests {
     #[test]
     fn numbers_of_nobody_do_no_harm() {
         let mut records = three();
-        assert!(!records.ask(0, 3) && !records.ask(3, 0));
+        assert_eq!((records.ask(0, 3), records.ask(3, 10)), (None, None));
         assert!(records.published(3, record(7)).is_empty());
         assert!(records.finalized(9).is_empty() && records.ended(9).is_empty());
         assert!(records.quiet(9).is_empty());
@@ -525,7 +677,7 @@ mod tests {
             Step::End(who) => records.ended(who),
             Step::Quiet(who) => records.quiet(who),
             Step::Ask(asker, asked) => {
-                let now = records.ask(asker, asked);
+                let now = ask(records, asker, asked);
                 now.then_some(asker).into_iter().collect()
             }
             Step::Listen(who) => {
@@ -535,16 +687,149 @@ mod tests {
         }
     }
 
+    /// Three nodes of a job of five ranks, and the front, with words under way between them.
+    struct Job {
+        nodes: [Records; 3],
+        between: Between,
+        up: [VecDeque<Event>; 3],
+        down: [VecDeque<Order>; 3],
+    }
+
+    /// Node and local number of each rank.
+    const PLACES: [(usize, u32); 5] = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)];
+
+    impl Job {
+        fn new() -> Self {
+            let mut between = Between::default();
+            let nodes = [0..2, 2..4, 4..5].map(|ranks| {
+                between.add(ranks.clone());
+                Records::new(ranks, 5)
+            });
+            Self {
+                nodes,
+                between,
+                up: Default::default(),
+                down: Default::default(),
+            }
+        }
+
+        /// What a node has to say goes on its way.
+        fn send(&mut self, node: usize) {
+            let words = self.nodes[node].take_words().into_iter();
+            self.up[node].extend(words.map(|word| match word {
+                Word::Watch(rank) => Event::Watch(rank),
+                Word::Whereabouts(of) => Event::Whereabouts(of),
+                Word::Quiet(round) => Event::Quiet(round),
+            }));
+        }
+
+        /// A word arrives, from a node at the front or from there at a node; `false` if there is none.
+        fn deliver(&mut self, node: usize, is_up: bool) -> bool {
+            if is_up {
+                let Some(event) = self.up[node].pop_front() else {
+                    return false;
+                };
+                for (to, order) in self.between.pass(node, event).unwrap() {
+                    self.down[to].push_back(order);
+                }
+                return true;
+            }
+            let records = &mut self.nodes[node];
+            match self.down[node].pop_front() {
+                None => return false,
+                Some(Order::Watch(rank)) => records.watch(rank),
+                Some(Order::Whereabouts(of)) => drop(records.learned(of)),
+                Some(Order::AllQuiet(round)) => drop(records.all_quiet(round)),
+                Some(other) => panic!("{other:?}"),
+            }
+            self.send(node);
+            true
+        }
+
+        fn deliver_all(&mut self) {
+            let ways = || (0..3).flat_map(|node| [(node, true), (node, false)]);
+            while ways().any(|(node, is_up)| self.deliver(node, is_up)) {}
+        }
+
+        fn take(&mut self, step: &Step) {
+            let (Step::Greet(who, _)
+            | Step::Publish(who, _)
+            | Step::Finalize(who)
+            | Step::End(who)
+            | Step::Ask(who, _)
+            | Step::Listen(who)
+            | Step::Quiet(who)) = *step;
+            let (node, local) = PLACES[who as usize];
+            let records = &mut self.nodes[node];
+            match *step {
+                Step::Ask(_, asked) => drop(records.ask(local, asked)),
+                Step::Greet(_, publishes) => drop(records.greeted(local, publishes)),
+                Step::Publish(_, number) => drop(records.published(local, record(number))),
+                Step::Finalize(_) => drop(records.finalized(local)),
+                Step::End(_) => drop(records.ended(local)),
+                Step::Quiet(_) => drop(records.quiet(local)),
+                Step::Listen(_) => drop(answers(records, local)),
+            }
+            self.send(node);
+        }
+    }
+
+    #[test]
+    fn a_rank_of_another_node_is_watched_once_and_told_as_one_of_this_node() {
+        let mut job = Job::new();
+        job.take(&Step::Ask(0, 4));
+        job.take(&Step::Ask(1, 4));
+        assert_eq!(job.up[0], [Event::Watch(4)]);
+        job.deliver_all();
+        job.take(&Step::Publish(4, 7));
+        job.deliver_all();
+        for local in 0..2 {
+            assert_eq!(answers(&mut job.nodes[0], local), [(4, Some(7))]);
+        }
+        assert_eq!(job.nodes[1].take_words(), []);
+        // A failure is told everywhere.
+        assert_eq!(job.nodes[0].lost(4, "killed"), [0, 1]);
+        assert_eq!(job.nodes[1].lost(4, "killed"), [0, 1]);
+        assert_eq!(job.nodes[2].lost(4, "killed"), [0_u32; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn nodes_answer_together_as_one_does(
+            steps in proptest::collection::vec((any_step(), 0..3_usize, any::<bool>()), 0..80),
+        ) {
+            let mut job = Job::new();
+            job.take(&Step::Quiet(4));
+            for asked in 0..4 {
+                job.take(&Step::Ask(4, asked));
+            }
+            let mut heard = Vec::new();
+            for (step, node, is_up) in &steps {
+                job.take(step);
+                job.deliver(*node, *is_up);
+                heard.extend(answers(&mut job.nodes[2], 0));
+            }
+            for rank in 0..4 {
+                job.take(&Step::End(rank));
+            }
+            job.deliver_all();
+            heard.extend(answers(&mut job.nodes[2], 0));
+            heard.sort_unstable();
+            let about: Vec<u32> = heard.iter().map(|(rank, _)| *rank).collect();
+            prop_assert_eq!(about, [0, 1, 2, 3, u32::MAX]);
+        }
+    }
+
     proptest! {
         #[test]
         fn every_question_is_answered_once_when_everybody_has_ended(
             steps in proptest::collection::vec(any_step(), 0..60),
         ) {
-            let mut records = Records::new(0..5);
+            let mut records = Records::new(0..5, 5);
             records.quiet(4);
             // Rank 4 asks for everybody and runs one program only.
             for asked in 0..4 {
-                records.ask(4, asked);
+                ask(&mut records, 4, asked);
             }
             let mut heard = Vec::new();
             for step in &steps {
@@ -559,7 +844,7 @@ mod tests {
             heard.sort_unstable();
             let about: Vec<u32> = heard.iter().map(|(rank, _)| *rank).collect();
             prop_assert_eq!(about, [0, 1, 2, 3, u32::MAX]);
-            prop_assert!(records.0.iter().all(|entry| entry.waiting.is_empty()));
+            prop_assert!(records.entries.iter().all(|entry| entry.waiting.is_empty()));
         }
     }
 }

@@ -160,7 +160,7 @@ impl Daemon {
             streams,
         } = equipment;
         let ranks = Vec::with_capacity(job.ranks.len());
-        let records = Records::new(job.ranks.iter().map(|placed| placed.rank));
+        let records = Records::new(job.ranks.iter().map(|placed| placed.rank), job.size);
         let hold = Hold::of(&job);
         Self {
             job,

@@ -3,10 +3,11 @@
 
 use super::control::{self, Received};
 use super::rank::{Phase, Rank};
+use super::records::Word;
 use super::start::segment;
 use super::{Daemon, Token, interest};
 use crate::failure::How;
-use crate::link;
+use crate::link::{self, Event};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use nix::sys::signal::kill;
@@ -166,11 +167,28 @@ impl Daemon {
     }
 
     fn look_up(&mut self, local: u32, of: u32) {
-        match self.local_of(of) {
-            Some(asked) if self.records.ask(local, asked) => self.answer(local),
-            Some(_) => (),
+        match self.records.ask(local, of) {
+            Some(true) => self.answer(local),
+            Some(false) => self.tell_about_records(),
             None => self.answer_wrong(local, of),
         }
+    }
+
+    /// Tells the front what other nodes are to know of this one's ranks, and what its ranks want to know of theirs.
+    fn tell_about_records(&mut self) {
+        for word in self.records.take_words() {
+            self.tell(&match word {
+                Word::Watch(rank) => Event::Watch(rank),
+                Word::Whereabouts(of) => Event::Whereabouts(of),
+                Word::Quiet(round) => Event::Quiet(round),
+            });
+        }
+    }
+
+    /// Another node wants to know where a rank of this one is.
+    pub(super) fn watch(&mut self, rank: u32) {
+        self.records.watch(rank);
+        self.tell_about_records();
     }
 
     /// Nobody waits for this answer who knows how many ranks there are: one for which there is no room is dropped.
@@ -184,7 +202,9 @@ impl Daemon {
         let _ = control::tell(control.as_fd(), &ToRank::NoRecord { rank, why });
     }
 
+    /// After something happened to records: answers these ranks, and tells the front what it is to know.
     pub(super) fn answer_all(&mut self, askers: Vec<u32>) {
+        self.tell_about_records();
         for asker in askers {
             self.answer(asker);
         }

@@ -2,6 +2,7 @@
 //! The front: what the user sees of a job. It passes lines out and input in, decides what a failure or a signal means
 //! for the job, says so, and knows the exit code.
 
+pub(crate) mod between;
 mod debugger;
 mod files;
 mod gdb;
@@ -414,6 +415,8 @@ impl Front {
                 self.end(Ladder::kill, 1, &words);
             }
             Event::Gone(gone) => self.all_gone(&gone),
+            // Those are between nodes, and were passed on.
+            Event::Watch(_) | Event::Whereabouts(_) | Event::Quiet(_) => (),
         }
     }
 

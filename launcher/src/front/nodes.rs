@@ -2,6 +2,7 @@
 //! The nodes of a job as its front sees them: a daemon each, and an edge to it. What every node has to say before it is true
 //! of the job (all ranks stand still, nothing is left, so much input was taken) is put together here.
 
+use super::between::{Between, Passed};
 use crate::edge::{Closed, Edge};
 use crate::link::{Event, Garbled, Gone, Order, Phase};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     all: Vec<Node>,
+    between: Between,
     passed_on: PassedOn,
 }
 
@@ -67,8 +69,10 @@ impl Node {
 }
 
 impl Nodes {
-    pub(crate) fn add(&mut self, node: Node) {
+    /// A further node, with these ranks.
+    pub(crate) fn add(&mut self, node: Node, ranks: impl Iterator<Item = u32>) {
         self.all.push(node);
+        self.between.add(ranks);
     }
 
     /// The process of a node's daemon.
@@ -184,6 +188,13 @@ impl Nodes {
     /// What an event of one node means for the job: nothing as long as others have to say the same, and more than one thing
     /// where others have waited for this node.
     pub(crate) fn put_together(&mut self, number: usize, event: Event) -> Vec<Event> {
+        let event = match self.between.pass(number, event) {
+            Ok(passed) => {
+                self.pass(passed);
+                return Vec::new();
+            }
+            Err(event) => event,
+        };
         let input = (self.has_readers(), self.taken());
         let node = &mut self.all[number];
         match event {
@@ -195,12 +206,22 @@ impl Nodes {
             Event::Gone(gone) => (node.gone, node.reads) = (Some(gone), false),
             event => return vec![event],
         }
+        if self.all[number].gone.is_some() {
+            let passed = self.between.gone(number);
+            self.pass(passed);
+        }
         let mut news = self.new_phases();
         news.extend(self.input_since(input));
         news.extend(self.all_held());
         news.extend(self.all_stand_still());
         news.extend(self.all_gone());
         news
+    }
+
+    fn pass(&mut self, passed: Vec<Passed>) {
+        for (node, order) in passed {
+            self.order_one(node, &order);
+        }
     }
 
     /// The first rank in MPI is that of any node; all else is reached when the last node has come to it.
@@ -282,7 +303,8 @@ mod tests {
         let mut daemons = Vec::new();
         for (number, reads) in (0..).zip(reads) {
             let (ours, theirs) = Edge::pair().unwrap();
-            nodes.add(Node::new(ours, 100 + number, format!("n{number}"), *reads));
+            let node = Node::new(ours, 100 + number, format!("n{number}"), *reads);
+            nodes.add(node, std::iter::once(number));
             daemons.push(theirs);
         }
         (nodes, daemons)
@@ -359,6 +381,22 @@ mod tests {
             panic!("{end:?}");
         };
         assert_eq!((sum.killed, &sum.stubborn), (7, &vec![4, 3]));
+    }
+
+    #[test]
+    fn what_nodes_say_to_each_other_is_passed_on_and_is_no_news_of_the_job() {
+        let (mut nodes, mut daemons) = nodes(&[false, false]);
+        assert_eq!(nodes.put_together(0, Event::Watch(1)), []);
+        assert_eq!(nodes.flush(), Ok(()));
+        assert_eq!(orders(&mut daemons[1]), [Order::Watch(1)]);
+        nodes.put_together(1, Event::Gone(Gone::default()));
+        assert_eq!(nodes.put_together(0, Event::Quiet(0)), []);
+        assert_eq!(nodes.flush(), Ok(()));
+        let told = orders(&mut daemons[0]);
+        let [Order::Whereabouts(of), Order::AllQuiet(0)] = &told[..] else {
+            panic!("{told:?}");
+        };
+        assert_eq!((of.rank, of.ended), (1, true));
     }
 
     #[test]

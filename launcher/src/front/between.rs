@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What nodes have to say to each other about records, which goes through the front: who watches which rank of another node,
+//! and in which programs all are quiet. No system calls.
+
+use crate::link::{Event, Order, Whereabouts};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The nodes of a job by number, and what each has said.
+#[derive(Debug, Default)]
+pub(crate) struct Between {
+    /// The node of each rank.
+    node_of: BTreeMap<u32, usize>,
+    /// By rank: the nodes that watch it.
+    watchers: BTreeMap<u32, BTreeSet<usize>>,
+    /// What was said last of those that are watched or have ended.
+    last: BTreeMap<u32, Whereabouts>,
+    /// By number of a program: the nodes whose ranks are quiet there.
+    quiet: BTreeMap<u32, BTreeSet<usize>>,
+    nodes: usize,
+    gone: BTreeSet<usize>,
+}
+
+/// An order, and the node that it is for.
+pub(crate) type Passed = (usize, Order);
+
+impl Between {
+    /// A further node, with these ranks.
+    pub(crate) fn add(&mut self, ranks: impl Iterator<Item = u32>) {
+        self.node_of.extend(ranks.map(|rank| (rank, self.nodes)));
+        self.nodes += 1;
+    }
+
+    /// What follows for others from what a node said; `Err` gives back what is not between nodes.
+    pub(crate) fn pass(&mut self, node: usize, event: Event) -> Result<Vec<Passed>, Event> {
+        match event {
+            Event::Watch(rank) => Ok(self.watch(node, rank).into_iter().collect()),
+            Event::Whereabouts(of) => Ok(self.tell(of)),
+            Event::Quiet(round) => {
+                self.quiet.entry(round).or_default().insert(node);
+                Ok(self.release(round))
+            }
+            event => Err(event),
+        }
+    }
+
+    /// A node is gone, with all its ranks: who watches them is told, and nobody waits for it.
+    pub(crate) fn gone(&mut self, node: usize) -> Vec<Passed> {
+        if !self.gone.insert(node) {
+            return Vec::new();
+        }
+        let of_node = |(rank, of): (&u32, &usize)| (*of == node).then_some(*rank);
+        let ranks: Vec<u32> = self.node_of.iter().filter_map(of_node).collect();
+        let mut passed = Vec::new();
+        for rank in ranks {
+            let of = self.ended(rank);
+            passed.extend(self.tell(of));
+        }
+        let rounds: Vec<u32> = self.quiet.keys().copied().collect();
+        passed.extend(rounds.into_iter().flat_map(|round| self.release(round)));
+        passed
+    }
+
+    fn watch(&mut self, node: usize, rank: u32) -> Option<Passed> {
+        let owner = *self.node_of.get(&rank)?;
+        if self.gone.contains(&owner) {
+            return Some((node, Order::Whereabouts(self.ended(rank))));
+        }
+        self.watchers.entry(rank).or_default().insert(node);
+        Some((owner, Order::Watch(rank)))
+    }
+
+    /// Tells those who watch the rank.
+    fn tell(&mut self, of: Whereabouts) -> Vec<Passed> {
+        let watchers = self.watchers.get(&of.rank).into_iter().flatten();
+        let to = |node: &usize| (*node, Order::Whereabouts(of.clone()));
+        let passed = watchers.map(to).collect();
+        self.last.insert(of.rank, of);
+        passed
+    }
+
+    /// What is known of a rank whose node is gone. A record outlives it.
+    fn ended(&self, rank: u32) -> Whereabouts {
+        let unknown = Whereabouts {
+            rank,
+            round: 0,
+            silent: false,
+            ended: true,
+            last: None,
+        };
+        let known = self.last.get(&rank).cloned().unwrap_or(unknown);
+        Whereabouts {
+            ended: true,
+            ..known
+        }
+    }
+
+    /// Lets the ranks of a program go if all nodes that are there are quiet in it; once.
+    fn release(&mut self, round: u32) -> Vec<Passed> {
+        let quiet = self.quiet.get(&round);
+        let says = |node: &usize| {
+            self.gone.contains(node) || quiet.is_some_and(|quiet| quiet.contains(node))
+        };
+        if !(0..self.nodes).all(|node| says(&node)) {
+            return Vec::new();
+        }
+        self.quiet.remove(&round);
+        let there = (0..self.nodes).filter(|node| !self.gone.contains(node));
+        there.map(|node| (node, Order::AllQuiet(round))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ranks 0 and 1 on the first node, 2 on the second, 3 on the third.
+    fn three() -> Between {
+        let mut between = Between::default();
+        between.add(0..2);
+        between.add([2].into_iter());
+        between.add([3].into_iter());
+        between
+    }
+
+    fn at(rank: u32) -> Whereabouts {
+        Whereabouts {
+            rank,
+            round: 0,
+            silent: false,
+            ended: false,
+            last: Some((0, pmi::Record::new(&[7; 24]).unwrap())),
+        }
+    }
+
+    #[test]
+    fn who_watches_a_rank_is_told_where_it_is_and_nobody_else() {
+        let mut between = three();
+        for node in [1, 2] {
+            let passed = between.pass(node, Event::Watch(1));
+            assert_eq!(passed, Ok(vec![(0, Order::Watch(1))]));
+        }
+        let passed = between.pass(0, Event::Whereabouts(at(1)));
+        let told = |node| (node, Order::Whereabouts(at(1)));
+        assert_eq!(passed, Ok(vec![told(1), told(2)]));
+        assert_eq!(between.pass(0, Event::Whereabouts(at(0))), Ok(vec![]));
+        assert_eq!(between.pass(0, Event::Watch(9)), Ok(vec![]));
+        assert_eq!(between.pass(0, Event::Held), Err(Event::Held));
+    }
+
+    #[test]
+    fn the_ranks_of_a_node_that_is_gone_have_ended() {
+        let mut between = three();
+        let _ = between.pass(1, Event::Watch(0));
+        let _ = between.pass(0, Event::Whereabouts(at(0)));
+        let ended = |of| Whereabouts { ended: true, ..of };
+        // Where it was is still known.
+        let told = |node| (node, Order::Whereabouts(ended(at(0))));
+        assert_eq!(between.gone(0), [told(1)]);
+        assert_eq!(between.gone(0), []);
+        assert_eq!(between.pass(2, Event::Watch(0)), Ok(vec![told(2)]));
+        let unknown = ended(Whereabouts {
+            last: None,
+            ..at(1)
+        });
+        let told = (2, Order::Whereabouts(unknown));
+        assert_eq!(between.pass(2, Event::Watch(1)), Ok(vec![told]));
+    }
+
+    #[test]
+    fn all_are_let_go_when_the_last_is_quiet_in_the_same_program() {
+        let mut between = three();
+        for (node, round) in [(0, 0), (0, 1), (2, 0), (2, 1)] {
+            assert_eq!(between.pass(node, Event::Quiet(round)), Ok(vec![]));
+        }
+        let all = |nodes: &[usize], round| -> Vec<Passed> {
+            nodes
+                .iter()
+                .map(|node| (*node, Order::AllQuiet(round)))
+                .collect()
+        };
+        assert_eq!(between.pass(1, Event::Quiet(0)), Ok(all(&[0, 1, 2], 0)));
+        assert_eq!(between.gone(1), all(&[0, 2], 1));
+    }
+}
