@@ -18,7 +18,7 @@
 use core::ffi::{c_int, c_void};
 use std::collections::HashMap;
 
-use runtime::Visit;
+use runtime::{Universe, Visit};
 
 use crate::args::{InOut, Out, State as Kept};
 use crate::c;
@@ -432,7 +432,11 @@ fn predefined(mpi: Mpi, keyval: c_int) -> Option<c_int> {
         c::MPI_TAG_UB => Some(c_int::MAX),
         c::MPI_IO => Some(c::MPI_ANY_SOURCE),
         c::MPI_HOST => Some(c::MPI_PROC_NULL),
-        c::MPI_WTIME_IS_GLOBAL => Some(1),
+        // The clock is that of the node.
+        c::MPI_WTIME_IS_GLOBAL => {
+            let is_one = |universe: &mut Universe| universe.is_on_one_node(&universe.world());
+            Some(c_int::from(mpi.visit(is_one)))
+        }
         c::MPI_LASTUSEDCODE => Some(last_used_code()),
         c::MPI_UNIVERSE_SIZE => Some(int(mpi.visit(|universe| universe.size()))),
         c::MPI_APPNUM => Some(int(mpi.visit(|universe| universe.app()))),

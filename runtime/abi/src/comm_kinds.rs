@@ -3,7 +3,7 @@
 
 use core::ffi::{CStr, c_int};
 
-use runtime::Visit;
+use runtime::{Comm, Visit};
 
 use crate::args::Out;
 use crate::c;
@@ -24,20 +24,28 @@ pub fn get_hw_resource_info(hw_info: Out<'_, MPI_Info>) -> Result<()> {
 
 /// The color of this process: the same for those that belong together, `MPI_UNDEFINED` for one that gets no communicator.
 ///
-/// All ranks of a job share one node, which is the only resource that is known: so there is nothing smaller that an
-/// unguided split could find, and it ends the recursion of a program at once.
-pub(crate) fn color(mpi: Mpi, split_type: c_int, info: &Pairs) -> Result<c_int> {
+/// The node is the only resource that is known: an unguided split of what is on one node finds nothing smaller, which ends the
+/// recursion of a program.
+pub(crate) fn color(mpi: Mpi, parent: &Comm, split_type: c_int, info: &Pairs) -> Result<c_int> {
     match split_type {
-        c::MPI_COMM_TYPE_SHARED => Ok(NODE),
-        c::MPI_UNDEFINED | c::MPI_COMM_TYPE_HW_UNGUIDED => Ok(c::MPI_UNDEFINED),
-        c::MPI_COMM_TYPE_HW_GUIDED => Ok(of_resource(info.get(RESOURCE_KEY))),
+        c::MPI_COMM_TYPE_SHARED => Ok(node(mpi)),
+        c::MPI_UNDEFINED => Ok(c::MPI_UNDEFINED),
+        c::MPI_COMM_TYPE_HW_UNGUIDED => {
+            let is_whole = mpi.visit(|universe| universe.is_on_one_node(parent));
+            Ok(if is_whole {
+                c::MPI_UNDEFINED
+            } else {
+                node(mpi)
+            })
+        }
+        c::MPI_COMM_TYPE_HW_GUIDED => Ok(of_resource(mpi, info.get(RESOURCE_KEY))),
         c::MPI_COMM_TYPE_RESOURCE_GUIDED => match (info.get(RESOURCE_KEY), info.get(PSET_KEY)) {
             (Some(_), Some(_)) => {
                 let detail = "the info object has both keys mpi_hw_resource_type and mpi_pset_name, one is allowed";
                 Err(Error::new(ErrorClass::INFO, detail))
             }
             (None, Some(name)) => Ok(of_pset(mpi, name)),
-            (resource, None) => Ok(of_resource(resource)),
+            (resource, None) => Ok(of_resource(mpi, resource)),
         },
         other => {
             let detail = format!(
@@ -49,9 +57,14 @@ pub(crate) fn color(mpi: Mpi, split_type: c_int, info: &Pairs) -> Result<c_int> 
     }
 }
 
-fn of_resource(name: Option<&CStr>) -> c_int {
+/// The color of the processes of this node.
+fn node(mpi: Mpi) -> c_int {
+    int(mpi.visit(|universe| universe.node()))
+}
+
+fn of_resource(mpi: Mpi, name: Option<&CStr>) -> c_int {
     if name == Some(SHARED_MEMORY) {
-        NODE
+        node(mpi)
     } else {
         c::MPI_UNDEFINED
     }
@@ -60,7 +73,7 @@ fn of_resource(name: Option<&CStr>) -> c_int {
 fn of_pset(mpi: Mpi, name: &CStr) -> c_int {
     let name = name.to_string_lossy();
     if name.eq_ignore_ascii_case("mpi://WORLD") {
-        NODE
+        0
     } else if name.eq_ignore_ascii_case("mpi://SELF") {
         int(mpi.visit(|universe| universe.rank()))
     } else {
@@ -72,5 +85,3 @@ const RESOURCE_KEY: &CStr = c"mpi_hw_resource_type";
 const PSET_KEY: &CStr = c"mpi_pset_name";
 /// The resource that every implementation knows.
 const SHARED_MEMORY: &CStr = c"mpi_shared_memory";
-/// The color of the one node.
-const NODE: c_int = 0;

@@ -168,7 +168,7 @@ pub fn comm_split_type(
 ) -> Result<()> {
     let parent = any(mpi, comm)?.for_one_call();
     let given = hints(info)?;
-    let color = comm_kinds::color(mpi, split_type, &given)?;
+    let color = comm_kinds::color(mpi, &parent, split_type, &given)?;
     let handle = match split(mpi, &parent, color, key)? {
         None => MPI_Comm::NULL,
         Some(made) => keep(mpi, comm, made)?,

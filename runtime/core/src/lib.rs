@@ -36,6 +36,7 @@ mod persistent;
 mod polling;
 mod progress;
 mod pump;
+mod roster;
 pub mod topology;
 mod universe;
 mod user_buf;

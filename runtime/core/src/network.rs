@@ -84,13 +84,6 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
     let Some(boot) = &birth.boot else {
         return Ok(Fabric::open(Config::alone())?);
     };
-    if boot.local_size() < boot.size {
-        return Err(Error::Unreachable(format!(
-            "the job has {} ranks, of which {} are of this node; jobs over several nodes are not supported yet",
-            boot.size,
-            boot.local_size()
-        )));
-    }
     let providers = providers(values);
     let attach = |segment: &OwnedFd| {
         let world_ranks = boot.ranks.as_slice().to_vec();

@@ -25,6 +25,7 @@ use crate::network::{self, Network};
 use crate::oversubscription::Crowding;
 use crate::polling::Polling;
 use crate::pump::{Packed, Side};
+use crate::roster::Roster;
 use crate::var::live::{self, live};
 use crate::var::traffic::{self, Traffic};
 use crate::var::{Values, Variable, gauges, settings};
@@ -80,9 +81,7 @@ pub struct Universe {
     /// Sends since the last look at what arrived.
     pub(crate) sends_unlooked: u32,
     pub(crate) link: Option<Link>,
-    rank: u32,
-    size: u32,
-    app: u32,
+    roster: Roster,
     contexts: Contexts,
     complaints: Vec<String>,
 }
@@ -98,14 +97,11 @@ impl Universe {
         let is_promised = |boot: &pmi::Boot| network::is_needed(boot, &values);
         let birth = Birth::from_environment(is_promised)?;
         let fabric = network::open(&birth, &values)?;
-        let (rank, size) = birth
-            .boot
-            .as_ref()
-            .map_or((0, 1), |boot| (boot.rank, boot.size));
+        let alone = || Roster::of_one_node(0, 1);
+        let roster = birth.boot.as_ref().map_or_else(alone, Roster::of);
         let tally = Arc::clone(gauges::tally());
-        let mut universe = Self::counting(fabric, Peer(rank), size, &values, tally);
+        let mut universe = Self::counting(fabric, roster, &values, tally);
         if let Some(boot) = &birth.boot {
-            universe.app = boot.app;
             if boot.debugged {
                 universe.keep_sends();
             }
@@ -131,11 +127,13 @@ impl Universe {
     /// A process over a given fabric: what the above does, and tests do with simulated ones.
     #[must_use]
     pub fn new(fabric: Fabric, me: Peer, size: u32, values: &Values) -> Self {
-        Self::counting(fabric, me, size, values, Arc::default())
+        let roster = Roster::of_one_node(me.0, size);
+        Self::counting(fabric, roster, values, Arc::default())
     }
 
     /// The same, which counts into a tally that others read.
-    fn counting(fabric: Fabric, me: Peer, size: u32, values: &Values, tally: Arc<Tally>) -> Self {
+    fn counting(fabric: Fabric, roster: Roster, values: &Values, tally: Arc<Tally>) -> Self {
+        let (me, size) = (Peer(roster.rank()), roster.size());
         let config = engine_config(values);
         let eager_limit_bytes = config.eager_limit_bytes;
         let mut comm_rows = CommRows::counting(Arc::clone(&tally));
@@ -188,9 +186,7 @@ impl Universe {
             ),
             sends_unlooked: 0,
             link: None,
-            rank: me.0,
-            size,
-            app: 0,
+            roster,
             contexts: Contexts::new(me.0, size),
             complaints: Vec::new(),
         }
@@ -199,13 +195,25 @@ impl Universe {
     /// Rank in `MPI_COMM_WORLD`.
     #[must_use]
     pub fn rank(&self) -> u32 {
-        self.rank
+        self.roster.rank()
     }
 
     /// Size of `MPI_COMM_WORLD`.
     #[must_use]
     pub fn size(&self) -> u32 {
-        self.size
+        self.roster.size()
+    }
+
+    /// A number of this process's node that no other node of the job has.
+    #[must_use]
+    pub fn node(&self) -> u32 {
+        self.roster.node()
+    }
+
+    /// Whether all processes of a communicator's local group are on the node of this one.
+    #[must_use]
+    pub fn is_on_one_node(&self, comm: &Comm) -> bool {
+        self.roster.count_near(&comm.group) == comm.size()
     }
 
     /// From now on every send has a request until it is collected, so that a debugger sees also those that are complete.
@@ -257,7 +265,7 @@ impl Universe {
     /// Which program of the command line this is.
     #[must_use]
     pub fn app(&self) -> u32 {
-        self.app
+        self.roster.app()
     }
 
     /// The line to the daemon, if there is a launcher.
@@ -314,14 +322,25 @@ impl Universe {
         if !comm.is_inter() && comm.size() > 1 {
             comm.seat = seat(&self.fabric, comm.context.0, &comm.group);
         }
+        if comm.seat.is_none() {
+            self.decline_board(comm);
+        }
         let partners = comm.partners();
-        if !partners.is_identity() || partners.size() != self.size {
+        if !partners.is_identity() || partners.size() != self.size() {
             self.groups.insert(comm.context.0, partners.clone());
             if self.plain_context.get() == comm.context.0 {
                 self.plain_context.set(WORLD_CONTEXT.0);
             }
         }
         self.comm_rows.open(comm);
+    }
+
+    /// Gives back the board that a leader on this node has claimed for a communicator whose processes do not meet at one.
+    fn decline_board(&mut self, comm: &Comm) {
+        let groups = [Some(&comm.group), comm.remote.as_ref()];
+        let near = groups.into_iter().flatten();
+        let near = near.map(|group| self.roster.count_near(group)).sum();
+        self.fabric.leave_board(comm.context.0, near);
     }
 
     /// A communicator has a name, which a debugger shows.
