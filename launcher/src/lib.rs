@@ -113,6 +113,7 @@ fn start(
     mut job: NodeJob,
     phases: Phases,
 ) -> Result<ExitCode, String> {
+    let nodes = nodes_here(std::env::var_os("RMPI_LOCAL_NODES"))?;
     let stats = Stats::of(request)?;
     if let Some(stats) = &stats {
         job.programs
@@ -135,7 +136,7 @@ fn start(
         phases,
         stats,
     };
-    let front = divide(request, job.in_parts(nodes_here()), extras, signals, gdb);
+    let front = divide(request, job.in_parts(nodes), extras, signals, gdb);
     let mut front = front.map_err(|error| no_start(&error))?;
     request
         .remarks
@@ -145,10 +146,17 @@ fn start(
     Ok(ExitCode::from(front.run()))
 }
 
-/// For tests: the ranks are divided among so many daemons of this machine, as if each were a node.
-fn nodes_here() -> u32 {
-    let text = std::env::var("RMPI_LOCAL_NODES").unwrap_or_default();
-    text.parse().unwrap_or(1)
+/// Among how many daemons of this machine the ranks are divided, as if each were a node.
+fn nodes_here(given: Option<OsString>) -> Result<u32, String> {
+    let Some(given) = given else { return Ok(1) };
+    let number = given.to_str().and_then(|text| text.parse().ok());
+    let number = number.filter(|number| (1..=MOST_RANKS).contains(number));
+    number.ok_or_else(|| {
+        format!(
+            "RMPI_LOCAL_NODES is \"{}\", expected a number from 1 to {MOST_RANKS}",
+            given.to_string_lossy()
+        )
+    })
 }
 
 /// Makes a daemon for each node's part of the job. This process goes on as the front.

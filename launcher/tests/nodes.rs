@@ -106,3 +106,13 @@ fn all_daemons_may_die() {
         .for_each(|daemon| send(*daemon, Signal::SIGKILL));
     running.finish().expect(137).says("was killed by signal 9");
 }
+
+#[test]
+fn no_number_of_nodes_is_refused_with_what_was_given() {
+    for wrong in ["0", "two", "-1", "1025", ""] {
+        let mut job = script(1, "true");
+        job.command.env("RMPI_LOCAL_NODES", wrong);
+        let words = format!("RMPI_LOCAL_NODES is \"{wrong}\", expected a number from 1 to 1024");
+        job.run().expect(1).says(&words);
+    }
+}

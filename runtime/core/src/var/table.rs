@@ -91,13 +91,14 @@ pub enum Variable {
     Size,
     LocalRank,
     LocalSize,
+    LocalNodes,
     Stats,
     Cc,
     Cxx,
 }
 
 /// The table.
-pub const ROWS: [Row; 86] = [
+pub const ROWS: [Row; 87] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -718,6 +719,12 @@ pub const ROWS: [Row; 86] = [
         Variable::LocalSize,
         "RMPI_LOCAL_SIZE",
         "Ranks on this node, for scripts.",
+    ),
+    foreign(
+        Variable::LocalNodes,
+        "RMPI_LOCAL_NODES",
+        "rmpiexec divides the ranks into so many blocks, as if each were on a host of its own: those of different blocks reach \
+         each other over a network only. To try on one machine what a program does on several.",
     ),
     foreign(
         Variable::Stats,
