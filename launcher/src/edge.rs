@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One connection between the front and a daemon: frames of [`crate::link`] over a socket that never blocks.
+//! One connection between the front and a daemon: frames of [`crate::link`] over two streams of bytes that never block, one each
+//! way. They may be the ends of a socket, or the pipes of a remote shell.
 
 use crate::link::Inbox;
 use nix::errno::Errno;
-use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::unistd::{read, write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -15,7 +17,8 @@ pub(crate) struct Closed;
 /// One side of the connection.
 #[derive(Debug)]
 pub(crate) struct Edge {
-    socket: UnixStream,
+    from: OwnedFd,
+    to: OwnedFd,
     /// What arrived.
     pub(crate) inbox: Inbox,
     /// What is to be sent; [`Edge::flush`] sends it.
@@ -27,28 +30,34 @@ impl Edge {
     /// Both sides.
     pub(crate) fn pair() -> std::io::Result<(Self, Self)> {
         let (one, other) = UnixStream::pair()?;
-        Ok((Self::over(one)?, Self::over(other)?))
+        let both_ways = |socket: UnixStream| Self::over(socket.try_clone()?.into(), socket.into());
+        Ok((both_ways(one)?, both_ways(other)?))
     }
 
-    fn over(socket: UnixStream) -> std::io::Result<Self> {
-        socket.set_nonblocking(true)?;
+    /// What the other side writes is read from `from`, and what it is to read goes to `to`.
+    pub(crate) fn over(from: OwnedFd, to: OwnedFd) -> std::io::Result<Self> {
+        for stream in [&from, &to] {
+            let flags = OFlag::from_bits_retain(fcntl(stream, FcntlArg::F_GETFL)?);
+            fcntl(stream, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+        }
         Ok(Self {
-            socket,
+            from,
+            to,
             inbox: Inbox::default(),
             outbox: Vec::new(),
             sent: 0,
         })
     }
 
-    /// Sends as much as the socket takes; true when nothing is left to send.
+    /// Sends as much as the stream takes; true when nothing is left to send.
     pub(crate) fn flush(&mut self) -> Result<bool, Closed> {
         while self.sent < self.outbox.len() {
-            match self.socket.write(&self.outbox[self.sent..]) {
+            match write(&self.to, &self.outbox[self.sent..]) {
                 Ok(bytes) => self.sent += bytes,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if error.kind() == ErrorKind::Interrupted => (),
+                Err(Errno::EAGAIN) => return Ok(false),
+                Err(Errno::EINTR) => (),
                 // The machine is short of memory for what is under way. That passes, and nothing tells when.
-                Err(error) if is_short_of_memory(&error) => {
+                Err(Errno::ENOBUFS | Errno::ENOMEM) => {
                     std::thread::sleep(PAUSE);
                     return Ok(false);
                 }
@@ -67,32 +76,88 @@ impl Edge {
 
     /// Reads once what is there into the inbox.
     pub(crate) fn fill(&mut self, scratch: &mut [u8]) -> Result<(), Closed> {
-        match self.socket.read(scratch) {
+        match read(&self.from, scratch) {
             Ok(0) => Err(Closed),
             Ok(bytes) => {
                 self.inbox.add(&scratch[..bytes]);
                 Ok(())
             }
-            Err(error)
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
-            {
-                Ok(())
-            }
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
             Err(_) => Err(Closed),
         }
+    }
+
+    /// Readable when the other side has said something, or is gone.
+    pub(crate) fn reading(&self) -> BorrowedFd<'_> {
+        self.from.as_fd()
+    }
+
+    /// Writable when there is room for what is to be sent.
+    pub(crate) fn writing(&self) -> BorrowedFd<'_> {
+        self.to.as_fd()
     }
 }
 
 /// Between two tries to send while the machine is short of memory.
 const PAUSE: Duration = Duration::from_millis(5);
 
-fn is_short_of_memory(error: &std::io::Error) -> bool {
-    let number = error.raw_os_error().map(Errno::from_raw);
-    matches!(number, Some(Errno::ENOBUFS | Errno::ENOMEM))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::{Event, Order};
+    use nix::unistd::pipe;
 
-impl AsFd for Edge {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// As a remote shell has it: two pipes.
+    fn piped() -> (Edge, Edge) {
+        let (from_one, to_other) = pipe().unwrap();
+        let (from_other, to_one) = pipe().unwrap();
+        (
+            Edge::over(from_other, to_other).unwrap(),
+            Edge::over(from_one, to_one).unwrap(),
+        )
+    }
+
+    #[test]
+    fn frames_go_both_ways_over_a_socket_and_over_pipes() {
+        for (mut one, mut other) in [Edge::pair().unwrap(), piped()] {
+            Order::Kill.put(&mut one.outbox);
+            Event::Held.put(&mut other.outbox);
+            assert_eq!((one.flush(), other.flush()), (Ok(true), Ok(true)));
+            let mut scratch = [0; 100];
+            assert_eq!(one.fill(&mut scratch), Ok(()));
+            assert_eq!(other.fill(&mut scratch), Ok(()));
+            assert_eq!(Event::take(&mut one.inbox), Ok(Some(Event::Held)));
+            assert_eq!(Order::take(&mut other.inbox), Ok(Some(Order::Kill)));
+            assert_eq!(one.fill(&mut scratch), Ok(()), "nothing is no end");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_goes_later_and_whole() {
+        for (mut one, mut other) in [Edge::pair().unwrap(), piped()] {
+            let long = Order::Input(vec![7; 3 << 20]);
+            long.put(&mut one.outbox);
+            assert_eq!(one.flush(), Ok(false));
+            let mut scratch = vec![0; 1 << 16];
+            let mut done = false;
+            let heard = loop {
+                done = done || one.flush() == Ok(true);
+                assert_eq!(other.fill(&mut scratch), Ok(()));
+                if let Some(order) = Order::take(&mut other.inbox).unwrap() {
+                    break order;
+                }
+            };
+            assert!(one.is_flushed() && heard == long);
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_other_side_is_seen_by_who_reads_and_by_who_writes() {
+        for (mut one, other) in [Edge::pair().unwrap(), piped()] {
+            drop(other);
+            assert_eq!(one.fill(&mut [0; 10]), Err(Closed));
+            Order::Kill.put(&mut one.outbox);
+            assert_eq!(one.flush(), Err(Closed));
+        }
     }
 }

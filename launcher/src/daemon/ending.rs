@@ -206,8 +206,8 @@ impl Daemon {
     pub(super) fn front_is_gone(&mut self) {
         if self.ending.front_is_there {
             self.ending.front_is_there = false;
-            // A closed socket would be told in every turn.
-            let _ = self.poller.delete(&self.edge);
+            // A closed stream would be told in every turn.
+            let _ = self.poller.delete(self.edge.reading());
         }
         self.kill_all();
     }

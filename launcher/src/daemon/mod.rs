@@ -68,6 +68,8 @@ enum Token {
     Input(u32),
     /// A rank's output.
     Streams,
+    /// There is room for what the front is to be told.
+    Room,
 }
 
 impl Token {
@@ -81,6 +83,7 @@ impl Token {
             Self::Visitor(number) => (5, number),
             Self::Input(local) => (6, local),
             Self::Streams => (7, 0),
+            Self::Room => (8, 0),
         };
         kind << 32 | u64::from(index)
     }
@@ -96,6 +99,7 @@ impl Token {
             5 => Self::Visitor(index),
             6 => Self::Input(index),
             7 => Self::Streams,
+            8 => Self::Room,
             _ => return None,
         })
     }
@@ -182,6 +186,8 @@ impl Daemon {
                 }
                 Token::Input(_) => self.feed(),
                 Token::Streams => self.streams.pump(&mut self.scratch, &mut self.edge.outbox),
+                // It is sent in every turn.
+                Token::Room => (),
             }
         }
         false
@@ -213,10 +219,13 @@ impl Daemon {
         let set = |yes, flags| if yes { flags } else { EpollFlags::empty() };
         // A descriptor that is gone needs no interest.
         if wanted.edge_writes != before.edge_writes {
-            let flags = EpollFlags::EPOLLIN | set(wanted.edge_writes, EpollFlags::EPOLLOUT);
-            let _ = self
-                .poller
-                .modify(&self.edge, &mut interest(flags, Token::Edge));
+            let room = self.edge.writing();
+            let _ = match wanted.edge_writes {
+                true => self
+                    .poller
+                    .add(room, interest(EpollFlags::EPOLLOUT, Token::Room)),
+                false => self.poller.delete(room),
+            };
         }
         if wanted.streams != before.streams {
             let flags = set(wanted.streams, EpollFlags::EPOLLIN);

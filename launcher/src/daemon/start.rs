@@ -80,7 +80,7 @@ fn hear_job(edge: &mut Edge) -> Result<Option<NodeJob>, String> {
                 return Err(words.to_owned());
             }
         }
-        let mut readable = [PollFd::new(edge.as_fd(), PollFlags::POLLIN)];
+        let mut readable = [PollFd::new(edge.reading(), PollFlags::POLLIN)];
         match poll(&mut readable, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(said("wait for its job")(error)),
@@ -134,7 +134,7 @@ impl Equipment {
                 .add(descriptor, interest(EpollFlags::EPOLLIN, token))
                 .map_err(said("fill a poller"))
         };
-        add(edge.as_fd(), Token::Edge)?;
+        add(edge.reading(), Token::Edge)?;
         add(signals.as_fd(), Token::Signals)?;
         add(listener.as_fd(), Token::Listener)?;
         add(streams.poller.0.as_fd(), Token::Streams)?;

@@ -241,11 +241,8 @@ impl Front {
         if wants_input {
             all.push(asks(Source::Input, stdin.as_fd()));
         }
-        for (node, edge, has_more) in self.nodes.edges() {
-            let mut wanted = PollFlags::POLLIN;
-            wanted.set(PollFlags::POLLOUT, has_more);
-            all.push((Source::Edge(node), PollFd::new(edge, wanted)));
-        }
+        let edges = self.nodes.edges();
+        all.extend(edges.map(|(node, asked)| (Source::Edge(node), asked)));
         if !self.is_over {
             all.push(asks(Source::Debugger, self.debugger.asks()));
         }

@@ -5,7 +5,7 @@
 use super::between::{Between, Passed};
 use crate::edge::{Closed, Edge};
 use crate::link::{Event, Garbled, Gone, Order, Phase};
-use std::os::fd::{AsFd, BorrowedFd};
+use nix::poll::{PollFd, PollFlags};
 
 /// All nodes of a job, by their numbers in its list of hosts.
 #[derive(Debug, Default)]
@@ -99,11 +99,16 @@ impl Nodes {
             .map(|(number, _)| number)
     }
 
-    /// The edges of those, and whether something waits for room on them.
-    pub(crate) fn edges(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>, bool)> {
-        self.living().map(|number| {
+    /// The streams on which those say something, and the others on which something waits for room.
+    pub(crate) fn edges(&self) -> impl Iterator<Item = (usize, PollFd<'_>)> {
+        self.living().flat_map(|number| {
             let edge = &self.all[number].edge;
-            (number, edge.as_fd(), !edge.is_flushed())
+            let waits = !edge.is_flushed();
+            let room = waits.then(|| PollFd::new(edge.writing(), PollFlags::POLLOUT));
+            [Some(PollFd::new(edge.reading(), PollFlags::POLLIN)), room]
+                .into_iter()
+                .flatten()
+                .map(move |asked| (number, asked))
         })
     }
 
