@@ -37,6 +37,8 @@ mod polling;
 mod progress;
 mod pump;
 mod roster;
+#[cfg(test)]
+mod testing;
 pub mod topology;
 mod universe;
 mod user_buf;

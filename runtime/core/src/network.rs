@@ -86,8 +86,9 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
     };
     let providers = providers(values);
     let attach = |segment: &OwnedFd| {
-        let world_ranks = boot.ranks.as_slice().to_vec();
-        Node::attach(segment.as_fd(), boot.job, boot.local_rank, world_ranks)
+        let ranks = boot.ranks.as_slice().iter();
+        let peers = ranks.map(|rank| transport::Peer(*rank)).collect();
+        Node::attach(segment.as_fd(), boot.job, boot.local_rank, peers)
     };
     let node = match &birth.segment {
         Some(segment) if boot.local_size() > 1 && providers.shm => Some(attach(segment)?),

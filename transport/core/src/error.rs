@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong when a fabric is opened. Backpressure is not an error.
+//! What can go wrong when a fabric is opened or a segment is attached to it. Backpressure is not an error.
 
 use std::io;
 
@@ -25,6 +25,12 @@ pub enum Error {
         peer: u32,
         /// What was looked for and not found, and what to do.
         why: String,
+    },
+    /// Processes that are met later have numbers that somebody has, or not the next ones.
+    #[error("the peers of a further segment must have numbers from {expected} on")]
+    PeerNumbers {
+        /// The next number.
+        expected: u32,
     },
     /// The node segment does not fit into the address space.
     #[error(

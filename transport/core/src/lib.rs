@@ -42,12 +42,13 @@ mod arena;
 pub mod bcast_queue;
 mod cq;
 mod error;
+mod grown;
 mod mr;
 pub mod net_info;
 mod node;
 mod owner;
+mod peers;
 mod provider;
-mod qp;
 pub mod seat;
 pub mod wait;
 mod wait_set;
@@ -57,6 +58,7 @@ mod wr;
 
 pub use cq::{Arrived, Completion, Completions, RecvBuffer};
 pub use error::Error;
+pub use grown::Grown;
 pub use mr::{Lease, LocalKey, RemoteKey};
 pub use node::{Node, Segment};
 pub use owner::{Owner, number_of_immediate};
@@ -69,6 +71,7 @@ pub use ring::{Bias, Full, Head, SLOT_BODY_BYTES, Turn, copy};
 pub use seat::Seat;
 pub use wr::{Atomic, Outcome, WorkId};
 
-/// A process of the job, as the transport numbers them: the world rank.
+/// A process that this one may reach, as it numbers them: the ranks of its job in their order, and behind them those that were met
+/// later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub u32);

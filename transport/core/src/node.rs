@@ -10,8 +10,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::Error;
 use crate::arena::Arenas;
+use crate::{Error, Peer};
 pub use ring::Segment;
 
 /// The ranks of this node and their segment.
@@ -21,8 +21,8 @@ pub struct Node {
     pub segment: Segment,
     /// Which of them this process is.
     pub local_rank: u32,
-    /// World rank of each local rank, in order.
-    pub world_ranks: Vec<u32>,
+    /// The peer behind each local rank, in order; this process among them.
+    pub peers: Vec<Peer>,
     /// Number of the job.
     pub job: u64,
     /// The segment's file and its length: the ranks' arenas lie behind the segment.
@@ -39,7 +39,13 @@ impl Node {
         Arenas::new(file, first, self.file_bytes, ranks, self.local_rank)
     }
 
-    /// Maps the segment behind `file` for the ranks `world_ranks` of this node.
+    /// The local ranks of the others, and the peers behind them.
+    pub(crate) fn others(&self) -> impl Iterator<Item = (u32, Peer)> + Clone {
+        let all = (0..).zip(self.peers.iter().copied());
+        all.filter(|(local, _)| *local != self.local_rank)
+    }
+
+    /// Maps the segment behind `file`, which `peers` share.
     ///
     /// # Errors
     /// When the file is no sealed segment of this job, or cannot be mapped.
@@ -47,9 +53,9 @@ impl Node {
         file: BorrowedFd<'_>,
         job: u64,
         local_rank: u32,
-        world_ranks: Vec<u32>,
+        peers: Vec<Peer>,
     ) -> Result<Self, Error> {
-        let local_size = u32::try_from(world_ranks.len()).unwrap_or(u32::MAX);
+        let local_size = u32::try_from(peers.len()).unwrap_or(u32::MAX);
         let file_bytes = sealed_length(file)?;
         let bytes = file_bytes.min(ring::layout::segment_bytes(
             local_size.min(ring::layout::MAX_LOCAL_RANKS),
@@ -80,7 +86,7 @@ impl Node {
         Ok(Self {
             segment,
             local_rank,
-            world_ranks,
+            peers,
             job,
             file: Arc::new(own(file)?),
             file_bytes,

@@ -2,7 +2,9 @@
 //! The one seam between the vocabulary and what carries bytes: a closed set of providers, one per peer.
 
 mod cma;
+mod config;
 mod distance;
+mod later;
 mod ledger;
 mod loopback;
 mod net;
@@ -18,13 +20,15 @@ use std::time::Duration;
 use ring::{Bell, GateLine, Waits};
 
 use crate::mr::WORD_BYTES;
-use crate::qp::{Route, Routes};
+use crate::peers::{Peers, Route};
 use crate::wait_set::WaitSet;
 use crate::words;
 use crate::{
     Arrived, Atomic, Completions, Error, Full, Head, Lease, LocalKey, Node, Peer, RecvBuffer,
     RemoteKey, Seat, WorkId, seat,
 };
+pub use config::{Config, Network, Providers, Rendezvous};
+use later::Later;
 pub use ledger::{Ledger, Stats};
 use loopback::Loopback;
 use net::Net;
@@ -42,17 +46,19 @@ use wire::Wire;
 /// A call of the wire that reaches a peer; with `&` one that changes nothing.
 macro_rules! carried {
     ($fabric:ident, $peer:expr, $call:ident($($argument:expr),*)) => {
-        match $fabric.routes.of($peer) {
+        match $fabric.peers.route($peer) {
             Route::Shm(_) => Wire::$call(&mut $fabric.shm, $($argument),*),
             Route::Loopback => Wire::$call(&mut $fabric.loopback, $($argument),*),
+            Route::Later(segment) => Wire::$call($fabric.later.of_mut(segment), $($argument),*),
             Route::Sim => Wire::$call($fabric.sim(), $($argument),*),
             Route::Net => Wire::$call($fabric.net(), $($argument),*),
         }
     };
     (&$fabric:ident, $peer:expr, $call:ident($($argument:expr),*)) => {
-        match $fabric.routes.of($peer) {
+        match $fabric.peers.route($peer) {
             Route::Shm(_) => Wire::$call(&$fabric.shm, $($argument),*),
             Route::Loopback => Wire::$call(&$fabric.loopback, $($argument),*),
+            Route::Later(segment) => Wire::$call($fabric.later.of(segment), $($argument),*),
             Route::Sim => Wire::$call($fabric.sim.as_ref().expect(WITH_SIM), $($argument),*),
             Route::Net => Wire::$call($fabric.net.as_ref().expect(WITH_NET), $($argument),*),
         }
@@ -68,103 +74,30 @@ pub struct Caps {
     pub max_send_bytes: usize,
 }
 
-/// What a fabric is opened with.
-#[derive(Debug)]
-pub struct Config {
-    /// This process.
-    pub me: Peer,
-    /// Processes of the job.
-    pub peers: u32,
-    /// The ranks of this node; `None` where nobody made a segment for them.
-    pub node: Option<Node>,
-    /// Which providers may be used beside `self`.
-    pub providers: Providers,
-    /// The network, where one is needed.
-    pub network: Network,
-}
-
-/// Which providers may be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Providers {
-    /// Shared memory, between processes of a node.
-    pub shm: bool,
-    /// InfiniBand and RoCE.
-    pub verbs: bool,
-}
-
-impl Default for Providers {
-    fn default() -> Self {
-        Self {
-            shm: true,
-            verbs: true,
-        }
-    }
-}
-
-/// How the network is used.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Network {
-    /// Devices that may be used, as in `mlx5_0:1,mlx5_1`; empty for any.
-    pub devices: String,
-    /// How many ports this process uses at most, from 1 to 4: large messages go over all of them, and others over the next
-    /// when one fails. 0 stands for 1.
-    pub rails: u32,
-    /// Number of this process among those of its node: they begin with different ports, if there are several.
-    pub local_rank: u32,
-    /// Who moves large data.
-    pub rendezvous: Rendezvous,
-    /// What only processes of this job know; 31 bits.
-    pub q_key: u32,
-    /// How much of everything.
-    pub limits: NetLimits,
-}
-
-/// Who moves large data over the network: with a read, or when asked for it with a write.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rendezvous {
-    /// The reader; but where its device has no more than one read under way, the owner of the data.
-    #[default]
-    Auto,
-    /// The reader, while the owner of the data may be doing something else.
-    Read,
-    /// The owner of the data.
-    Write,
-}
-
-impl Config {
-    /// A job of one process.
-    #[must_use]
-    pub fn alone() -> Self {
-        Self {
-            me: Peer(0),
-            peers: 1,
-            node: None,
-            providers: Providers::default(),
-            network: Network::default(),
-        }
-    }
-}
-
 /// A process's access to all its peers. Its calls by kind, and within a kind in the order in which they are made:
 ///
 /// | kind | calls |
 /// |------|-------|
-/// | opening | [`open`](Self::open); in tests `faked`, `simulated` |
+/// | opening | [`open`](Self::open); in tests `faked`, `simulated`; later `attach` |
 /// | addresses | `network_record`; `learn_address` of whom `wanted_address` names |
 /// | sending | `post_send`; in a lane `post_word`, `post_at_hand`, `post_far_word`, then perhaps `ring_bell` |
 /// | memory | `export` or `offer`, `withdraw`; `register`, `deregister`; `allocate`, `free` |
 /// | one-sided | `post_read`, `post_write`, `post_atomic` |
 /// | a turn | `poll`, then `copy_body` and `release` of each frame; in a lane `first_frame`, `look_far`, and `poll_beside_first` when `must_poll` says so |
 /// | waiting | `set_attentive`; `prepare_sleep`, then `sleep` or `stay_awake`; others: `nudge`, `nudge_all` |
-/// | the node | `claim_board`, `take_seat`, `leave_board`; `make_lines`, `line_of`, `place_of` |
+/// | the node | `claim_board`, `take_seat` or `decline_board`, `leave_board`; `make_lines`, `line_of`, `place_of` |
 /// | loss | `lose`, `why_lost`; `next_complaint`, `next_port_change` |
 /// | the end | `is_quiet` |
 /// | counts | `stats`, `ledger`, `net_stats`, `net_memory` |
 #[derive(Debug)]
 pub struct Fabric {
-    routes: Routes,
+    peers: Peers,
     shm: Shm,
     loopback: Loopback,
+    /// Segments that were attached later.
+    later: Later,
+    /// There is a simulated network, or a segment that was attached later.
+    polls_others: bool,
     sim: Option<Sim>,
     net: Option<Net>,
     /// Where this process says how it waits, if somebody may look.
@@ -180,11 +113,11 @@ impl Fabric {
     pub fn open(config: Config) -> Result<Self, Error> {
         let words = |node: &Node| node.segment.waits(node.local_rank);
         let waits = config.node.as_ref().map(words);
-        let shared = |node: &Node| config.providers.shm && node.world_ranks.len() > 1;
+        let shared = |node: &Node| config.providers.shm && node.peers.len() > 1;
         let node = config.node.filter(shared);
         let mut routes = vec![None; config.peers as usize];
-        for (local, world) in (0..).zip(node.iter().flat_map(|node| &node.world_ranks)) {
-            routes[*world as usize] = Some(Route::Shm(local));
+        for (local, peer) in (0..).zip(node.iter().flat_map(|node| &node.peers)) {
+            routes[peer.0 as usize] = Some(Route::Shm(local));
         }
         routes[config.me.0 as usize] = Some(Route::Loopback);
         let net = match (0..).zip(&routes).find(|(_, route)| route.is_none()) {
@@ -197,9 +130,11 @@ impl Fabric {
         };
         let routes = routes.into_iter().map(|route| route.unwrap_or(Route::Net));
         Ok(Self {
-            routes: Routes::new(routes),
+            peers: Peers::new(routes),
             shm: Shm::open(node, config.peers),
             loopback: Loopback::new(config.me),
+            later: Later::default(),
+            polls_others: false,
             sim: None,
             net,
             waits,
@@ -230,9 +165,11 @@ impl Fabric {
             }
         };
         Self {
-            routes: Routes::new((0..peers).map(route)),
+            peers: Peers::new((0..peers).map(route)),
             shm: Shm::open(None, peers),
             loopback: Loopback::new(me),
+            later: Later::default(),
+            polls_others: false,
             sim: None,
             net: Some(Net::faked(net, me, peers, rails, limits)),
             waits: None,
@@ -251,14 +188,43 @@ impl Fabric {
             }
         };
         Self {
-            routes: Routes::new((0..net.ranks()).map(route)),
+            peers: Peers::new((0..net.ranks()).map(route)),
             shm: Shm::open(None, net.ranks()),
             loopback: Loopback::new(me),
+            later: Later::default(),
+            polls_others: true,
             sim: Some(Sim::open(net.clone(), me)),
             net: None,
             waits: None,
             wait_set: WaitSet::new(),
         }
+    }
+
+    /// Joins a further segment of this node. Those of its processes that are peers already go on to be reached as before; the
+    /// others are new peers, whose numbers, by which `node` knows them, follow those that there are. For good: others may look at it
+    /// at any time.
+    ///
+    /// # Errors
+    /// [`Error::PeerNumbers`] when they do not follow. Nothing was done then.
+    pub fn attach(&mut self, node: Node) -> Result<(), Error> {
+        let expected = self.peers.count();
+        let new = node.others().filter(|(_, peer)| peer.0 >= expected);
+        let follow = |(next, (_, peer)): (u32, (u32, Peer))| next == peer.0;
+        if !(expected..).zip(new.clone()).all(follow) {
+            return Err(Error::PeerNumbers { expected });
+        }
+        for _ in 0..new.count() {
+            self.peers.add(Route::Later(self.later.next()));
+        }
+        self.later.attach(&mut self.shm, node, self.peers.count());
+        self.polls_others = true;
+        Ok(())
+    }
+
+    /// How many peers there are, this process among them.
+    #[must_use]
+    pub fn peer_count(&self) -> u32 {
+        self.peers.count()
     }
 
     /// What the queue pair to `peer` can do.
@@ -314,7 +280,7 @@ impl Fabric {
     #[inline(always)]
     pub fn post_far_word(&mut self, peer: Peer, head: Head, body: &[u8]) -> bool {
         match &mut self.net {
-            Some(net) if self.routes.of(peer) == Route::Net => post_word(net, peer, head, body),
+            Some(net) if self.peers.route(peer) == Route::Net => post_word(net, peer, head, body),
             _ => false,
         }
     }
@@ -376,10 +342,10 @@ impl Fabric {
     #[must_use]
     pub fn take_seat(&self, key: u32, members: impl Iterator<Item = Peer>) -> Option<Seat> {
         let node = self.shm.node.as_ref()?;
-        let local = |peer| match self.routes.of(peer) {
+        let local = |peer| match self.peers.route(peer) {
             Route::Shm(local) => Some(local),
             Route::Loopback => Some(node.local_rank),
-            Route::Sim | Route::Net => None,
+            Route::Later(_) | Route::Sim | Route::Net => None,
         };
         let members: Box<[u32]> = members.map(local).collect::<Option<_>>()?;
         let place = members
@@ -387,6 +353,14 @@ impl Fabric {
             .position(|member| *member == node.local_rank)?;
         let place = u32::try_from(place).ok()?;
         Seat::take(node, key, members, place)
+    }
+
+    /// Gives back the board `key`, if there is one, where `members` do not [meet](Self::take_seat) at it. All of them say so.
+    pub fn decline_board(&mut self, key: u32, members: impl Iterator<Item = Peer>) {
+        let near = members
+            .filter(|peer| self.peers.is_at_boards(*peer))
+            .count();
+        self.leave_board(key, u32::try_from(near).unwrap_or(u32::MAX));
     }
 
     /// Is done for ever with the board `key` of `members` processes; nothing happens if there is none. They all say so.
@@ -443,17 +417,17 @@ impl Fabric {
 
     /// The gate line that a peer of this node, or this process itself, names.
     pub fn line_of(&mut self, peer: Peer, name: u64) -> Option<&'static GateLine> {
-        match self.routes.of(peer) {
+        match self.peers.route(peer) {
             Route::Shm(local) => self.shm.line_of(local, name),
             Route::Loopback => self.shm.own_line(name),
-            Route::Sim | Route::Net => None,
+            Route::Later(_) | Route::Sim | Route::Net => None,
         }
     }
 
     /// Room for what [`line_of`](Self::line_of) and [`place_of`](Self::place_of) will remember of so many more places of a peer,
     /// and for the ends of so many writes to ranks of the node.
     pub fn expect_lines(&mut self, peer: Peer, places: usize, works: usize) {
-        if let Route::Shm(_) = self.routes.of(peer) {
+        if let Route::Shm(_) = self.peers.route(peer) {
             self.shm.expect_lines(places, works);
         }
     }
@@ -465,7 +439,7 @@ impl Fabric {
 
     /// Whether `peer` is a rank of this node, itself too.
     pub fn is_near(&self, peer: Peer) -> bool {
-        matches!(self.routes.of(peer), Route::Shm(_) | Route::Loopback)
+        matches!(self.peers.route(peer), Route::Shm(_) | Route::Loopback)
     }
 
     /// Wakes a peer of this node, if it sleeps, after a store to memory that it looks at.
@@ -491,7 +465,7 @@ impl Fabric {
     #[inline(always)]
     #[must_use]
     pub fn is_networked(&self, peer: Peer) -> bool {
-        self.routes.of(peer) == Route::Net
+        self.peers.route(peer) == Route::Net
     }
 
     /// The end of [`export`](Self::export): the memory may go. Nothing happens where nothing has to.
@@ -646,7 +620,7 @@ impl Fabric {
     #[inline(always)]
     fn poll_all_but_shm(&mut self, completions: &mut Completions) {
         completions.clear();
-        if self.loopback.has_completions() || self.sim.is_some() {
+        if self.loopback.has_completions() || self.polls_others {
             self.poll_others(completions);
         }
         if let Some(net) = &mut self.net {
@@ -661,6 +635,7 @@ impl Fabric {
         if let Some(sim) = &mut self.sim {
             sim.poll(completions);
         }
+        self.later.poll(completions);
     }
 
     /// Copies the body of an arrived frame, or as much as fits; answers how many bytes that was.
@@ -668,7 +643,7 @@ impl Fabric {
     pub fn copy_body(&self, arrived: &Arrived, target: &mut [u8]) -> usize {
         match arrived.body {
             RecvBuffer::Inline { bytes } => copy_inline(&arrived.words, usize::from(bytes), target),
-            RecvBuffer::Lent { index, bytes } => match self.routes.of(arrived.peer) {
+            RecvBuffer::Lent { index, bytes } => match self.peers.route(arrived.peer) {
                 // Most are from there, and the number is at hand.
                 Route::Shm(local) => self.shm.copy_lent_by(local, index, bytes, target),
                 _ => carried!(
@@ -684,7 +659,7 @@ impl Fabric {
     #[inline(always)]
     pub fn release(&mut self, arrived: &Arrived) {
         if let RecvBuffer::Lent { index, .. } = arrived.body {
-            match self.routes.of(arrived.peer) {
+            match self.peers.route(arrived.peer) {
                 Route::Shm(local) => self.shm.release_to(local, index),
                 _ => carried!(self, arrived.peer, release(arrived.peer, index)),
             }
@@ -694,6 +669,7 @@ impl Fabric {
     /// Whether this process should look at its rings so eagerly that senders need not ring (a core is free for it).
     pub fn set_attentive(&mut self, attentive: bool) {
         self.shm.set_attentive(attentive);
+        self.later.set_attentive(attentive);
     }
 
     /// Says, for who looks at this node from outside, after how many seconds without progress people want to know; 0: never.
@@ -715,6 +691,7 @@ impl Fabric {
     /// attentive where the system has no fence for it. Say whether it is [attentive](Self::set_attentive) afterwards.
     pub fn set_sleepless(&mut self, sleepless: bool) {
         self.shm.set_sleepless(sleepless);
+        self.later.set_sleepless(sleepless);
     }
 
     /// Whether [`first_frame`](Self::first_frame) shows nothing before the next [`poll`](Self::poll): frame by frame, the
@@ -775,7 +752,14 @@ impl Fabric {
     pub fn prepare_sleep(&mut self) -> bool {
         let quiet = self.sim.as_mut().is_none_or(Wire::prepare_sleep);
         let quiet = quiet && self.net.as_mut().is_none_or(Wire::prepare_sleep);
-        quiet && self.loopback.prepare_sleep() && self.shm.prepare_sleep()
+        if !quiet || !self.loopback.prepare_sleep() || !self.shm.prepare_sleep() {
+            return false;
+        }
+        let quiet = self.later.prepare_sleep();
+        if !quiet {
+            self.shm.wake();
+        }
+        quiet
     }
 
     /// Sleeps until somebody rings, at most for `timeout`.
@@ -786,11 +770,13 @@ impl Fabric {
         }
         self.wait_set.begin(timeout);
         self.shm.fall_asleep(&mut self.wait_set);
+        self.later.fall_asleep(&mut self.wait_set);
         if let Some(net) = &mut self.net {
             net.fall_asleep(&mut self.wait_set);
         }
         self.wait_set.sleep();
         self.shm.wake();
+        self.later.wake();
         if let Some(net) = &mut self.net {
             net.wake();
         }
@@ -799,6 +785,7 @@ impl Fabric {
     /// Takes [`prepare_sleep`](Self::prepare_sleep) back.
     pub fn stay_awake(&mut self) {
         self.shm.wake();
+        self.later.wake();
     }
 
     /// CPUs that the other ranks of this node say they may use, one mask per rank that has introduced itself.
@@ -811,9 +798,15 @@ impl Fabric {
     pub fn stats(&self) -> Stats {
         match (&self.sim, &self.net) {
             (Some(sim), _) => sim.stats(),
-            (None, None) => self.shm.stats(),
-            (None, Some(net)) => self.shm.stats().with(&net.stats().0),
+            (None, None) => self.stats_of_node(),
+            (None, Some(net)) => self.stats_of_node().with(&net.stats().0),
         }
+    }
+
+    fn stats_of_node(&self) -> Stats {
+        let mut stats = self.shm.stats();
+        stats.sends += self.later.sent();
+        stats
     }
 
     #[cold]

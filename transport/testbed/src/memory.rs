@@ -151,7 +151,12 @@ pub fn segment_file_with(ranks: u32, job: u64, arena_bytes: u64) -> OwnedFd {
 
 /// One more mapping of a node segment.
 pub fn attach(file: &OwnedFd, job: u64, me: u32, ranks: u32) -> Node {
-    Node::attach(file.as_fd(), job, me, (0..ranks).collect()).unwrap()
+    attach_as(file, job, me, (0..ranks).map(Peer).collect())
+}
+
+/// The same for a process that has these numbers for its ranks.
+pub fn attach_as(file: &OwnedFd, job: u64, me: u32, peers: Vec<Peer>) -> Node {
+    Node::attach(file.as_fd(), job, me, peers).unwrap()
 }
 
 /// The fabric of one rank on a node segment.

@@ -5,10 +5,10 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use engine::{ContextId, Peer, RequestId};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use transport::{Config, Fabric, Node};
 
 use crate::p2p::{Mode, Source, Target};
+use crate::testing::segment;
 use crate::user_buf::{UserMemory, of_request};
 use crate::var::Values;
 use crate::{Status, Universe};
@@ -31,21 +31,14 @@ impl Random {
     }
 }
 
-fn segment() -> OwnedFd {
-    let file = memfd_create("segment", MemfdFlags::ALLOW_SEALING).unwrap();
-    ftruncate(&file, ring::layout::file_bytes(RANKS, 64 << 20)).unwrap();
-    let head = ring::SegmentHead {
-        job: 5,
-        local_size: RANKS,
-    };
-    let written = rustix::io::pwrite(&file, &head.to_bytes(), 0).unwrap();
-    assert_eq!(written, 24);
-    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
-    file
-}
-
 fn universe(file: &OwnedFd, me: u32) -> Universe {
-    let node = Node::attach(file.as_fd(), 5, me, (0..RANKS).collect()).unwrap();
+    let node = Node::attach(
+        file.as_fd(),
+        5,
+        me,
+        (0..RANKS).map(transport::Peer).collect(),
+    )
+    .unwrap();
     let fabric = Fabric::open(Config {
         me: transport::Peer(me),
         peers: RANKS,
@@ -113,7 +106,7 @@ fn number(bytes: &[u8]) -> u32 {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let file = segment();
+        let file = segment(5, RANKS);
         let mut random = Random(seed);
         let mut all: Vec<_> = (0..RANKS).map(|me| universe(&file, me)).collect();
         let (from, to) = (0, usize::from(random.below(4) != 0));

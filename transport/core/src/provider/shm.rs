@@ -21,7 +21,8 @@ use super::ledger::{Ledger, ShmCounts, Stats};
 use super::transfer::{Help, Transfers};
 use crate::arena::Arenas;
 use crate::{
-    Arrived, Completion, Completions, Full, Head, Node, Peer, RecvBuffer, Segment, wait, words,
+    Arrived, Completion, Completions, Full, Grown, Head, Node, Peer, RecvBuffer, Segment, wait,
+    words,
 };
 use first::Active;
 pub use first::FirstFrame;
@@ -29,8 +30,8 @@ pub use first::FirstFrame;
 /// The rings of this process, or nothing where it is alone.
 #[derive(Debug)]
 pub(super) struct Shm {
-    /// By world rank; one that never has room stands for a peer that is not on this node.
-    senders: Box<[CachePadded<Tx>]>,
+    /// By peer; one that never has room stands for a peer with whom this segment is not shared.
+    senders: Vec<CachePadded<Tx>>,
     receivers: Box<[Rx]>,
     words: WordCounts,
     /// Receivers to poll each time: those that are looked at, and those with something in them.
@@ -63,17 +64,25 @@ struct Tx {
 }
 
 /// What the fast path of words has moved: it counts nothing, so the rings tell.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct WordCounts {
-    /// By world rank.
-    told_by: Arc<[Option<&'static Told>]>,
+    /// By peer.
+    told_by: Arc<Grown<OnceLock<&'static Told>>>,
+}
+
+impl Default for WordCounts {
+    fn default() -> Self {
+        let told_by = Arc::new(Grown::new(0));
+        Self { told_by }
+    }
 }
 
 impl WordCounts {
     /// Words that went to a peer, and the bytes in them; for any thread and for signal handlers. Never more than went, and less
     /// only while a send is under way.
     pub(super) fn of(&self, peer: Peer) -> (u64, u64) {
-        let Some(Some(told)) = self.told_by.get(peer.0 as usize) else {
+        let told = self.told_by.get(peer.0 as usize);
+        let Some(told) = told.and_then(OnceLock::get) else {
             return (0, 0);
         };
         let counts = told.counts();
@@ -83,7 +92,7 @@ impl WordCounts {
 
     /// Frames that went to all ranks of the node.
     pub(super) fn frames(&self) -> u64 {
-        let told = self.told_by.iter().flatten();
+        let told = self.told_by.iter().filter_map(OnceLock::get);
         told.map(|told| told.counts().frames).sum()
     }
 }
@@ -93,7 +102,7 @@ impl WordCounts {
 #[repr(align(64))]
 struct Rx {
     consumer: Consumer<'static>,
-    world: Peer,
+    peer: Peer,
     active: bool,
     looking: bool,
     last_frame: u64,
@@ -122,13 +131,28 @@ pub(super) enum Reach {
 
 impl Shm {
     pub(super) fn open(node: Option<Node>, peers: u32) -> Self {
+        Self::counting(node, peers, WordCounts::default(), Arc::default())
+    }
+
+    /// A further segment of the same node, for a process with so many peers. It counts into the same counts.
+    pub(super) fn beside(&self, node: Node, peers: u32) -> Self {
+        let mut shm = Self::counting(
+            Some(node),
+            peers,
+            self.words.clone(),
+            Arc::clone(&self.stats),
+        );
+        shm.set_sleepless(self.sleepless);
+        shm.set_attentive(self.attentive);
+        shm
+    }
+
+    fn counting(node: Option<Node>, peers: u32, words: WordCounts, stats: Arc<ShmCounts>) -> Self {
         let size = node.as_ref().map_or(0, |node| node.segment.local_size());
         let mut shm = Self {
-            senders: (0..peers)
-                .map(|_| CachePadded::new(Tx::nowhere()))
-                .collect(),
+            senders: Vec::new(),
             receivers: Box::default(),
-            words: WordCounts::default(),
+            words,
             active: Active::with_room(size),
             pool: None,
             finished: VecDeque::new(),
@@ -141,26 +165,37 @@ impl Shm {
             looking: 0,
             pending_words: size.div_ceil(64) as usize,
             polls: 0,
-            stats: Arc::default(),
+            stats,
             node: None,
             arenas: None,
         };
+        shm.make_room_for(peers);
         if let Some(node) = node {
             shm.join(node);
         }
         shm
     }
 
+    /// There are so many peers now; those that are new share no segment that is known here.
+    pub(super) fn make_room_for(&mut self, peers: u32) {
+        let nowhere = || CachePadded::new(Tx::nowhere());
+        self.senders.resize_with(peers as usize, nowhere);
+        self.words.told_by.grow_to(peers as usize);
+    }
+
     fn join(&mut self, node: Node) {
         let (segment, me) = (node.segment, node.local_rank);
         let size = segment.local_size();
-        let mut told_by = vec![None; self.senders.len()];
         // Not to itself: that is the loopback's, and there is one way between two processes.
-        for (to, world) in (0..size).zip(&node.world_ranks).filter(|(to, _)| *to != me) {
+        for (to, peer) in node.others() {
             // Like the segment, it stays for ever: others may read it at any time.
             let told: &Told = Box::leak(Box::default());
-            told_by[*world as usize] = Some(told);
-            *self.senders[*world as usize] = Tx {
+            let place = self.words.told_by.get(peer.0 as usize);
+            if place.is_none_or(|place| place.set(told).is_err()) {
+                // Another segment leads there.
+                continue;
+            }
+            *self.senders[peer.0 as usize] = Tx {
                 producer: Producer::new(segment.ring(to, me), segment.pair_line(to, me))
                     .telling(told),
                 bell: Some(segment.bell(to)),
@@ -168,7 +203,6 @@ impl Shm {
                 distance: Distance::default(),
             };
         }
-        self.words.told_by = told_by.into();
         self.receivers = (0..size)
             .map(|from| Rx::new(&segment, me, from, &node))
             .collect();
@@ -340,8 +374,8 @@ impl Shm {
     }
 
     /// The process behind a local rank.
-    pub(super) fn world_of(&self, local: u32) -> Peer {
-        self.receivers[local as usize].world
+    pub(super) fn peer_of(&self, local: u32) -> Peer {
+        self.receivers[local as usize].peer
     }
 
     /// The next frame of the ring that is polled first: the fast path of receiving.
@@ -432,7 +466,7 @@ impl Shm {
             rx.last_frame = self.polls;
             if frame.head.kind < INTERNAL {
                 completions.push(Completion::Arrived(Arrived {
-                    peer: rx.world,
+                    peer: rx.peer,
                     head: frame.head,
                     words: frame.body,
                     body: body_of(&frame),
@@ -636,7 +670,7 @@ impl Shm {
             REVOKED => self.arrive_revoked(from, &frame.body),
             #[allow(clippy::cast_possible_truncation, reason = "an immediate has 32 bits")]
             WRITTEN => completions.push(Completion::Written {
-                peer: self.receivers[from as usize].world,
+                peer: self.receivers[from as usize].peer,
                 immediate: frame.head.word as u32,
             }),
             _ => self.stats.refused.add(1),
@@ -700,15 +734,16 @@ impl Shm {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        let sends = self
-            .senders
-            .iter()
-            .map(|tx| u64::from(tx.producer.sent()))
-            .sum();
         Stats {
-            sends,
+            sends: self.sent(),
             ..self.stats.seen()
         }
+    }
+
+    /// Frames that were posted.
+    pub(super) fn sent(&self) -> u64 {
+        let senders = self.senders.iter();
+        senders.map(|tx| u64::from(tx.producer.sent())).sum()
     }
 }
 
@@ -740,7 +775,7 @@ impl Rx {
     fn new(segment: &Segment, me: u32, from: u32, node: &Node) -> Self {
         Self {
             consumer: Consumer::new(segment.ring(me, from), segment.pair_line(me, from)),
-            world: Peer(node.world_ranks[from as usize]),
+            peer: node.peers[from as usize],
             active: false,
             looking: false,
             last_frame: 0,

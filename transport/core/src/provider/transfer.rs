@@ -205,7 +205,7 @@ impl Shm {
             flags: 0,
             word: 0,
         };
-        if self.push(self.world_of(from), head, &words).is_err() {
+        if self.push(self.peer_of(from), head, &words).is_err() {
             return alone;
         }
         self.transfers.offers |= 1 << index;
@@ -371,7 +371,7 @@ impl Shm {
             flags: 0,
             word: 0,
         };
-        self.push(self.world_of(to), head, &[place, check]).is_ok()
+        self.push(self.peer_of(to), head, &[place, check]).is_ok()
     }
 
     /// Writes some chunks of what peers read from this process.

@@ -23,7 +23,7 @@ impl FirstFrame<'_> {
     #[inline(always)]
     #[must_use]
     pub fn peer(&self) -> Peer {
-        self.rx.world
+        self.rx.peer
     }
 
     /// Its head; `len` is the length of a body of up to 48 bytes, anything else is the provider's.

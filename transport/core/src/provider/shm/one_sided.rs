@@ -102,11 +102,8 @@ impl Shm {
         work: WorkId,
         immediate: Option<u32>,
     ) -> Result<(), Lease> {
-        if immediate.is_some()
-            && !self.senders[self.world_of(to).0 as usize]
-                .producer
-                .has_room()
-        {
+        let peer = self.peer_of(to).0 as usize;
+        if immediate.is_some() && !self.senders[peer].producer.has_room() {
             return Err(lease);
         }
         let outcome = match self.place_of(to, &lease, key, offset) {
@@ -121,7 +118,7 @@ impl Shm {
                 word: u64::from(immediate),
             };
             // Room was there a moment ago, and only this process fills the ring.
-            let _ = self.push(self.world_of(to), head, &[]);
+            let _ = self.push(self.peer_of(to), head, &[]);
         }
         self.finished.push_back(Completion::Worked {
             work,

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Segments of this node that were attached after a fabric was opened: each is shared memory as the first one is, with rings, a
+//! pool and a bell of its own. What has a lane, a board or a gate line is in the first one alone.
+
+use super::shm::Shm;
+use super::wire::Wire;
+use crate::wait_set::WaitSet;
+use crate::{Completions, Node};
+
+/// All of them, by number.
+#[derive(Debug, Default)]
+pub(super) struct Later(Vec<Shm>);
+
+impl Later {
+    /// A further one, beside the first, for a process that has so many peers now. Answers its number.
+    pub(super) fn attach(&mut self, first: &mut Shm, node: Node, peers: u32) -> u32 {
+        let number = self.next();
+        for shm in [&mut *first].into_iter().chain(&mut self.0) {
+            shm.make_room_for(peers);
+        }
+        self.0.push(first.beside(node, peers));
+        number
+    }
+
+    /// The number of the next.
+    pub(super) fn next(&self) -> u32 {
+        u32::try_from(self.0.len()).expect("each takes a mapping")
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn of(&self, segment: u32) -> &Shm {
+        &self.0[segment as usize]
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn of_mut(&mut self, segment: u32) -> &mut Shm {
+        &mut self.0[segment as usize]
+    }
+
+    pub(super) fn poll(&mut self, completions: &mut Completions) {
+        self.0.iter_mut().for_each(|shm| shm.poll(completions));
+    }
+
+    pub(super) fn set_attentive(&mut self, attentive: bool) {
+        self.0
+            .iter_mut()
+            .for_each(|shm| shm.set_attentive(attentive));
+    }
+
+    pub(super) fn set_sleepless(&mut self, sleepless: bool) {
+        self.0
+            .iter_mut()
+            .for_each(|shm| shm.set_sleepless(sleepless));
+    }
+
+    /// Whether nothing is here: then all of them doze, else none does.
+    pub(super) fn prepare_sleep(&mut self) -> bool {
+        let awake = self.0.iter_mut().position(|shm| !shm.prepare_sleep());
+        if let Some(awake) = awake {
+            self.0[..awake].iter_mut().for_each(Wire::wake);
+        }
+        awake.is_none()
+    }
+
+    pub(super) fn fall_asleep(&mut self, waits: &mut WaitSet) {
+        self.0.iter_mut().for_each(|shm| shm.fall_asleep(waits));
+    }
+
+    pub(super) fn wake(&mut self) {
+        self.0.iter_mut().for_each(Wire::wake);
+    }
+
+    /// Frames that were posted.
+    pub(super) fn sent(&self) -> u64 {
+        self.0.iter().map(Shm::sent).sum()
+    }
+}
