@@ -57,14 +57,14 @@ impl Roster {
         near.copied().min().unwrap_or(self.rank)
     }
 
-    /// How many processes of a group are on this node.
-    pub(crate) fn count_near(&self, group: &Group) -> u32 {
-        if self.near.count() == self.size {
-            return group.size();
-        }
-        let near = self.near.as_slice().iter();
-        let members = near.filter(|rank| group.rank_of(engine::Peer(**rank)).is_some());
-        u32::try_from(members.count()).unwrap_or(u32::MAX)
+    /// Whether all processes of a group are on this node.
+    pub(crate) fn are_near(&self, group: &Group) -> bool {
+        let has_all = self.near.count() == self.size;
+        group.peers().all(|peer| match peer.0 < self.size {
+            true => has_all || self.near.has(peer.0),
+            // Those that come later share a segment with this process.
+            false => true,
+        })
     }
 }
 
@@ -74,17 +74,17 @@ mod tests {
     use engine::Peer;
 
     #[test]
-    fn members_of_this_node_are_counted() {
+    fn a_group_is_on_this_node_if_all_its_members_are() {
         let alone = Roster::of_one_node(0, 4);
         let group = Group::of(vec![Peer(3), Peer(1)]);
-        assert_eq!((alone.node(), alone.count_near(&group)), (0, 2));
+        assert_eq!((alone.node(), alone.are_near(&group)), (0, true));
         let near = Ranks::new(vec![3, 2]).unwrap();
         let second = Roster {
             near,
             ..Roster::of_one_node(3, 4)
         };
-        assert_eq!((second.node(), second.count_near(&group)), (2, 1));
-        assert_eq!(second.count_near(&Group::world(4)), 2);
-        assert_eq!(second.count_near(&Group::of(vec![Peer(0)])), 0);
+        assert_eq!((second.node(), second.are_near(&group)), (2, false));
+        assert!(!second.are_near(&Group::world(4)));
+        assert!(second.are_near(&Group::of(vec![Peer(3), Peer(2), Peer(4)])));
     }
 }

@@ -12,7 +12,7 @@ use channel::Channels;
 use engine::{ContextId, Engine, Event, Peer, Records, RequestId, WORDS};
 use queue_layout::{CallTable, CommTable, Queued, Tally};
 use transport::seat::{Awaited, NODE_BOARD};
-use transport::{Completions, Fabric, Seat};
+use transport::{Completions, Fabric, Node, Seat};
 
 use crate::boot::{Birth, Link};
 use crate::bundle::Bundles;
@@ -24,7 +24,7 @@ use crate::gates::Gates;
 use crate::network::{self, Network};
 use crate::oversubscription::Crowding;
 use crate::polling::Polling;
-use crate::pump::{Packed, Side};
+use crate::pump::{Packed, Side, carrier};
 use crate::roster::Roster;
 use crate::var::live::{self, live};
 use crate::var::traffic::{self, Traffic};
@@ -192,6 +192,18 @@ impl Universe {
         }
     }
 
+    /// Meets the processes behind a further segment of this node, which are of another job: peers with the numbers that `node` says.
+    ///
+    /// # Errors
+    /// When those numbers do not follow the ones that there are.
+    pub fn attach(&mut self, node: Node) -> Result<(), Error> {
+        self.fabric.attach(node)?;
+        let peers = self.fabric.peer_count();
+        self.engine.add_peers(peers);
+        self.traffic.grow_to(peers);
+        Ok(())
+    }
+
     /// Rank in `MPI_COMM_WORLD`.
     #[must_use]
     pub fn rank(&self) -> u32 {
@@ -213,7 +225,7 @@ impl Universe {
     /// Whether all processes of a communicator's local group are on the node of this one.
     #[must_use]
     pub fn is_on_one_node(&self, comm: &Comm) -> bool {
-        self.roster.count_near(&comm.group) == comm.size()
+        self.roster.are_near(&comm.group)
     }
 
     /// From now on every send has a request until it is collected, so that a debugger sees also those that are complete.
@@ -338,9 +350,9 @@ impl Universe {
     /// Gives back the board that a leader on this node has claimed for a communicator whose processes do not meet at one.
     fn decline_board(&mut self, comm: &Comm) {
         let groups = [Some(&comm.group), comm.remote.as_ref()];
-        let near = groups.into_iter().flatten();
-        let near = near.map(|group| self.roster.count_near(group)).sum();
-        self.fabric.leave_board(comm.context.0, near);
+        let members = groups.into_iter().flatten().flat_map(Group::peers);
+        self.fabric
+            .decline_board(comm.context.0, members.map(carrier));
     }
 
     /// A communicator has a name, which a debugger shows.
@@ -531,8 +543,11 @@ fn early_limit(eager_limit_bytes: u64, wanted: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsFd, OwnedFd};
+
     use super::*;
-    use crate::p2p::Source;
+    use crate::p2p::{Mode, Source, Target};
+    use crate::testing::segment;
     use crate::user_buf::UserMemory;
 
     #[test]
@@ -557,5 +572,67 @@ mod tests {
         universe.forget(&second);
         assert!(!universe.groups.contains_key(&12) && !universe.groups.contains_key(&16));
         assert!(universe.ending.is_empty());
+    }
+
+    /// A process of a job of its own, which has met the one behind the other place of a segment.
+    fn process(joint: &OwnedFd, place: u32) -> Universe {
+        let (values, _) = Values::from_environment(std::iter::empty());
+        let fabric = Fabric::open(transport::Config::alone()).unwrap();
+        let mut universe = Universe::new(fabric, Peer(0), 1, &values);
+        // The other is the second that this one knows.
+        let mut peers = vec![transport::Peer(1); 2];
+        peers[place as usize] = transport::Peer(0);
+        let node = Node::attach(joint.as_fd(), 9, place, peers).unwrap();
+        universe.attach(node).unwrap();
+        universe
+    }
+
+    #[test]
+    fn jobs_that_meet_later_send_to_each_other_in_a_communicator_of_both() {
+        let joint = segment(9, 2);
+        let mut both = [0, 1].map(|place| process(&joint, place));
+        let context = ContextId(40);
+        for (place, universe) in both.iter_mut().enumerate() {
+            // The same order for both.
+            let mut members = vec![Peer(1); 2];
+            members[place] = Peer(0);
+            let rank = place as u32;
+            universe.adopt(&mut Comm::new(context, Group::of(members), rank));
+        }
+        for bytes in [8, 5000, 3_000_000] {
+            for (from, to) in [(0, 1), (1, 0)] {
+                let (mut sent, mut got) = (vec![bytes as u8; bytes], vec![0; bytes]);
+                let source = Source {
+                    context,
+                    peer: Some(Peer(1)),
+                    tag: Some(7),
+                };
+                let target = Target {
+                    context,
+                    peer: Peer(1),
+                    tag: 7,
+                };
+                let memory = UserMemory::of(&mut got);
+                let receive = both[to].receive(source, memory).unwrap();
+                let memory = UserMemory::of(&mut sent);
+                let send = both[from].send(target, memory, Mode::Standard).unwrap();
+                let is_under_way = |both: &[Universe; 2]| {
+                    let sends = send.is_some_and(|send| !both[from].is_complete(send));
+                    sends || !both[to].is_complete(receive)
+                };
+                while is_under_way(&both) {
+                    both.iter_mut().for_each(|universe| _ = universe.progress());
+                }
+                let status = both[to].collect(receive);
+                let got_from = (status.source, status.bytes);
+                assert_eq!(got_from, (Some(from as i32), bytes as u64));
+                assert_eq!(got, sent);
+                send.map(|send| both[from].collect(send));
+            }
+        }
+        assert_eq!(
+            (both[0].traffic.size(), both[0].traffic.bytes(1)),
+            (1, 3_005_008)
+        );
     }
 }

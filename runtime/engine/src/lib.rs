@@ -2,7 +2,7 @@
 //! Point-to-point MPI as a machine that is told what happened and answers what to do: matching, eager and rendezvous
 //! protocols, flow control, cancel and probe (MPI 5.0 chapter 3), without any input or output of its own.
 //!
-//! **Knows** context ids, peers (world ranks), tags, byte counts, the wire format, request slots.
+//! **Knows** context ids, peers by number, tags, byte counts, the wire format, request slots.
 //! **Never** touches payload, memory addresses (it only stores them), clocks, threads, communicators or datatypes; and
 //! never sees the crate `transport`: the runtime's pump stands between them.
 //!
@@ -304,7 +304,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// The engine of a process in a job of `peers` processes.
+    /// The engine of a process that has `peers` peers, itself among them. Others may [come](Self::add_peers).
     #[must_use]
     pub fn new(config: Config, peers: u32) -> Self {
         Self::counting(config, peers, Arc::default())
@@ -329,6 +329,12 @@ impl Engine {
             tally,
             journal: journal::Journal::with_room(config.most_records),
         }
+    }
+
+    /// Further peers come, with the next numbers: there are `peers` now.
+    pub fn add_peers(&mut self, peers: u32) {
+        let peers = (peers as usize).max(self.outboxes.len());
+        self.outboxes.resize_with(peers, Outbox::default);
     }
 
     /// Takes one arrived frame and returns what the caller must do now.

@@ -8,14 +8,16 @@ use std::sync::{Arc, OnceLock};
 use channel::{ChannelCounters, ChannelLedger};
 use engine::Peer;
 use queue_layout::Count;
-use transport::Ledger;
+use transport::{Grown, Ledger};
 
 use crate::pump::carrier;
 
-/// Messages and bytes sent, by world rank. One thread at a time sends; any thread and any signal handler may ask.
+/// Messages and bytes sent, by peer. One thread at a time sends; any thread and any signal handler may ask.
 #[derive(Debug)]
 pub struct Traffic {
-    peers: Box<[Sent]>,
+    peers: Grown<Sent>,
+    /// Ranks of the job, which are the first.
+    ranks: usize,
     ledger: Ledger,
     channels: Arc<ChannelLedger>,
 }
@@ -45,10 +47,16 @@ impl Traffic {
     #[must_use]
     pub(crate) fn new(size: u32, ledger: Ledger, channels: Arc<ChannelLedger>) -> Self {
         Self {
-            peers: (0..size).map(|_| Sent::default()).collect(),
+            peers: Grown::new(size as usize),
+            ranks: size as usize,
             ledger,
             channels,
         }
+    }
+
+    /// There are so many peers now.
+    pub(crate) fn grow_to(&self, peers: u32) {
+        self.peers.grow_to(peers as usize);
     }
 
     /// A message was sent, but not by the fast path of words between ranks of a node; for the thread that sends.
@@ -75,7 +83,7 @@ impl Traffic {
     /// Processes of the job.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.peers.len()
+        self.ranks
     }
 
     /// Messages sent to a world rank.
@@ -120,7 +128,10 @@ mod tests {
             (1, 2, 111)
         );
         assert_eq!((traffic.messages(1), traffic.bytes(1)), (0, 0));
-        traffic.peers[0].bytes.set(50);
+        traffic.peers.get(0).unwrap().bytes.set(50);
         assert_eq!(traffic.bytes(0), 111);
+        traffic.grow_to(2);
+        traffic.count(Peer(1), 5);
+        assert_eq!((traffic.size(), traffic.bytes(1)), (1, 5));
     }
 }
