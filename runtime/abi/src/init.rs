@@ -133,8 +133,8 @@ fn join(level: c_int) -> Result<()> {
 
 fn note_first_communicators(universe: &mut Universe) {
     for (handle, comm) in [
-        (MPI_Comm::WORLD, universe.world()),
-        (MPI_Comm::SELF, universe.myself()),
+        (MPI_Comm::WORLD, universe.comms().world()),
+        (MPI_Comm::SELF, universe.comms().myself()),
     ] {
         let (size, rank) = (comm.size().into(), comm.rank.into());
         let words = [handle.0 as u64, size, rank, 0, 0];

@@ -21,6 +21,7 @@ pub mod channels;
 pub mod collective;
 pub mod comm;
 mod comm_rows;
+mod comms;
 pub mod datatype;
 mod directory;
 mod dispatch;
@@ -57,6 +58,7 @@ pub use brief::Ended;
 pub use bundle::SendMode;
 pub use collective::Line;
 pub use comm::{Comm, Comparison, Group, Within};
+pub use comms::{Comms, PREDEFINED};
 pub use datatype::{Datatype, Signature};
 pub use engine::{
     Config as EngineConfig, ContextId, Event, Found, Kind, Peer, Received, Record, Records,
@@ -68,6 +70,6 @@ pub use pack::Structured;
 pub use payload::Payload;
 pub use polling::Pause;
 pub use progress::{Visit, Wait};
-pub use universe::{PREDEFINED, Universe};
+pub use universe::Universe;
 pub use user_buf::UserMemory;
 pub use waiting::{Awaits, List, Meeting};

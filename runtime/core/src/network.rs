@@ -380,11 +380,10 @@ impl Universe {
     /// Ends what needs a lost peer, and what has been started with one since.
     fn end_lost(&mut self) {
         for (peer, _) in &self.network.lost {
-            let groups = &self.groups;
+            let comms = &self.comms;
             // A collective that the peer will never enter ends for nobody.
             let in_vain = |context: ContextId, source: Option<Peer>| {
-                let group = groups.get(&comm::of_messages(context).0);
-                let is_member = group.is_none_or(|group| group.rank_of(*peer).is_some());
+                let is_member = comms.has_member(comm::of_messages(context), *peer);
                 is_member && (source.is_none() || comm::is_internal(context))
             };
             self.engine.lose(*peer, in_vain);

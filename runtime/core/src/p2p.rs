@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Point-to-point operations of a process (MPI 5.0 chapter 3), after communicators and C arguments were resolved.
 
-use engine::{
-    ContextId, Failure, Fields, Found, Peer, Receive, Received, RequestId, Send, State, wire,
-};
+use engine::{ContextId, Failure, Fields, Found, Peer, Receive, RequestId, Send, State, wire};
 use queue_layout::FLAG_CANCELLED;
 use transport::{RemoteKey, SLOT_BODY_BYTES};
 
@@ -469,48 +467,15 @@ impl Universe {
         }
         Status {
             no_process: false,
-            source: Some(self.rank_in(fields.context, Peer(fields.matched_peer))),
+            source: Some(
+                self.comms
+                    .rank_in(ContextId(fields.context), Peer(fields.matched_peer)),
+            ),
             tag: fields.matched_tag,
             bytes: fields.matched_bytes.min(fields.bytes),
             cancelled,
             error: (fields.error != 0).then(|| self.failure(fields)),
         }
-    }
-
-    /// Rank of a process in the communicator with this context.
-    #[must_use]
-    #[inline(always)]
-    pub fn rank_in(&self, context: u32, peer: Peer) -> i32 {
-        if self.is_plain(ContextId(context)) {
-            return peer.0.cast_signed();
-        }
-        self.rank_in_other(context, peer)
-    }
-
-    /// Whether ranks in the communicator with this context are known to be numbers of peers; `false` says nothing.
-    #[inline(always)]
-    #[must_use]
-    pub fn is_plain(&self, context: ContextId) -> bool {
-        context.0 == self.plain_context.get()
-    }
-
-    #[inline(never)]
-    fn rank_in_other(&self, context: u32, peer: Peer) -> i32 {
-        let rank = match self.groups.get(&context) {
-            None => {
-                self.plain_context.set(context);
-                Some(peer.0)
-            }
-            Some(group) => group.rank_of(peer),
-        };
-        rank.and_then(|rank| i32::try_from(rank).ok()).unwrap_or(-1)
-    }
-
-    /// Rank of the sender of a message in its communicator.
-    #[inline(always)]
-    #[must_use]
-    pub fn sender_rank(&self, received: &Received) -> i32 {
-        self.rank_in(received.context.0, received.peer)
     }
 
     #[cold]
@@ -523,12 +488,14 @@ impl Universe {
                 fields.matched_peer
             });
             let (rank, why) = (
-                self.rank_in(fields.context, peer),
+                self.comms.rank_in(ContextId(fields.context), peer),
                 self.network.why_lost(peer),
             );
             return Error::Lost { rank, why };
         }
-        let source_rank = self.rank_in(fields.context, Peer(fields.matched_peer));
+        let source_rank = self
+            .comms
+            .rank_in(ContextId(fields.context), Peer(fields.matched_peer));
         let tag = fields.matched_tag;
         if fields.error == Failure::Truncated as u8 {
             let (message_bytes, buffer_bytes) = (fields.matched_bytes, fields.bytes);

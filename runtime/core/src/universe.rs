@@ -2,29 +2,27 @@
 //! A process of the job from `MPI_Init` to `MPI_Finalize`.
 
 use rustc_hash::FxHashMap;
-use std::cell::Cell;
 use std::collections::HashSet;
 use std::ptr::NonNull;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use channel::Channels;
 use engine::{ContextId, Engine, Event, Peer, Records, RequestId, WORDS};
-use queue_layout::{CallTable, CommTable, Queued, Tally};
-use transport::seat::{Awaited, NODE_BOARD};
-use transport::{Completions, Fabric, Node, Seat};
+use queue_layout::{CallTable, Queued, Tally};
+use transport::seat::Awaited;
+use transport::{Completions, Fabric, Node};
 
 use crate::boot::{Birth, Link};
 use crate::bundle::Bundles;
 use crate::collective::Shape;
 use crate::collective::task::Tasks;
-use crate::comm::{Comm, Contexts, Group, SELF_CONTEXT, WORLD_CONTEXT};
-use crate::comm_rows::CommRows;
+use crate::comm::{Comm, Group};
+use crate::comms::Comms;
 use crate::gates::Gates;
 use crate::network::{self, Network};
 use crate::oversubscription::Crowding;
 use crate::polling::Polling;
-use crate::pump::{Packed, Side, carrier};
+use crate::pump::{Packed, Side};
 use crate::roster::Roster;
 use crate::var::live::{self, live};
 use crate::var::traffic::{self, Traffic};
@@ -52,19 +50,11 @@ pub struct Universe {
     pub(crate) packed: Packed,
     /// Receives whose data could go one way only, by token: their times say nothing about the choice.
     pub(crate) unmeasured: HashSet<u32>,
-    /// Groups that are not that of all ranks, by context: for the source in a status, and for what ends with a lost rank.
-    pub(crate) groups: FxHashMap<u32, Group>,
-    /// The context that was last seen not to be among these.
-    pub(crate) plain_context: Cell<u32>,
-    /// Contexts of communicators that were freed while operations on them were pending.
-    ending: Vec<u32>,
+    pub(crate) comms: Comms,
     pub(crate) bundles: Bundles,
     pub(crate) tasks: Tasks,
     shape: Shape,
-    comm_rows: CommRows,
     pub(crate) calls: Box<CallTable>,
-    /// `MPI_COMM_WORLD` and `MPI_COMM_SELF`.
-    predefined: [Comm; 2],
     /// What a collective waits for at a board.
     pub(crate) awaited: Option<Awaited>,
     pub(crate) network: Network,
@@ -82,7 +72,6 @@ pub struct Universe {
     pub(crate) sends_unlooked: u32,
     pub(crate) link: Option<Link>,
     roster: Roster,
-    contexts: Contexts,
     complaints: Vec<String>,
 }
 
@@ -133,28 +122,16 @@ impl Universe {
 
     /// The same, which counts into a tally that others read.
     fn counting(fabric: Fabric, roster: Roster, values: &Values, tally: Arc<Tally>) -> Self {
-        let (me, size) = (Peer(roster.rank()), roster.size());
+        let size = roster.size();
         let config = engine_config(values);
         let eager_limit_bytes = config.eager_limit_bytes;
-        let mut comm_rows = CommRows::counting(Arc::clone(&tally));
-        let mut world = Comm::new(WORLD_CONTEXT, Group::world(size), me.0);
-        // At the board of all ranks, if they are on one node.
-        world.seat = seat(&fabric, NODE_BOARD, &world.group);
-        let myself = Comm::new(SELF_CONTEXT, Group::of(vec![me]), 0);
-        let mut predefined = [world, myself];
-        for (comm, name) in predefined.iter_mut().zip(PREDEFINED) {
-            comm_rows.open(comm);
-            comm_rows.rename(comm, name);
-        }
+        let comms = Comms::new(&roster, &fabric, Arc::clone(&tally));
         let channels = Channels::new();
         let ledgers = (fabric.ledger(), Arc::clone(channels.ledger()));
         Self {
             engine: Engine::counting(config, size, tally),
-            plain_context: Cell::new(WORLD_CONTEXT.0),
-            groups: FxHashMap::from_iter([(SELF_CONTEXT.0, predefined[1].group.clone())]),
-            comm_rows,
+            comms,
             calls: Box::default(),
-            predefined,
             awaited: None,
             traffic: Arc::new(Traffic::new(size, ledgers.0, ledgers.1)),
             fabric,
@@ -170,7 +147,6 @@ impl Universe {
             window: Vec::new(),
             packed: Packed::default(),
             unmeasured: HashSet::new(),
-            ending: Vec::new(),
             bundles: Bundles::default(),
             tasks: Tasks::default(),
             shape: Shape::new(values, false),
@@ -187,7 +163,6 @@ impl Universe {
             sends_unlooked: 0,
             link: None,
             roster,
-            contexts: Contexts::new(me.0, size),
             complaints: Vec::new(),
         }
     }
@@ -291,16 +266,11 @@ impl Universe {
         std::mem::take(&mut self.complaints)
     }
 
-    /// `MPI_COMM_WORLD`.
+    /// The communicators.
+    #[inline(always)]
     #[must_use]
-    pub fn world(&self) -> Comm {
-        self.predefined[0].clone()
-    }
-
-    /// `MPI_COMM_SELF`.
-    #[must_use]
-    pub fn myself(&self) -> Comm {
-        self.predefined[1].clone()
+    pub fn comms(&self) -> &Comms {
+        &self.comms
     }
 
     /// A context that no communicator of the job has, for one that this process leads the making of.
@@ -308,7 +278,7 @@ impl Universe {
     /// # Errors
     /// When all are used up.
     pub fn reserve_context(&mut self) -> Result<ContextId, Error> {
-        let context = self.contexts.reserve().ok_or(Error::ContextsExhausted)?;
+        let context = self.comms.reserve_context()?;
         // Where there is none, small collectives of the communicator are messages.
         let _ = self.fabric.claim_board(context.0);
         Ok(context)
@@ -320,76 +290,30 @@ impl Universe {
     /// # Errors
     /// When all are used up.
     pub fn reserve_context_of_groups(&mut self) -> Result<ContextId, Error> {
-        self.contexts.reserve().ok_or(Error::ContextsExhausted)
+        self.comms.reserve_context()
     }
 
     /// Gives back the context that was reserved last, which was not needed.
     pub fn release_context(&mut self, context: ContextId) {
-        self.contexts.release(context);
+        self.comms.release_context(context);
         self.fabric.unclaim_board(context.0);
     }
 
-    /// Knows a new communicator: its ranks may not be world ranks. It gets its seat at a board, if there is one.
+    /// Knows a new communicator. It gets its seat at a board, if there is one.
     pub fn adopt(&mut self, comm: &mut Comm) {
-        if !comm.is_inter() && comm.size() > 1 {
-            comm.seat = seat(&self.fabric, comm.context.0, &comm.group);
-        }
-        if comm.seat.is_none() {
-            self.decline_board(comm);
-        }
-        let partners = comm.partners();
-        if !partners.is_identity() || partners.size() != self.size() {
-            self.groups.insert(comm.context.0, partners.clone());
-            if self.plain_context.get() == comm.context.0 {
-                self.plain_context.set(WORLD_CONTEXT.0);
-            }
-        }
-        self.comm_rows.open(comm);
-    }
-
-    /// Gives back the board that a leader on this node has claimed for a communicator whose processes do not meet at one.
-    fn decline_board(&mut self, comm: &Comm) {
-        let groups = [Some(&comm.group), comm.remote.as_ref()];
-        let members = groups.into_iter().flatten().flat_map(Group::peers);
-        self.fabric
-            .decline_board(comm.context.0, members.map(carrier));
-    }
-
-    /// A communicator has a name, which a debugger shows.
-    pub fn rename(&self, comm: &Comm, name: &str) {
-        self.comm_rows.rename(comm, name);
-    }
-
-    /// What a debugger reads of the communicators.
-    #[must_use]
-    pub fn comm_table(&self) -> &CommTable {
-        self.comm_rows.table()
+        self.comms.adopt(&mut self.fabric, comm);
     }
 
     /// A communicator was freed. Its group and its row stay known while operations on it are pending.
     pub fn forget(&mut self, comm: &Comm) {
-        let context = comm.context.0;
         self.forget_gates(comm);
-        self.comm_rows.retire(context);
+        self.comms.retire(comm.context);
         let remote = comm.remote.as_ref().map_or(0, Group::size);
-        self.fabric.leave_board(context, comm.size() + remote);
-        self.ending.push(context);
-        self.forget_ended();
-    }
-
-    /// Forgets the groups and rows of freed communicators that no request needs any more.
-    fn forget_ended(&mut self) {
+        self.fabric
+            .leave_board(comm.context.0, comm.size() + remote);
         let arena = self.engine.arena();
-        let used: HashSet<u32> = arena.iter().map(|id| arena.fields(id).context).collect();
-        let (groups, rows) = (&mut self.groups, &mut self.comm_rows);
-        self.ending.retain(|context| {
-            let needed = used.contains(context);
-            if !needed {
-                groups.remove(context);
-                rows.close(*context);
-            }
-            needed
-        });
+        let used = arena.iter().map(|id| arena.fields(id).context);
+        self.comms.forget_ended(&used.collect());
     }
 
     /// Whether nothing is under way on a communicator.
@@ -511,14 +435,6 @@ impl Universe {
     }
 }
 
-/// The names of the predefined communicators (MPI 5.0 section 7.8).
-pub const PREDEFINED: [&str; 2] = ["MPI_COMM_WORLD", "MPI_COMM_SELF"];
-
-fn seat(fabric: &Fabric, key: u32, group: &Group) -> Option<Rc<Seat>> {
-    let members = group.peers().map(|peer| transport::Peer(peer.0));
-    fabric.take_seat(key, members).map(Rc::new)
-}
-
 /// What the fast path carries at most.
 const WORD_BYTES: u64 = 8;
 
@@ -555,23 +471,20 @@ mod tests {
         let (values, _) = Values::from_environment(std::iter::empty());
         let fabric = Fabric::open(transport::Config::alone()).unwrap();
         let mut universe = Universe::new(fabric, Peer(1), 2, &values);
-        let comm = |context| Comm::new(ContextId(context), Group::of(vec![Peer(1)]), 0);
-        let (first, second) = (comm(12), comm(16));
-        universe.adopt(&mut first.clone());
-        universe.adopt(&mut second.clone());
+        let mut comm = Comm::new(ContextId(12), Group::of(vec![Peer(1)]), 0);
+        universe.adopt(&mut comm);
         let source = Source {
-            context: first.context,
+            context: comm.context,
             peer: Some(Peer(1)),
             tag: None,
         };
         let pending = universe.receive(source, UserMemory::nothing()).unwrap();
-        universe.forget(&first);
-        assert_eq!(universe.rank_in(12, Peer(1)), 0);
+        universe.forget(&comm);
+        assert_eq!(universe.comms.rank_in(comm.context, Peer(1)), 0);
         universe.cancel(pending);
         universe.collect(pending);
-        universe.forget(&second);
-        assert!(!universe.groups.contains_key(&12) && !universe.groups.contains_key(&16));
-        assert!(universe.ending.is_empty());
+        universe.forget(&Comm::new(ContextId(16), Group::of(vec![Peer(1)]), 0));
+        assert_eq!(universe.comms.rank_in(comm.context, Peer(1)), 1);
     }
 
     /// A process of a job of its own, which has met the one behind the other place of a segment.

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The communicators of this process, by the contexts of their messages: who is in them, under which ranks, at which board they
+//! meet, and what a debugger reads of them. Nothing here sends or waits.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::{ContextId, Peer, Received};
+use queue_layout::{CommTable, Tally};
+use rustc_hash::FxHashMap;
+use transport::Fabric;
+use transport::seat::NODE_BOARD;
+
+use crate::Error;
+use crate::comm::{Comm, Contexts, Group, SELF_CONTEXT, WORLD_CONTEXT};
+use crate::comm_rows::CommRows;
+use crate::pump::carrier;
+use crate::roster::Roster;
+
+/// All communicators that this process has, or had while something is pending on them.
+#[derive(Debug)]
+pub struct Comms {
+    /// `MPI_COMM_WORLD` and `MPI_COMM_SELF`.
+    predefined: [Comm; 2],
+    /// Groups that are not that of all ranks, by context: for the source in a status, and for what ends with a lost rank.
+    groups: FxHashMap<u32, Group>,
+    /// The context that was last seen not to be among these.
+    plain: Cell<u32>,
+    /// Contexts of communicators that were freed while operations on them were pending.
+    ending: Vec<u32>,
+    rows: CommRows,
+    contexts: Contexts,
+}
+
+/// The names of the predefined communicators (MPI 5.0 section 7.8).
+pub const PREDEFINED: [&str; 2] = ["MPI_COMM_WORLD", "MPI_COMM_SELF"];
+
+impl Comms {
+    /// Those that are there from the start.
+    pub(crate) fn new(roster: &Roster, fabric: &Fabric, tally: Arc<Tally>) -> Self {
+        let (me, size) = (Peer(roster.rank()), roster.size());
+        let mut rows = CommRows::counting(tally);
+        let mut world = Comm::new(WORLD_CONTEXT, Group::world(size), me.0);
+        // At the board of all ranks, if they are on one node.
+        take_seat(&mut world, fabric, NODE_BOARD);
+        let myself = Comm::new(SELF_CONTEXT, Group::of(vec![me]), 0);
+        let mut predefined = [world, myself];
+        for (comm, name) in predefined.iter_mut().zip(PREDEFINED) {
+            rows.open(comm);
+            rows.rename(comm, name);
+        }
+        Self {
+            groups: FxHashMap::from_iter([(SELF_CONTEXT.0, predefined[1].group.clone())]),
+            predefined,
+            plain: Cell::new(WORLD_CONTEXT.0),
+            ending: Vec::new(),
+            rows,
+            contexts: Contexts::new(me.0, size),
+        }
+    }
+
+    /// `MPI_COMM_WORLD`.
+    #[must_use]
+    pub fn world(&self) -> Comm {
+        self.predefined[0].clone()
+    }
+
+    /// `MPI_COMM_SELF`.
+    #[must_use]
+    pub fn myself(&self) -> Comm {
+        self.predefined[1].clone()
+    }
+
+    /// A context that no communicator of the job has.
+    pub(crate) fn reserve_context(&mut self) -> Result<ContextId, Error> {
+        self.contexts.reserve().ok_or(Error::ContextsExhausted)
+    }
+
+    /// The context that was reserved last was not needed.
+    pub(crate) fn release_context(&mut self, context: ContextId) {
+        self.contexts.release(context);
+    }
+
+    /// Knows a new communicator: its ranks may not be world ranks. It gets its seat at a board, if there is one.
+    pub(crate) fn adopt(&mut self, fabric: &mut Fabric, comm: &mut Comm) {
+        let key = comm.context.0;
+        if !comm.is_inter() && comm.size() > 1 {
+            take_seat(comm, fabric, key);
+        }
+        if comm.seat.is_none() {
+            // A leader on this node may have claimed one.
+            let groups = [Some(&comm.group), comm.remote.as_ref()];
+            let members = groups.into_iter().flatten().flat_map(Group::peers);
+            fabric.decline_board(key, members.map(carrier));
+        }
+        let partners = comm.partners();
+        if !partners.is_identity() || partners.size() != self.world_size() {
+            self.groups.insert(key, partners.clone());
+            if self.plain.get() == key {
+                self.plain.set(WORLD_CONTEXT.0);
+            }
+        }
+        self.rows.open(comm);
+    }
+
+    /// A communicator has a name, which a debugger shows.
+    pub fn rename(&self, comm: &Comm, name: &str) {
+        self.rows.rename(comm, name);
+    }
+
+    /// What a debugger reads of the communicators.
+    #[must_use]
+    pub fn table(&self) -> &CommTable {
+        self.rows.table()
+    }
+
+    /// A communicator was freed. Its group and its row stay known [as long](Self::forget_ended) as operations on it are pending.
+    pub(crate) fn retire(&mut self, context: ContextId) {
+        self.rows.retire(context.0);
+        self.ending.push(context.0);
+    }
+
+    /// Forgets the groups and rows of freed communicators whose contexts no request has.
+    pub(crate) fn forget_ended(&mut self, used: &HashSet<u32>) {
+        let (groups, rows) = (&mut self.groups, &mut self.rows);
+        self.ending.retain(|context| {
+            let needed = used.contains(context);
+            if !needed {
+                groups.remove(context);
+                rows.close(*context);
+            }
+            needed
+        });
+    }
+
+    /// Rank of a process in the communicator with this context; -1 for one that is not in it.
+    #[inline(always)]
+    #[must_use]
+    pub fn rank_in(&self, context: ContextId, peer: Peer) -> i32 {
+        if self.is_plain(context) {
+            return peer.0.cast_signed();
+        }
+        self.rank_in_other(context, peer)
+    }
+
+    /// Whether ranks in the communicator with this context are known to be numbers of peers; `false` says nothing.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_plain(&self, context: ContextId) -> bool {
+        context.0 == self.plain.get()
+    }
+
+    #[inline(never)]
+    fn rank_in_other(&self, context: ContextId, peer: Peer) -> i32 {
+        let rank = match self.groups.get(&context.0) {
+            None => {
+                self.plain.set(context.0);
+                Some(peer.0)
+            }
+            Some(group) => group.rank_of(peer),
+        };
+        rank.and_then(|rank| i32::try_from(rank).ok()).unwrap_or(-1)
+    }
+
+    /// Rank of the sender of a message in its communicator.
+    #[inline(always)]
+    #[must_use]
+    pub fn sender_rank(&self, received: &Received) -> i32 {
+        self.rank_in(received.context, received.peer)
+    }
+
+    /// Whether a process is in the communicator with this context; in the remote group, if that is an intercommunicator.
+    pub(crate) fn has_member(&self, context: ContextId, peer: Peer) -> bool {
+        match self.groups.get(&context.0) {
+            None => peer.0 < self.world_size(),
+            Some(group) => group.rank_of(peer).is_some(),
+        }
+    }
+
+    fn world_size(&self) -> u32 {
+        self.predefined[0].size()
+    }
+}
+
+fn take_seat(comm: &mut Comm, fabric: &Fabric, key: u32) {
+    let members = comm.group.peers().map(carrier);
+    comm.seat = fabric.take_seat(key, members).map(Rc::new);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those of rank 1 of 2.
+    fn comms(fabric: &Fabric) -> Comms {
+        Comms::new(&Roster::of_one_node(1, 2), fabric, Arc::default())
+    }
+
+    fn alone() -> Fabric {
+        Fabric::open(transport::Config::alone()).unwrap()
+    }
+
+    fn comm(context: u32, group: Group) -> Comm {
+        Comm::new(ContextId(context), group, 0)
+    }
+
+    #[test]
+    fn ranks_are_those_of_the_communicator_of_the_context() {
+        let mut fabric = alone();
+        let mut comms = comms(&fabric);
+        let turned = Group::of(vec![Peer(1), Peer(0)]);
+        comms.adopt(&mut fabric, &mut comm(12, turned));
+        comms.adopt(&mut fabric, &mut comm(16, Group::world(2)));
+        for _ in 0..2 {
+            for (context, ranks) in [(WORLD_CONTEXT.0, [0, 1]), (12, [1, 0]), (16, [0, 1])] {
+                let rank = |peer| comms.rank_in(ContextId(context), Peer(peer));
+                assert_eq!([rank(0), rank(1)], ranks);
+            }
+            assert_eq!(comms.rank_in(SELF_CONTEXT, Peer(1)), 0);
+            assert_eq!(comms.rank_in(SELF_CONTEXT, Peer(0)), -1);
+        }
+    }
+
+    #[test]
+    fn a_context_that_was_plain_may_come_again_in_another_order() {
+        let mut fabric = alone();
+        let mut comms = comms(&fabric);
+        assert_eq!(comms.rank_in(ContextId(12), Peer(1)), 1);
+        assert!(comms.is_plain(ContextId(12)));
+        let turned = Group::of(vec![Peer(1), Peer(0)]);
+        comms.adopt(&mut fabric, &mut comm(12, turned));
+        assert_eq!(comms.rank_in(ContextId(12), Peer(1)), 0);
+    }
+
+    #[test]
+    fn a_group_stays_known_while_a_request_has_its_context() {
+        let mut fabric = alone();
+        let mut comms = comms(&fabric);
+        for context in [12, 16] {
+            let mut comm = comm(context, Group::of(vec![Peer(1)]));
+            comms.adopt(&mut fabric, &mut comm);
+            comms.retire(comm.context);
+        }
+        comms.forget_ended(&HashSet::from([12]));
+        assert!(!comms.has_member(ContextId(12), Peer(0)));
+        assert!(comms.has_member(ContextId(16), Peer(0)), "it is not known");
+        comms.forget_ended(&HashSet::new());
+        assert!(comms.has_member(ContextId(12), Peer(0)) && comms.ending.is_empty());
+    }
+
+    #[test]
+    fn who_came_later_is_in_no_communicator_of_the_job() {
+        let comms = comms(&alone());
+        assert!(comms.has_member(WORLD_CONTEXT, Peer(1)));
+        assert!(!comms.has_member(WORLD_CONTEXT, Peer(2)));
+    }
+}
