@@ -27,6 +27,7 @@ mod directory;
 mod dispatch;
 mod error;
 mod gates;
+mod limits;
 mod network;
 pub mod op;
 mod oversubscription;
@@ -38,6 +39,7 @@ mod polling;
 mod progress;
 mod pump;
 mod roster;
+mod sides;
 #[cfg(test)]
 mod testing;
 pub mod topology;

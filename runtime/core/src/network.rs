@@ -259,11 +259,11 @@ impl Universe {
     /// A key by which a peer can read memory, or [`wire::NO_KEY`]. What fits into a frame goes in one over a network: to let
     /// the peer read it costs more.
     pub(crate) fn export(&mut self, peer: Peer, buffer: u64, bytes: u64) -> [u64; 3] {
-        if self.network.is_used && bytes <= self.eager_limit_bytes {
+        if self.network.is_used && self.limits.is_eager(bytes) {
             return wire::NO_KEY;
         }
         let key = self.fabric.offer(carrier(peer), buffer, bytes).to_words();
-        if key == wire::NO_KEY && bytes > self.eager_limit_bytes {
+        if key == wire::NO_KEY && !self.limits.is_eager(bytes) {
             let words = [peer.0.into(), bytes, 0, 0, 0];
             self.engine.note(Event::MemoryNotRegistered, words);
         }
@@ -372,7 +372,7 @@ impl Universe {
             let words = [peer.0.into(), 0, 0, 0, 0];
             self.engine.note(Event::PeerLost, words);
             self.lose_gates(peer);
-            self.packed.forget();
+            self.sides.forget_packed();
         }
         self.end_lost();
     }

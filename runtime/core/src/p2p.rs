@@ -6,7 +6,8 @@ use queue_layout::FLAG_CANCELLED;
 use transport::{RemoteKey, SLOT_BODY_BYTES};
 
 use crate::pack::Structured;
-use crate::pump::{NO_BUFFER, Side, carrier};
+use crate::pump::{NO_BUFFER, carrier};
+use crate::sides::Side;
 use crate::user_buf::UserMemory;
 use crate::var::Variable;
 use crate::var::live::live_u32;
@@ -204,7 +205,7 @@ impl Universe {
 
     /// Whether a synchronous send will hardly be announced: then, once in a blue moon, its data are asked for frame by frame.
     pub(crate) fn goes_whole(&self, bytes: u64, synchronous: bool) -> bool {
-        synchronous && bytes <= self.eager_limit_bytes
+        synchronous && self.limits.is_eager(bytes)
     }
 
     /// Starts a send of structured data. `None`: it is complete already. What does not go at once is packed frame by frame,
@@ -219,7 +220,7 @@ impl Universe {
         mode: Mode,
     ) -> Result<Option<RequestId>, Error> {
         let bytes = data.bytes();
-        if bytes <= self.eager_limit_bytes {
+        if self.limits.is_eager(bytes) {
             if mode == Mode::Standard && self.send_packed(target, data) {
                 return Ok(None);
             }
@@ -255,7 +256,7 @@ impl Universe {
         if !is_free || !self.sends_at_once(bytes) {
             return false;
         }
-        let body = self.packed.room(bytes);
+        let body = self.sides.room(bytes);
         data.pack_at(0, body);
         let head = crate::pump::head(wire::eager(target.context, target.tag));
         let is_posted = self
@@ -413,10 +414,10 @@ impl Universe {
         let token = self.engine.arena().token(request);
         let state = self.engine.arena().fields(request).state;
         if matches!(state, State::Inactive | State::Complete) {
-            self.sides.remove(&token);
+            self.sides.remove(token);
             return false;
         }
-        let has_side = self.sides.contains_key(&token);
+        let has_side = self.sides.has(token);
         if has_side {
             self.give_up(request);
         }

@@ -69,7 +69,7 @@ impl Universe {
     fn post_whole(&mut self, request: RequestId) -> bool {
         let fields = self.engine.arena().fields(request);
         let (peer, bytes) = (Peer(fields.peer), fields.bytes);
-        let goes_at_once = bytes <= self.eager_limit_bytes
+        let goes_at_once = self.limits.is_eager(bytes)
             && fields.flags & FLAG_SYNCHRONOUS == 0
             && self.engine.is_clear(peer);
         if !goes_at_once {

@@ -7,31 +7,10 @@ use transport::{Arrived, FarWord, Head, Outcome, RemoteKey, SLOT_BODY_BYTES, Wor
 
 use crate::Universe;
 use crate::dispatch::ENGINE;
-use crate::pack::Structured;
 use crate::user_buf;
 use crate::ways::Way;
 
-/// What a request keeps beside its slot.
-#[derive(Debug)]
-pub(crate) enum Side {
-    /// A copy that is being sent.
-    Sent {
-        /// Only kept alive.
-        _bytes: Box<[u8]>,
-    },
-    /// Structured data that are being sent, packed frame by frame.
-    Streamed {
-        /// The data.
-        data: Structured,
-    },
-    /// Where the bytes that are being received belong.
-    Received {
-        /// The structured data.
-        data: Structured,
-    },
-}
-
-/// The address of the buffer in the slot of a request whose data have gaps: they are found in its [`Side`].
+/// The address of the buffer in the slot of a request whose data have gaps: they are found in its [`Side`](crate::sides::Side).
 pub(crate) const NO_BUFFER: u64 = 0;
 
 /// Why the next frame is no small message for a receive.
@@ -227,11 +206,10 @@ impl Universe {
         bytes: u64,
     ) -> bool {
         let token = self.engine.arena().token(request);
-        let Some(Side::Received { data }) = self.sides.get(&token) else {
+        let Some((data, window)) = self.sides.arriving(token, bytes) else {
             return false;
         };
         // Out of the peer's memory first: it may change there while it is looked at.
-        let window = window(&mut self.window, bytes);
         self.fabric.copy_body(arrived, window);
         data.unpack_at(offset, window);
         true
@@ -240,7 +218,7 @@ impl Universe {
     /// The data of a large message are here.
     fn note_transfer(&mut self, request: RequestId) {
         let token = self.engine.arena().token(request);
-        if !self.unmeasured.is_empty() && self.unmeasured.remove(&token) {
+        if !self.sides.could_choose(token) {
             return;
         }
         let fields = self.engine.arena().fields(request);
@@ -307,7 +285,7 @@ impl Universe {
         let token = self.engine.arena().token(request);
         let body = self.engine.kept_body(message);
         let body = &body[..body.len().min(usize::try_from(bytes).unwrap_or(usize::MAX))];
-        if let Some(Side::Received { data }) = self.sides.get(&token) {
+        if let Some(data) = self.sides.received(token) {
             return data.unpack(body);
         }
         let mut target = user_buf::of_request(fields, 0, bytes);
@@ -320,13 +298,11 @@ impl Universe {
         let token = self.engine.arena().token(request);
         // A read needs one stretch of memory on both sides.
         if key == wire::NO_KEY || self.engine.arena().fields(request).buffer == NO_BUFFER {
-            self.unmeasured.insert(token);
+            self.sides.note_choice(token, false);
             self.count_streamed(bytes);
             return self.engine.cannot_pull(request);
         }
-        if !self.unmeasured.is_empty() {
-            self.unmeasured.remove(&token);
-        }
+        self.sides.note_choice(token, true);
         let chooses = peer.0 != self.rank() && !self.fabric.is_networked(carrier(peer));
         if chooses && self.ways.begin(peer, bytes) == Way::Stream {
             self.count_streamed(bytes);
@@ -442,62 +418,19 @@ impl Universe {
         bytes: u64,
     ) -> bool {
         let token = self.engine.arena().token(request);
-        let Some(Side::Streamed { data }) = self.sides.get(&token) else {
-            unreachable!(
-                "a send without a buffer has its data beside its slot until it is complete"
-            )
-        };
-        let frame = window(&mut self.packed.memory, bytes);
-        if self.packed.of != Some((token, at, bytes)) {
-            data.pack_at(at, frame);
-        }
-        let is_posted = self.fabric.post_send(peer, head, frame).is_ok();
-        // Where there was no room it is asked for again soon; once it has gone the program may change its data.
-        self.packed.of = (!is_posted).then_some((token, at, bytes));
-        is_posted
+        let fabric = &mut self.fabric;
+        let post = |frame: &[u8]| fabric.post_send(peer, head, frame).is_ok();
+        self.sides.post_frame((token, at, bytes), post)
     }
 
     /// A request was collected: a persistent one keeps its side for the next start.
     pub(crate) fn drop_side(&mut self, request: RequestId) {
         let arena = self.engine.arena();
         if arena.fields(request).flags & queue_layout::FLAG_PERSISTENT == 0 {
-            self.sides.remove(&arena.token(request));
+            self.sides.remove(arena.token(request));
         }
-        if self.sides.len() > MANY_SIDES {
-            let arena = self.engine.arena();
-            self.sides.retain(|token, _| arena.find(*token).is_some());
-        }
+        self.sides.forget_stale(arena);
     }
-}
-
-/// The frame of structured data that was packed last.
-#[derive(Debug, Default)]
-pub(crate) struct Packed {
-    memory: Vec<u8>,
-    /// The request's token, where in its data the frame begins and its bytes, as long as it has not gone.
-    of: Option<(u32, u64, u64)>,
-}
-
-impl Packed {
-    /// Room for so many bytes of data that go at once.
-    pub(crate) fn room(&mut self, bytes: u64) -> &mut [u8] {
-        self.forget();
-        window(&mut self.memory, bytes)
-    }
-
-    /// The frame will not be asked for again.
-    pub(crate) fn forget(&mut self) {
-        self.of = None;
-    }
-}
-
-/// The first `bytes` bytes of memory that is used again and again and grows where it has to.
-fn window(memory: &mut Vec<u8>, bytes: u64) -> &mut [u8] {
-    let bytes = usize::try_from(bytes).unwrap_or(0);
-    if memory.len() < bytes {
-        memory.resize(bytes, 0);
-    }
-    &mut memory[..bytes]
 }
 
 #[inline(always)]
@@ -515,6 +448,3 @@ pub(crate) fn head(head: wire::Head) -> Head {
 pub(crate) fn carrier(peer: Peer) -> transport::Peer {
     transport::Peer(peer.0)
 }
-
-/// From here on, sides of requests that the application gave up are looked for.
-const MANY_SIDES: usize = 4096;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process of the job from `MPI_Init` to `MPI_Finalize`.
 
-use rustc_hash::FxHashMap;
-use std::collections::HashSet;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -12,6 +10,7 @@ use queue_layout::{CallTable, Queued, Tally};
 use transport::seat::Awaited;
 use transport::{Completions, Fabric, Node};
 
+use crate::Error;
 use crate::boot::{Birth, Link};
 use crate::bundle::Bundles;
 use crate::collective::Shape;
@@ -19,16 +18,16 @@ use crate::collective::task::Tasks;
 use crate::comm::{Comm, Group};
 use crate::comms::Comms;
 use crate::gates::Gates;
+use crate::limits::{Limits, engine_config};
 use crate::network::{self, Network};
 use crate::oversubscription::Crowding;
 use crate::polling::Polling;
-use crate::pump::{Packed, Side};
 use crate::roster::Roster;
+use crate::sides::Sides;
 use crate::var::live::{self, live};
 use crate::var::traffic::{self, Traffic};
 use crate::var::{Values, Variable, gauges, settings};
 use crate::ways::Ways;
-use crate::{EngineConfig, Error};
 
 /// Everything that one process knows of its job.
 #[derive(Debug)]
@@ -42,14 +41,7 @@ pub struct Universe {
     pub(crate) turned_up: u64,
     /// Collectives that were tried at hand.
     pub(crate) calls_at_hand: u32,
-    /// What structured and buffered requests keep beside their slot, by token.
-    pub(crate) sides: FxHashMap<u32, Side>,
-    /// The frame whose bytes are on their way into structured data.
-    pub(crate) window: Vec<u8>,
-    /// The frame of structured data on its way out.
-    pub(crate) packed: Packed,
-    /// Receives whose data could go one way only, by token: their times say nothing about the choice.
-    pub(crate) unmeasured: HashSet<u32>,
+    pub(crate) sides: Sides,
     pub(crate) comms: Comms,
     pub(crate) bundles: Bundles,
     pub(crate) tasks: Tasks,
@@ -60,11 +52,7 @@ pub struct Universe {
     pub(crate) network: Network,
     pub(crate) crowding: Crowding,
     pub(crate) polling: Polling,
-    pub(crate) eager_limit_bytes: u64,
-    /// Sends of fewer bytes than this may go without a request.
-    pub(crate) at_once_below_bytes: u64,
-    /// Words go no faster than others, since the limit is below theirs.
-    guards_words: bool,
+    pub(crate) limits: Limits,
     pub(crate) ways: Ways,
     /// What was sent to whom.
     pub(crate) traffic: Arc<Traffic>,
@@ -124,7 +112,6 @@ impl Universe {
     fn counting(fabric: Fabric, roster: Roster, values: &Values, tally: Arc<Tally>) -> Self {
         let size = roster.size();
         let config = engine_config(values);
-        let eager_limit_bytes = config.eager_limit_bytes;
         let comms = Comms::new(&roster, &fabric, Arc::clone(&tally));
         let channels = Channels::new();
         let ledgers = (fabric.ledger(), Arc::clone(channels.ledger()));
@@ -143,19 +130,14 @@ impl Universe {
             ),
             turned_up: 0,
             calls_at_hand: 0,
-            sides: FxHashMap::default(),
-            window: Vec::new(),
-            packed: Packed::default(),
-            unmeasured: HashSet::new(),
+            sides: Sides::default(),
             bundles: Bundles::default(),
             tasks: Tasks::default(),
             shape: Shape::new(values, false),
             network: Network::default(),
             crowding: Crowding::new(values.get(Variable::Wait)),
             polling: Polling::default(),
-            eager_limit_bytes,
-            at_once_below_bytes: eager_limit_bytes.saturating_add(1),
-            guards_words: false,
+            limits: Limits::of(&config),
             ways: Ways::new(
                 values.get(Variable::SingleCopy),
                 values.get(Variable::CopyTrials),
@@ -205,27 +187,14 @@ impl Universe {
 
     /// From now on every send has a request until it is collected, so that a debugger sees also those that are complete.
     pub fn keep_sends(&mut self) {
-        self.at_once_below_bytes = 0;
+        self.limits.keep_sends();
     }
 
     /// Takes over what a tool has written while MPI runs.
     pub fn renew_settings(&mut self) {
         live::set_stale(false);
-        let eager = live(Variable::EagerLimit);
-        let budget = live(Variable::UnexpectedBudget);
-        let early = early_limit(eager, live(Variable::EarlyLimit));
-        self.engine.set_limits(eager, early, budget);
-        gauges::set_unexpected_budget(budget);
-        self.eager_limit_bytes = eager;
-        if self.at_once_below_bytes != 0 {
-            self.at_once_below_bytes = eager.saturating_add(1);
-        }
-        // The fast path of words asks for no limit.
-        let guards = eager < WORD_BYTES;
-        if self.guards_words != guards {
-            self.guards_words = guards;
-            self.engine.guard_sends(guards);
-        }
+        self.limits.renew(&mut self.engine);
+        gauges::set_unexpected_budget(live(Variable::UnexpectedBudget));
         self.ways.follow(live(Variable::SingleCopy));
         self.crowding.follow(live(Variable::Wait));
         self.fabric.set_sleepless(self.crowding.is_sleepless());
@@ -235,7 +204,7 @@ impl Universe {
     /// Whether a send of so many bytes may go without a request.
     #[must_use]
     pub fn sends_at_once(&self, bytes: u64) -> bool {
-        bytes < self.at_once_below_bytes
+        self.limits.sends_at_once(bytes)
     }
 
     /// What algorithms of collectives are chosen by.
@@ -433,28 +402,6 @@ impl Universe {
     pub fn is_complete(&self, request: RequestId) -> bool {
         self.engine.is_complete(request)
     }
-}
-
-/// What the fast path carries at most.
-const WORD_BYTES: u64 = 8;
-
-/// What the engine is told of the settings.
-fn engine_config(values: &Values) -> EngineConfig {
-    let eager_limit_bytes = values.get(Variable::EagerLimit);
-    EngineConfig {
-        eager_limit_bytes,
-        early_limit_bytes: early_limit(eager_limit_bytes, values.get(Variable::EarlyLimit)),
-        unexpected_budget_bytes: values.get(Variable::UnexpectedBudget),
-        stream_chunk_bytes: values.get(Variable::StreamChunk),
-        unexpected_messages: values.get(Variable::UnexpectedMessages),
-        release_percent: values.get(Variable::UnexpectedRelease),
-        most_records: usize::try_from(values.get(Variable::EventRecords)).unwrap_or(1024),
-    }
-}
-
-/// Who wants every message announced means also those that would go at once in several frames.
-fn early_limit(eager_limit_bytes: u64, wanted: u64) -> u64 {
-    if eager_limit_bytes == 0 { 0 } else { wanted }
 }
 
 #[cfg(test)]

@@ -105,7 +105,8 @@ impl Universe {
 
     /// Whether a receiver keeps such a message, so that it need not wait.
     fn is_kept(&self, request: RequestId) -> bool {
-        self.engine.arena().fields(request).bytes <= self.eager_limit_bytes
+        self.limits
+            .is_eager(self.engine.arena().fields(request).bytes)
     }
 
     /// The message of the next number goes through its gate, if that opens soon.
