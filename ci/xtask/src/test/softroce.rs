@@ -198,7 +198,7 @@ const WRITTEN: &str = "softroce-was-here";
 /// All that the guest does; a machine with other work emulates several times slower.
 const LIMIT: Duration = Duration::from_secs(1200);
 /// Programs of the stage `ranks` that run there, by their names in `ci/softroce/checks`.
-const RANKS: [&str; 21] = [
+const RANKS: [&str; 22] = [
     "cancel",
     "channel",
     "coll_data",
@@ -207,6 +207,7 @@ const RANKS: [&str; 21] = [
     "coll_v",
     "coll_ways",
     "comm_idup",
+    "comm_lanes",
     "comm_make",
     "faults/victim",
     "intercomm",

@@ -723,7 +723,7 @@ pub const ROWS: [Row; 87] = [
     foreign(
         Variable::LocalNodes,
         "RMPI_LOCAL_NODES",
-        "rmpiexec divides the ranks into so many blocks, as if each were on a host of its own: those of different blocks reach \
+        "Blocks into which rmpiexec divides the ranks, as if each were on a host of its own: those of different blocks reach \
          each other over a network only. To try on one machine what a program does on several.",
     ),
     foreign(
