@@ -31,6 +31,7 @@ mod limits;
 mod link;
 mod look;
 mod memory;
+mod news;
 mod notes;
 mod owned;
 mod pairs;
@@ -67,6 +68,7 @@ use keys::{Export, Told};
 use lately::Troubles;
 pub use limits::{GidPlaces, NetLimits, NetTerms};
 pub(crate) use look::look;
+use news::News;
 use owned::{Kept, Owned};
 use pairs::Pair;
 use plain::Chore;
@@ -139,14 +141,8 @@ pub(super) struct Verbs<P: Port> {
     wanted: VecDeque<u32>,
     /// Datagrams of peers whose address is not known yet: the sender as it says, buffer, and queue pair it came from.
     strangers: VecDeque<(u32, Slot, u32)>,
-    /// This host, and those of peers.
-    host: String,
     hosts: Hosts,
-    /// What the user should know, oldest first.
-    complaints: VecDeque<String>,
-    /// Ports that have gone down or come back, oldest first.
-    changes: VecDeque<PortChange>,
-    told_of_registration: bool,
+    news: News,
     /// All ports are lost, and so are all peers.
     is_all_lost: bool,
     /// Where completions are written; empty while they are looked at.
@@ -275,11 +271,8 @@ impl<P: Port> Verbs<P> {
             timers: BinaryHeap::new(),
             wanted: VecDeque::new(),
             strangers: VecDeque::new(),
-            host: wait::host_name(),
-            hosts: Hosts::default(),
-            complaints: words.into(),
-            changes: VecDeque::new(),
-            told_of_registration: false,
+            hosts: Hosts::new(wait::host_name()),
+            news: News::from(words),
             is_all_lost: false,
             received: vec![Done::default(); Completions::CAPACITY],
             sent: vec![Done::default(); 16],
@@ -312,7 +305,7 @@ impl<P: Port> Verbs<P> {
     pub(super) fn record(&self) -> Vec<u8> {
         let port = |rail: &Rail<P>| (rail.address(), rail.port.facts().rate_mbps);
         let ports: Vec<Rated> = self.rails.iter().map(port).collect();
-        address::to_record(&ports, &self.host)
+        address::to_record(&ports, self.hosts.here())
     }
 
     /// Memory that all of this takes now, and that it takes at most, in bytes, with as many peers as there are.
@@ -423,4 +416,3 @@ const POLL_EVERY: u64 = 64;
 /// Ports are asked for events every so often, and where a timer runs out at most so often.
 const EVENTS_EVERY_NS: u64 = 100_000_000;
 const EVENTS_AT_MOST_EVERY_NS: u64 = 1_000_000;
-const MOST_COMPLAINTS: usize = 16;

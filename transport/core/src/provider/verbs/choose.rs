@@ -40,7 +40,9 @@ impl Verbs<Device> {
             .map_err(|error| cannot_open(&error, &facts))?;
         verbs.meet_by(network.rendezvous);
         for words in failed.into_iter().filter_map(Result::err) {
-            verbs.complain(format!("goes on without a further port: {words}"));
+            verbs
+                .news
+                .complain(format!("goes on without a further port: {words}"));
         }
         Ok(verbs)
     }

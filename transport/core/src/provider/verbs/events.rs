@@ -26,7 +26,7 @@ impl<P: Port> Verbs<P> {
             };
             if is_news {
                 let words = words::of_event(event, self.rails[rail].port.facts());
-                self.complain(words);
+                self.news.complain(words);
             }
             match event {
                 Event::Other(_) => {}
@@ -57,12 +57,9 @@ impl<P: Port> Verbs<P> {
 
     /// A port carries nothing any more, or again.
     fn note_change(&mut self, rail: usize, is_up: bool) {
-        if self.changes.len() == MOST_CHANGES {
-            self.changes.pop_front();
-        }
         let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let serving = self.rails.iter().filter(|rail| rail.serves()).count();
-        self.changes.push_back(PortChange {
+        self.news.note_change(PortChange {
             rail: number(rail),
             port: self.rails[rail].port.facts().port,
             is_up,
@@ -118,7 +115,10 @@ impl<P: Port> Verbs<P> {
         let facts = self.rails[rail].port.facts();
         let why = format!(
             "{} port {} of rank {} on {} is lost",
-            facts.device, facts.port, self.me, self.host
+            facts.device,
+            facts.port,
+            self.me,
+            self.hosts.here()
         );
         self.rails[rail].lost = Some(why.into());
         self.note_change(rail, false);
@@ -155,9 +155,6 @@ impl<P: Port> Verbs<P> {
         self.rails[line.at()].lost = lost;
     }
 }
-
-/// Of more that nobody has asked for the oldest are forgotten.
-const MOST_CHANGES: usize = 64;
 
 /// A rail's place as it is written everywhere.
 fn number_of(rail: usize) -> u8 {

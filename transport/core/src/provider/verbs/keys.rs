@@ -14,7 +14,6 @@ use super::memory::register_exported;
 use super::port::{CallError, Port, Region};
 use super::rail::MOST_RAILS;
 use super::wire::{BEGINS, ENDS};
-use super::words::{self, LockedMemory};
 use crate::{Head, Peer, RemoteKey};
 
 /// Registered memory: its region on each rail with which it is.
@@ -277,15 +276,10 @@ impl<P: Port> Verbs<P> {
         }
     }
 
-    /// Large messages are slow then: told once.
     #[cold]
     pub(super) fn complain_of_registration(&mut self, error: &CallError, bytes: u64) {
-        if std::mem::replace(&mut self.told_of_registration, true) {
-            return;
-        }
         let facts = self.rails[0].port.facts();
-        let words = words::of_registration(error, facts, bytes, LockedMemory::now());
-        self.complain(format!("{words}; such messages go through buffers"));
+        self.news.complain_of_registration(error, facts, bytes);
     }
 }
 

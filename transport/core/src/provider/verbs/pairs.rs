@@ -421,14 +421,14 @@ impl<P: Port> Verbs<P> {
         };
         let ends = Ends {
             rank: self.me,
-            host: &self.host,
+            host: self.hosts.here(),
             facts: self.rails[pair.line.at()].port.facts(),
             peer: pair.line.peer,
             peer_host: self.hosts.name(side.host),
             address: link.and_then(|link| link.address.as_ref()),
         };
         let words = words::of_failure(&what, done.status, done.vendor, &ends);
-        self.complain(words);
+        self.news.complain(words);
     }
 
     /// A queue pair is broken; if there is work for it, another one is asked for as soon as its last work request is back.

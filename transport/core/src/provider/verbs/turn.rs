@@ -5,9 +5,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::port::{Done, Port, Queue};
-use super::{
-    EVENTS_AT_MOST_EVERY_NS, EVENTS_EVERY_NS, MOST_COMPLAINTS, PortChange, SENDS_EVERY, Side, Verbs,
-};
+use super::{EVENTS_AT_MOST_EVERY_NS, EVENTS_EVERY_NS, PortChange, SENDS_EVERY, Side, Verbs};
 use crate::Completions;
 use crate::wait_set::WaitSet;
 
@@ -160,24 +158,17 @@ impl<P: Port> Verbs<P> {
 
     #[inline(always)]
     pub(in crate::provider) fn has_news(&self) -> bool {
-        !self.wanted.is_empty() || !self.complaints.is_empty() || !self.changes.is_empty()
+        !self.wanted.is_empty() || !self.news.is_empty()
     }
 
     /// A port that has gone down or come back.
     pub(in crate::provider) fn next_port_change(&mut self) -> Option<PortChange> {
-        self.changes.pop_front()
+        self.news.next_change()
     }
 
     /// Something that the user should know.
     pub(in crate::provider) fn next_complaint(&mut self) -> Option<String> {
-        self.complaints.pop_front()
-    }
-
-    /// Keeps something that the user should know; there is an end to what anybody wants to read.
-    pub(super) fn complain(&mut self, words: String) {
-        if self.complaints.len() < MOST_COMPLAINTS {
-            self.complaints.push_back(words);
-        }
+        self.news.next_complaint()
     }
 
     /// What the next poll tells first: what was taken now comes before what found no room in the array.
