@@ -39,6 +39,7 @@ mod plain;
 mod pools;
 mod port;
 mod rail;
+mod ready;
 mod send;
 mod session;
 mod side;
@@ -55,7 +56,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::ledger::NetCounts;
-use crate::{Completion, Completions, Peer, Rendezvous, wait};
+use crate::{Completions, Peer, Rendezvous, wait};
 pub use address::MOST_RECORD_BYTES;
 use address::{Address, Rated};
 use bounce::Bounces;
@@ -77,6 +78,7 @@ use pools::SendPool;
 pub(super) use port::Registered;
 use port::{Access, CallError, Done, Port};
 use rail::{Line, Opened, Rail, largest_datagram, open_all};
+use ready::Ready;
 use session::Slot;
 use side::Side;
 use slab::Slab;
@@ -126,10 +128,8 @@ pub(super) struct Verbs<P: Port> {
     chore: Option<Chore>,
     /// Links whose queue pairs break for the same reason again and again.
     troubles: HashMap<Line, Troubles>,
-    /// Completions that found no room in the caller's array.
-    ready: VecDeque<Completion>,
-    /// Frames that came in several packets, until they are released.
-    assembled: Slab<Box<[u8]>>,
+    /// What the caller gets with its next polls.
+    ready: Ready,
     /// Peers with something that waits to be sent.
     unsent: Vec<u32>,
     /// Peers that may have to be told what has arrived.
@@ -263,8 +263,7 @@ impl<P: Port> Verbs<P> {
             offers: Bounces::new(Access::Read, limits.copied_bytes),
             chore: None,
             troubles: HashMap::new(),
-            ready: VecDeque::new(),
-            assembled: Slab::new(),
+            ready: Ready::new(),
             unsent: Vec::new(),
             owing: Vec::new(),
             leaving: Vec::new(),

@@ -10,12 +10,11 @@ use super::Verbs;
 use super::pools::is_datagram;
 use super::port::{Done, Port, Status};
 use super::rail::{Line, rail_of};
+use super::ready::is_assembled;
 use super::session::{ACK_EVERY, Slot, Verdict};
 use super::wire::{self, ASKS, BEGINS, ENDS, HEADER_BYTES, Message, Packet};
 use crate::{Arrived, Completion, Completions, Peer, RecvBuffer};
 
-/// Marks the place of a frame that came in several packets.
-const ASSEMBLED: u32 = 1 << 30;
 /// Bytes of a packet whose body travels on inside the completion.
 const SHORT_BYTES: usize = HEADER_BYTES + ring::SLOT_BODY_BYTES;
 /// Datagrams of peers that are not known yet.
@@ -144,8 +143,7 @@ impl<P: Port> Verbs<P> {
                     self.give_back(buffer);
                 }
             }
-            let taken = (0..completions.len()).filter_map(|index| completions.take(index));
-            self.ready.extend(taken);
+            self.ready.push_all(&mut completions);
         }
     }
 
@@ -318,7 +316,7 @@ impl<P: Port> Verbs<P> {
             body[..bytes].copy_from_slice(&frame);
             return self.hand_up_short(packet, &body, bytes, completions);
         }
-        let index = self.assembled.insert(frame.into_boxed_slice()) | ASSEMBLED;
+        let index = self.ready.lend(frame);
         let bytes = u32::try_from(bytes).unwrap_or(0);
         self.hand_up(
             packet,
@@ -357,11 +355,7 @@ impl<P: Port> Verbs<P> {
                 body,
             }),
         };
-        if completions.is_full() {
-            self.ready.push_back(completion);
-        } else {
-            completions.push(completion);
-        }
+        self.ready.tell(completion, completions);
     }
 
     /// Copies the body of a frame that was lent.
@@ -373,11 +367,11 @@ impl<P: Port> Verbs<P> {
     ) -> usize {
         let bytes = target.len().min(bytes as usize);
         let target = &mut target[..bytes];
-        if index & ASSEMBLED == 0 || is_datagram(index) {
+        if !is_assembled(index) {
             self.receives(index).copy_out(index, HEADER_BYTES, target);
             return bytes;
         }
-        let Some(body) = self.assembled.get(index & !ASSEMBLED) else {
+        let Some(body) = self.ready.lent(index) else {
             return 0;
         };
         let bytes = bytes.min(body.len());
@@ -392,10 +386,10 @@ impl<P: Port> Verbs<P> {
             side.owes_anyway = true;
             self.owing.push(peer);
         }
-        if index & ASSEMBLED == 0 || is_datagram(index) {
+        if !is_assembled(index) {
             return self.give_back(index);
         }
-        self.assembled.remove(index & !ASSEMBLED);
+        self.ready.release(index);
     }
 }
 

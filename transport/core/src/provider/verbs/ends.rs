@@ -5,7 +5,7 @@ use super::port::{Port, Status};
 use super::rail::Line;
 use super::work::{Kind, Work};
 use super::{Side, Verbs};
-use crate::{Completion, Lease, Outcome, WorkId};
+use crate::Outcome;
 
 impl<P: Port> Verbs<P> {
     /// A part has ended well.
@@ -153,17 +153,9 @@ impl<P: Port> Verbs<P> {
         match (work.whole, work.errand, work.lease) {
             (Some(whole), ..) => self.share_ended(whole, outcome),
             (_, Some(errand), _) => self.answer_fetch(work.peer, errand.number, outcome),
-            (.., Some(lease)) => self.end(work.id, outcome, lease),
+            (.., Some(lease)) => self.ready.end(work.id, outcome, lease),
             _ => {}
         }
-    }
-
-    pub(super) fn end(&mut self, work: WorkId, outcome: Outcome, lease: Lease) {
-        self.ready.push_back(Completion::Worked {
-            work,
-            outcome,
-            lease,
-        });
     }
 
     /// The port is lost, or (`is_gone`) the device: it may never tell the end of what it was doing, but touches no memory that was taken away from it.

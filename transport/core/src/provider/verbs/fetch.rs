@@ -80,7 +80,7 @@ impl<P: Port> Verbs<P> {
             Ok(regions) => regions,
             Err(error) => {
                 self.complain_of_registration(&error, lease.bytes() as u64);
-                return self.end(id, Outcome::Unreachable, lease);
+                return self.ready.end(id, Outcome::Unreachable, lease);
             }
         };
         self.serial += 1;
@@ -126,7 +126,7 @@ impl<P: Port> Verbs<P> {
     fn end_fetch(&mut self, number: u64, outcome: Outcome) {
         if let Some(fetch) = self.fetches.remove(&number) {
             self.deregister(fetch.regions);
-            self.end(fetch.id, outcome, fetch.lease);
+            self.ready.end(fetch.id, outcome, fetch.lease);
         }
     }
 

@@ -110,7 +110,7 @@ impl<P: Port> Verbs<P> {
     fn take_other(&mut self, rail: usize, buffer: Slot, done: &Done) -> FarLook {
         let mut completions = Completions::new();
         self.take_filled(buffer, done, &mut completions);
-        self.tell_first(&mut completions);
+        self.ready.tell_first(&mut completions);
         self.has_stirred = true;
         let rail = &mut self.rails[rail];
         rail.receives.tend(&mut rail.port);

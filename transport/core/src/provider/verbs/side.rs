@@ -579,7 +579,7 @@ impl<P: Port> Verbs<P> {
         self.end_fetches(peer);
         self.forget_strangers(peer);
         let peer = Peer(peer);
-        self.ready.push_back(Completion::Lost { peer });
+        self.ready.push(Completion::Lost { peer });
     }
 
     /// Why a peer was given up.

@@ -15,11 +15,7 @@ impl<P: Port> Verbs<P> {
     pub(in crate::provider) fn poll(&mut self, completions: &mut Completions) {
         self.polls += 1;
         self.catch_up();
-        while !completions.is_full()
-            && let Some(completion) = self.ready.pop_front()
-        {
-            completions.push(completion);
-        }
+        self.ready.hand_up(completions);
         if !self.owing.is_empty() {
             self.tell_owed();
         }
@@ -171,15 +167,6 @@ impl<P: Port> Verbs<P> {
         self.news.next_complaint()
     }
 
-    /// What the next poll tells first: what was taken now comes before what found no room in the array.
-    pub(super) fn tell_first(&mut self, completions: &mut Completions) {
-        for index in (0..completions.len()).rev() {
-            if let Some(completion) = completions.take(index) {
-                self.ready.push_front(completion);
-            }
-        }
-    }
-
     /// Whether nothing is here and nothing can be done: then a sign comes when there is.
     pub(in crate::provider) fn prepare_sleep(&mut self) -> bool {
         for rail in self.rails.iter_mut().filter(|rail| rail.lost.is_none()) {
@@ -191,7 +178,7 @@ impl<P: Port> Verbs<P> {
         let mut completions = Completions::new();
         self.poll(&mut completions);
         self.poll_sends();
-        self.tell_first(&mut completions);
+        self.ready.tell_first(&mut completions);
         let has_stirred = std::mem::take(&mut self.has_stirred);
         !has_stirred
             && self.ready.is_empty()

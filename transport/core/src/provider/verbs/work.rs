@@ -243,7 +243,7 @@ impl<P: Port> Verbs<P> {
         };
         let end = self.known_end(peer.0, &lease, key, offset, Kind::Write);
         if let Some(outcome) = end.filter(|end| *end != Outcome::Done) {
-            self.end(id, outcome, lease);
+            self.ready.end(id, outcome, lease);
             return Ok(());
         }
         // Kept before the write begins, sent behind it: nothing else is posted between.
@@ -252,7 +252,7 @@ impl<P: Port> Verbs<P> {
             if self.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
                 return Err(lease);
             }
-            self.end(id, Outcome::Done, lease);
+            self.ready.end(id, Outcome::Done, lease);
             self.go_on(peer.0);
             return Ok(());
         }
@@ -302,7 +302,7 @@ impl<P: Port> Verbs<P> {
         kind: Kind,
     ) {
         if let Some(outcome) = self.known_end(peer, &lease, key, offset, kind) {
-            return self.end(id, outcome, lease);
+            return self.ready.end(id, outcome, lease);
         }
         if kind == Kind::Read && self.is_fetched(peer) {
             return self.fetch(peer, lease, key, offset, id);
