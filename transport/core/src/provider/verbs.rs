@@ -39,6 +39,7 @@ mod plain;
 mod pools;
 mod port;
 mod rail;
+mod rails;
 mod ready;
 mod send;
 mod session;
@@ -56,9 +57,8 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::ledger::NetCounts;
-use crate::{Completions, Peer, Rendezvous, wait};
+use crate::{Peer, Rendezvous, wait};
 pub use address::MOST_RECORD_BYTES;
-use address::{Address, Rated};
 use bounce::Bounces;
 pub(super) use device::Device;
 pub(super) use fake::FakePort;
@@ -76,8 +76,9 @@ use plain::Chore;
 pub use plain::{FarLook, FarWord};
 use pools::SendPool;
 pub(super) use port::Registered;
-use port::{Access, CallError, Done, Port};
-use rail::{Line, Opened, Rail, largest_datagram, open_all};
+use port::{Access, CallError, Port};
+use rail::{Line, Rail};
+use rails::{Opened, Rails, open_all};
 use ready::Ready;
 use session::Slot;
 use side::Side;
@@ -88,17 +89,12 @@ use work::Work;
 #[derive(Debug)]
 pub(super) struct Verbs<P: Port> {
     me: u32,
-    /// The ports; there is at least one.
-    rails: Vec<Rail<P>>,
-    /// Where they were found at first: what the others know.
-    published: Vec<Address>,
+    rails: Rails<P>,
     limits: NetLimits,
     /// Number of the first packet of every stream.
     first_packet: u32,
     sides: Box<[Option<Box<Side>>]>,
     sends: SendPool,
-    /// Largest packet that goes as a datagram.
-    datagram_bytes: usize,
     /// Reliable queue pairs, and how many were ever made.
     pairs: Vec<Option<Pair>>,
     made: u32,
@@ -143,14 +139,7 @@ pub(super) struct Verbs<P: Port> {
     strangers: VecDeque<(u32, Slot, u32)>,
     hosts: Hosts,
     news: News,
-    /// All ports are lost, and so are all peers.
-    is_all_lost: bool,
-    /// Where completions are written; empty while they are looked at.
-    received: Vec<Done>,
-    sent: Vec<Done>,
     polls: u64,
-    /// The rail on which something came last.
-    warm: usize,
     /// Something was heard since the caller wanted to sleep last: what was full may have room.
     has_stirred: bool,
     now_ns: u64,
@@ -235,12 +224,9 @@ impl<P: Port> Verbs<P> {
             sends,
             words,
         } = open_all(ports.into_iter().map(counted), &limits)?;
-        let datagrams = rails.iter().map(|rail| largest_datagram(&rail.port));
         let mut verbs = Self {
             me: me.0,
-            now_ns: rails[0].port.now_ns(),
-            datagram_bytes: datagrams.min().unwrap_or(0),
-            published: rails.iter().map(Rail::address).collect(),
+            now_ns: rails.clock(),
             rails,
             limits,
             first_packet: 0,
@@ -272,11 +258,7 @@ impl<P: Port> Verbs<P> {
             strangers: VecDeque::new(),
             hosts: Hosts::new(wait::host_name()),
             news: News::from(words),
-            is_all_lost: false,
-            received: vec![Done::default(); Completions::CAPACITY],
-            sent: vec![Done::default(); 16],
             polls: 0,
-            warm: 0,
             has_stirred: false,
             looks: Looks::default(),
             counts,
@@ -302,9 +284,7 @@ impl<P: Port> Verbs<P> {
 
     /// Where this process is found, for others: its address, and the name of its host for messages.
     pub(super) fn record(&self) -> Vec<u8> {
-        let port = |rail: &Rail<P>| (rail.address(), rail.port.facts().rate_mbps);
-        let ports: Vec<Rated> = self.rails.iter().map(port).collect();
-        address::to_record(&ports, self.hosts.here())
+        self.rails.record(self.hosts.here())
     }
 
     /// Memory that all of this takes now, and that it takes at most, in bytes, with as many peers as there are.
@@ -315,10 +295,8 @@ impl<P: Port> Verbs<P> {
         let bounces = [&self.arrivals, &self.offers];
         let made: usize = bounces.iter().map(|bounces| bounces.bytes()).sum();
         let granted: usize = bounces.iter().map(|bounces| bounces.most_bytes()).sum();
-        let rails = self.rails.iter();
-        let received: usize = rails.map(|rail| rail.receives.bytes()).sum();
-        let now =
-            self.fixed_bytes(self.rails.len()) + sides + pairs + self.sends.bytes() + received;
+        let fixed = self.fixed_bytes(self.rails.len());
+        let now = fixed + sides + pairs + self.sends.bytes() + self.rails.received_bytes();
         (now + made, self.most_bytes_on(self.rails.len()) + granted)
     }
 
@@ -332,14 +310,12 @@ impl<P: Port> Verbs<P> {
     /// The most with so many rails, without bounce buffers.
     fn most_bytes_on(&self, rails: usize) -> usize {
         let told = if rails > 1 { Told::MOST_BYTES } else { 0 };
-        let receives = self.rails.iter().take(rails);
-        let receives: usize = receives.map(|rail| rail.receives.most_bytes()).sum();
         self.fixed_bytes(rails)
             + self.sides.len() * Side::most_bytes(rails)
             + self.limits.pairs as usize * Pair::most_bytes(&self.limits)
             + self.sends.most_bytes()
             + told
-            + receives
+            + self.rails.received_most_bytes(rails)
     }
 
     /// Bounce buffers may take what a process on one rail has not reserved.
@@ -372,12 +348,7 @@ impl<P: Port> Drop for Verbs<P> {
         self.sends.retire(&mut self.rails);
         self.arrivals.retire(&mut self.rails);
         self.offers.retire(&mut self.rails);
-        for rail in &mut self.rails {
-            for (_, way) in std::mem::take(&mut rail.old_ways) {
-                rail.port.close_way(way);
-            }
-            rail.receives.retire(&mut rail.port);
-        }
+        self.rails.retire();
     }
 }
 

@@ -38,10 +38,10 @@ impl<P: Port> Verbs<P> {
     /// The same for its buffer.
     #[inline(always)]
     pub(super) fn take_filled(&mut self, buffer: Slot, done: &Done, completions: &mut Completions) {
-        let receives = self.receives(buffer);
+        let receives = self.rails.receives(buffer);
         if done.status != Status::Success {
             // Its queue pair broke, which the other queue tells.
-            return self.give_back(buffer);
+            return self.rails.give_back(buffer);
         }
         let mut start = [0; SHORT_BYTES];
         let short = receives.bytes_in(buffer).min(SHORT_BYTES);
@@ -51,11 +51,11 @@ impl<P: Port> Verbs<P> {
                 self.take_packet(packet, &start, buffer, completions);
             }
             Some(Message::Note { source, ack, say }) if self.is_from(source, done, buffer) => {
-                self.give_back(buffer);
+                self.rails.give_back(buffer);
                 self.hear(line(source, buffer), ack, say, is_datagram(buffer));
             }
             Some(Message::Moved { source, address }) if self.is_from(source, done, buffer) => {
-                self.give_back(buffer);
+                self.rails.give_back(buffer);
                 self.follow(line(source, buffer), address);
             }
             Some(Message::Packet(Packet { source, .. }) | Message::Note { source, .. })
@@ -65,7 +65,7 @@ impl<P: Port> Verbs<P> {
             }
             _ => {
                 self.counts.refused.add(1);
-                self.give_back(buffer);
+                self.rails.give_back(buffer);
             }
         }
     }
@@ -127,20 +127,25 @@ impl<P: Port> Verbs<P> {
                 ..Done::default()
             };
             let mut start = [0; SHORT_BYTES];
-            let short = self.receives(buffer).bytes_in(buffer).min(SHORT_BYTES);
-            self.receives(buffer)
+            let short = self
+                .rails
+                .receives(buffer)
+                .bytes_in(buffer)
+                .min(SHORT_BYTES);
+            self.rails
+                .receives(buffer)
                 .copy_out(buffer, 0, &mut start[..short]);
             match wire::read(&start[..short]) {
                 Some(Message::Packet(packet)) if self.is_from(source, &done, buffer) => {
                     self.take_packet(packet, &start, buffer, &mut completions);
                 }
                 Some(Message::Note { ack, say, .. }) if self.is_from(source, &done, buffer) => {
-                    self.give_back(buffer);
+                    self.rails.give_back(buffer);
                     self.hear(line(source, buffer), ack, say, true);
                 }
                 _ => {
                     self.counts.refused.add(1);
-                    self.give_back(buffer);
+                    self.rails.give_back(buffer);
                 }
             }
             self.ready.push_all(&mut completions);
@@ -155,7 +160,7 @@ impl<P: Port> Verbs<P> {
         self.strangers = others;
         let theirs: VecDeque<(u32, Slot, u32)> = theirs;
         for (_, buffer, _) in theirs {
-            self.give_back(buffer);
+            self.rails.give_back(buffer);
         }
     }
 
@@ -183,7 +188,7 @@ impl<P: Port> Verbs<P> {
             None => {}
         }
         if by_datagram {
-            self.now_ns = self.rails[0].port.now_ns();
+            self.now_ns = self.rails.clock();
         }
         let sends = &mut self.sends;
         side.session
@@ -208,14 +213,14 @@ impl<P: Port> Verbs<P> {
                 self.deliver_held(peer, completions);
             }
             Verdict::Held => {}
-            Verdict::Early => self.give_back(buffer),
+            Verdict::Early => self.rails.give_back(buffer),
             Verdict::Twice => {
                 self.counts.twice.add(1);
-                self.give_back(buffer);
+                self.rails.give_back(buffer);
             }
             Verdict::Wild => {
                 self.counts.refused.add(1);
-                self.give_back(buffer);
+                self.rails.give_back(buffer);
             }
         }
     }
@@ -227,8 +232,13 @@ impl<P: Port> Verbs<P> {
             && let Some(buffer) = side.session.next_held()
         {
             let mut start = [0; SHORT_BYTES];
-            let short = self.receives(buffer).bytes_in(buffer).min(SHORT_BYTES);
-            self.receives(buffer)
+            let short = self
+                .rails
+                .receives(buffer)
+                .bytes_in(buffer)
+                .min(SHORT_BYTES);
+            self.rails
+                .receives(buffer)
                 .copy_out(buffer, 0, &mut start[..short]);
             if let Some(Message::Packet(packet)) = wire::read(&start[..short]) {
                 self.deliver(packet, &start, buffer, completions);
@@ -245,7 +255,7 @@ impl<P: Port> Verbs<P> {
         buffer: Slot,
         completions: &mut Completions,
     ) {
-        let bytes = self.receives(buffer).bytes_in(buffer) - HEADER_BYTES;
+        let bytes = self.rails.receives(buffer).bytes_in(buffer) - HEADER_BYTES;
         if packet.parts & (BEGINS | ENDS) != BEGINS | ENDS {
             return self.assemble(packet, buffer, bytes, completions);
         }
@@ -259,7 +269,7 @@ impl<P: Port> Verbs<P> {
                 completions,
             );
         }
-        self.give_back(buffer);
+        self.rails.give_back(buffer);
         self.hand_up_short(packet, &start[HEADER_BYTES..], bytes, completions);
     }
 
@@ -290,9 +300,10 @@ impl<P: Port> Verbs<P> {
         completions: &mut Completions,
     ) {
         let mut part = vec![0; bytes];
-        self.receives(buffer)
+        self.rails
+            .receives(buffer)
             .copy_out(buffer, HEADER_BYTES, &mut part);
-        self.give_back(buffer);
+        self.rails.give_back(buffer);
         let side = self.side(packet.source);
         if packet.parts & BEGINS != 0 {
             side.building = Some(Vec::new());
@@ -368,7 +379,9 @@ impl<P: Port> Verbs<P> {
         let bytes = target.len().min(bytes as usize);
         let target = &mut target[..bytes];
         if !is_assembled(index) {
-            self.receives(index).copy_out(index, HEADER_BYTES, target);
+            self.rails
+                .receives(index)
+                .copy_out(index, HEADER_BYTES, target);
             return bytes;
         }
         let Some(body) = self.ready.lent(index) else {
@@ -387,7 +400,7 @@ impl<P: Port> Verbs<P> {
             self.owing.push(peer);
         }
         if !is_assembled(index) {
-            return self.give_back(index);
+            return self.rails.give_back(index);
         }
         self.ready.release(index);
     }

@@ -16,9 +16,7 @@ impl<P: Port> Verbs<P> {
 
     /// Whether anything could go over a link now.
     fn serves(&self, link: &Link) -> bool {
-        self.rails[usize::from(link.rail)].serves()
-            && link.address.is_some()
-            && link.way_after_ns <= self.now_ns
+        self.rails.serves(link.rail) && link.address.is_some() && link.way_after_ns <= self.now_ns
     }
 
     /// Another link becomes a peer's main one: that of rail `to`, or one that seems good. `false`: there is none.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What happens to a port itself: it goes down and comes back, is found elsewhere, or is lost.
 
+use super::Verbs;
 use super::connect::State;
 use super::link::Link;
 use super::port::{Event, Port};
@@ -8,7 +9,6 @@ use super::rail::Line;
 use super::side::Side;
 use super::wire::Say;
 use super::words;
-use super::{PortChange, Verbs};
 
 impl<P: Port> Verbs<P> {
     /// Takes in what happened to a port.
@@ -33,14 +33,14 @@ impl<P: Port> Verbs<P> {
                 Event::PortDown => {
                     self.rails[rail].is_down = true;
                     if is_news {
-                        self.note_change(rail, false);
+                        self.news.note_change(self.rails.change(rail, false));
                     }
                     self.leave_rail(number_of(rail));
                 }
                 Event::PortUp | Event::AddressChanged => {
                     self.rails[rail].is_down &= event != Event::PortUp;
                     if is_news && event == Event::PortUp {
-                        self.note_change(rail, true);
+                        self.news.note_change(self.rails.change(rail, true));
                     }
                     self.find_port_again(rail);
                 }
@@ -53,18 +53,6 @@ impl<P: Port> Verbs<P> {
                 Event::SharedQueueLost | Event::CompletionsLost => self.lose_rail(rail, false),
             }
         }
-    }
-
-    /// A port carries nothing any more, or again.
-    fn note_change(&mut self, rail: usize, is_up: bool) {
-        let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let serving = self.rails.iter().filter(|rail| rail.serves()).count();
-        self.news.note_change(PortChange {
-            rail: number(rail),
-            port: self.rails[rail].port.facts().port,
-            is_up,
-            serving: number(serving),
-        });
     }
 
     /// A port is back, or its place in the table of GIDs is another one: then every way there is made anew. `true`: so it
@@ -120,28 +108,26 @@ impl<P: Port> Verbs<P> {
             self.me,
             self.hosts.here()
         );
-        self.rails[rail].lost = Some(why.into());
-        self.note_change(rail, false);
-        let living = self.rails.iter().position(|rail| rail.lost.is_none());
-        self.warm = living.unwrap_or(self.warm);
-        self.is_all_lost = self.rails.iter().all(|rail| rail.lost.is_some());
-        if !self.is_all_lost {
+        self.rails.lose(rail, why);
+        self.news.note_change(self.rails.change(rail, false));
+        let is_all_lost = self.rails.is_all_lost();
+        if !is_all_lost {
             self.leave_rail(number_of(rail));
             self.forget_pairs(rail, is_gone);
         }
         for peer in 0..self.sides.len() {
             let side = self.sides[peer].as_deref();
-            let is_over = |side: &Side| self.is_all_lost || usize::from(side.main.rail) == rail;
+            let is_over = |side: &Side| is_all_lost || usize::from(side.main.rail) == rail;
             // One that was not found yet may be on the others.
-            let is_known = |side: &&Side| self.is_all_lost || side.main.address.is_some();
+            let is_known = |side: &&Side| is_all_lost || side.main.address.is_some();
             let is_over = side.filter(is_known).is_some_and(is_over);
             let peer = u32::try_from(peer).unwrap_or(u32::MAX);
-            if is_over && (self.is_all_lost || !self.leave_for_ever(peer)) {
+            if is_over && (is_all_lost || !self.leave_for_ever(peer)) {
                 let rail = number_of(rail);
                 self.lose_with_all(Line { peer, rail });
             }
         }
-        if self.is_all_lost {
+        if is_all_lost {
             self.end_all_works(is_gone);
         }
     }

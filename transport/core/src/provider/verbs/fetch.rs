@@ -125,7 +125,7 @@ impl<P: Port> Verbs<P> {
 
     fn end_fetch(&mut self, number: u64, outcome: Outcome) {
         if let Some(fetch) = self.fetches.remove(&number) {
-            self.deregister(fetch.regions);
+            self.rails.deregister(fetch.regions);
             self.ready.end(fetch.id, outcome, fetch.lease);
         }
     }
@@ -147,7 +147,7 @@ impl<P: Port> Verbs<P> {
     /// Takes all memory back that peers may write.
     pub(super) fn forget_fetches(&mut self) {
         for (_, fetch) in std::mem::take(&mut self.fetches) {
-            self.deregister(fetch.regions);
+            self.rails.deregister(fetch.regions);
         }
     }
 

@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 use super::Verbs;
 use super::arrive::KEYS;
 use super::bounce::Bounce;
-use super::memory::register_exported;
 use super::port::{CallError, Port, Region};
 use super::rail::MOST_RAILS;
 use super::wire::{BEGINS, ENDS};
@@ -142,22 +141,14 @@ impl<P: Port> Verbs<P> {
     ) -> Result<Regions, CallError> {
         let least = self.limits.striped_bytes;
         let side = self.side(peer);
-        let main = usize::from(side.main.rail);
+        let main = side.main.rail;
         let mut others = [false; MOST_RAILS];
         if bytes as u64 >= least {
             for link in side.others() {
                 others[usize::from(link.rail)] = true;
             }
         }
-        let mut regions = [None; MOST_RAILS];
-        let port = &mut self.rails[main].port;
-        regions[main] = Some(register_exported(port, address, bytes)?);
-        for (at, rail) in self.rails.iter_mut().enumerate() {
-            if others[at] && at != main && rail.serves() {
-                regions[at] = register_exported(&mut rail.port, address, bytes).ok();
-            }
-        }
-        Ok(regions)
+        self.rails.register(main, others, address, bytes)
     }
 
     /// Tells a peer the keys of the other rails, if there is room for that.
@@ -225,7 +216,7 @@ impl<P: Port> Verbs<P> {
             return;
         };
         let Some(bounce) = export.bounce else {
-            self.deregister(export.regions);
+            self.rails.deregister(export.regions);
             self.recall(peer.0, key.check);
             return;
         };
@@ -263,15 +254,7 @@ impl<P: Port> Verbs<P> {
         for (_, export) in std::mem::take(&mut self.exports) {
             // Copies are taken away with all buffers.
             if export.bounce.is_none() {
-                self.deregister(export.regions);
-            }
-        }
-    }
-
-    pub(super) fn deregister(&mut self, regions: Regions) {
-        for (rail, region) in self.rails.iter_mut().zip(regions) {
-            if let Some(region) = region {
-                rail.port.deregister(region);
+                self.rails.deregister(export.regions);
             }
         }
     }

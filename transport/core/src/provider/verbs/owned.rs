@@ -51,7 +51,7 @@ impl<P: Port> Verbs<P> {
             match register_owned(&mut rail.port, place, bytes) {
                 Ok(made) => *region = Some(made),
                 Err(error) => {
-                    self.deregister(regions);
+                    self.rails.deregister(regions);
                     self.complain_of_registration(&error, bytes as u64);
                     return false;
                 }
@@ -75,7 +75,7 @@ impl<P: Port> Verbs<P> {
         let found = self.owned.binary_search_by_key(&base, |owned| owned.base);
         let Ok(at) = found else { return false };
         let owned = self.owned.remove(at);
-        self.deregister(owned.regions);
+        self.rails.deregister(owned.regions);
         owned.mapping.is_some()
     }
 
@@ -115,7 +115,7 @@ impl<P: Port> Verbs<P> {
     /// Forgets it.
     pub(in crate::provider) fn keep_no_more(&mut self, key: LocalKey) {
         if let Some(kept) = self.kept.remove(key.0) {
-            self.deregister(kept.regions);
+            self.rails.deregister(kept.regions);
         }
     }
 
@@ -137,7 +137,7 @@ impl<P: Port> Verbs<P> {
             self.keep_no_more(LocalKey(number));
         }
         for owned in std::mem::take(&mut self.owned) {
-            self.deregister(owned.regions);
+            self.rails.deregister(owned.regions);
             // What the program still holds stays mapped.
             std::mem::forget(owned.mapping);
         }

@@ -104,8 +104,7 @@ impl<P: Port> Verbs<P> {
     }
 
     pub(super) fn has_room_for_pair(&self) -> bool {
-        let pairs = self.rails.iter().map(|rail| rail.numbers.len());
-        pairs.sum::<usize>() < self.limits.pairs as usize
+        self.rails.pairs() < self.limits.pairs as usize
     }
 
     fn make_pair(&mut self, line: Line) -> Result<u32, CallError> {

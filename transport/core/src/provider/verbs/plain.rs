@@ -75,7 +75,7 @@ impl<P: Port> Verbs<P> {
         }
         self.polls = polls;
         // The others are polled when it is time for a poll.
-        let rail = self.warm;
+        let rail = self.rails.warm();
         match self.rails[rail].port.poll_first(Queue::Receives) {
             Some(done) => self.take_first(rail, &done),
             None => {
@@ -175,7 +175,7 @@ impl<P: Port> Verbs<P> {
                 self.care_for(peer);
             }
         }
-        self.give_back(buffer);
+        self.rails.give_back(buffer);
         let rail = &mut self.rails[usize::from(rail)];
         rail.receives.tend(&mut rail.port);
     }

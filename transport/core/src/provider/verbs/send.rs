@@ -41,7 +41,10 @@ impl<P: Port> Verbs<P> {
         side.packets = side.packets.saturating_add(1);
         let (begins, whole) = match side.pair_for_sends() {
             Some(_) => (true, true),
-            None => (false, HEADER_BYTES + body.len() <= self.datagram_bytes),
+            None => (
+                false,
+                HEADER_BYTES + body.len() <= self.rails.datagram_bytes(),
+            ),
         };
         if begins || whole {
             self.keep(to.0, head, BEGINS | ENDS, body)?;
@@ -162,7 +165,7 @@ impl<P: Port> Verbs<P> {
             // Better over the queue pair that is being made.
             return Err(Full);
         }
-        let datagram_bytes = self.datagram_bytes;
+        let datagram_bytes = self.rails.datagram_bytes();
         let side = self.side(to);
         let part_bytes = datagram_bytes.min(side.datagram_bytes()) - HEADER_BYTES;
         let parts = body.len().div_ceil(part_bytes);
@@ -263,7 +266,7 @@ impl<P: Port> Verbs<P> {
         if wants_pair && !side.waits_for_last {
             self.want_pair(line);
         }
-        self.now_ns = self.clock();
+        self.now_ns = self.rails.clock();
         let now_ns = self.now_ns;
         let Some(to) = self.way_to(line) else {
             return false;
@@ -290,7 +293,7 @@ impl<P: Port> Verbs<P> {
     /// Takes completions of sends.
     #[inline(never)]
     pub(super) fn poll_sends(&mut self) {
-        let mut done = std::mem::take(&mut self.sent);
+        let mut done = std::mem::take(&mut self.rails.sent);
         for rail in 0..self.rails.len() {
             loop {
                 let count = self.rails[rail].port.poll(Queue::Sends, &mut done);
@@ -302,7 +305,7 @@ impl<P: Port> Verbs<P> {
                 }
             }
         }
-        self.sent = done;
+        self.rails.sent = done;
     }
 
     #[inline(never)]

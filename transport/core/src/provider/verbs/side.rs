@@ -297,7 +297,7 @@ impl<P: Port> Verbs<P> {
 
     /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
     pub(super) fn way_to(&mut self, line: Line) -> Option<(Way, u32)> {
-        if self.is_all_lost {
+        if self.rails.is_all_lost() {
             self.lose_with_all(line);
             return None;
         }
@@ -379,7 +379,7 @@ impl<P: Port> Verbs<P> {
         };
         let (addresses, rates): (Vec<Address>, Vec<u32>) = ports.into_iter().unzip();
         let host = self.hosts.number(&String::from_utf8_lossy(host));
-        let table = pair_up(&self.published, &addresses, self.me < peer.0);
+        let table = pair_up(self.rails.published(), &addresses, self.me < peer.0);
         let links: Vec<Link> = table
             .iter()
             .map(|(ours, theirs)| Link::new(*ours, *theirs, Some(addresses[usize::from(*theirs)])))
@@ -407,7 +407,7 @@ impl<P: Port> Verbs<P> {
     /// The links to a peer that had none.
     fn set_links(&mut self, peer: u32, mut links: Vec<Link>) {
         // What goes over a link that is of no use finds that out.
-        let serves = |link: &Link| self.rails[usize::from(link.rail)].serves();
+        let serves = |link: &Link| self.rails.serves(link.rail);
         let main = links.iter().position(serves).unwrap_or(0);
         let main = links.remove(main);
         let side = self.side(peer);
@@ -524,7 +524,7 @@ impl<P: Port> Verbs<P> {
     /// Something waits for the peer to say what it has taken; that it did may be lost.
     #[cold]
     pub(super) fn ask_for_ack(&mut self, peer: u32) {
-        self.now_ns = self.clock();
+        self.now_ns = self.rails.clock();
         let now_ns = self.now_ns;
         let side = self.side(peer);
         side.wants_room = true;

@@ -19,7 +19,7 @@ impl<P: Port> Verbs<P> {
         if !self.owing.is_empty() {
             self.tell_owed();
         }
-        let mut done = std::mem::take(&mut self.received);
+        let mut done = std::mem::take(&mut self.rails.received);
         let (mut has_heard, mut has_all) = (false, true);
         let count = self.rails.len();
         for step in 0..count {
@@ -41,7 +41,7 @@ impl<P: Port> Verbs<P> {
             has_heard |= heard != 0;
             has_all &= heard < room;
         }
-        self.received = done;
+        self.rails.received = done;
         if self.polls.is_multiple_of(SENDS_EVERY) || self.awaits_sends(has_heard) {
             self.poll_sends();
         }
@@ -69,7 +69,8 @@ impl<P: Port> Verbs<P> {
         for one in done {
             self.take_received(rail, one, completions);
         }
-        (self.has_stirred, self.warm) = (true, rail);
+        self.has_stirred = true;
+        self.rails.came_on(rail);
         let rail = &mut self.rails[rail];
         rail.receives.tend(&mut rail.port);
     }
@@ -90,7 +91,7 @@ impl<P: Port> Verbs<P> {
 
     /// What is due by now.
     fn look_at_clock(&mut self) {
-        self.now_ns = self.clock();
+        self.now_ns = self.rails.clock();
         let next = self.timers.peek();
         if next.is_some_and(|Reverse((deadline, _))| *deadline <= self.now_ns) {
             // Where nobody has answered, the port may be found elsewhere by now.
@@ -169,10 +170,8 @@ impl<P: Port> Verbs<P> {
 
     /// Whether nothing is here and nothing can be done: then a sign comes when there is.
     pub(in crate::provider) fn prepare_sleep(&mut self) -> bool {
-        for rail in self.rails.iter_mut().filter(|rail| rail.lost.is_none()) {
-            if rail.port.arm().is_err() {
-                return false;
-            }
+        if !self.rails.arm() {
+            return false;
         }
         // What came before gives no sign any more.
         let mut completions = Completions::new();
@@ -190,7 +189,7 @@ impl<P: Port> Verbs<P> {
     /// Whether the kernel moves data of this process now, on a processor that this process may be keeping from it.
     pub(in crate::provider) fn needs_cores(&self) -> bool {
         let is_moving = self.lent != 0 || !self.works.is_empty() || !self.fetches.is_empty();
-        is_moving && self.rails.iter().any(|rail| rail.port.facts().in_software)
+        is_moving && self.rails.is_any_in_software()
     }
 
     /// Adds what can wake the process, and when something is due.
@@ -198,12 +197,7 @@ impl<P: Port> Verbs<P> {
         if let Some(due) = self.until_due() {
             waits.poll_after(due);
         }
-        for rail in self.rails.iter().filter(|rail| rail.lost.is_none()) {
-            match rail.port.sign() {
-                Some(sign) => waits.add_sign(sign),
-                None => waits.poll_after(WITHOUT_SIGN),
-            }
-        }
+        self.rails.add_signs(waits);
     }
 
     /// How long until something is due; `None`: nothing is.
@@ -211,19 +205,16 @@ impl<P: Port> Verbs<P> {
         let timer = self.timers.peek().map(|Reverse((deadline, _))| *deadline);
         let deadlines = [timer, self.tries_owners_at(), self.tries_receivers_at()];
         let deadline = deadlines.into_iter().flatten().min()?;
-        Some(Duration::from_nanos(deadline.saturating_sub(self.clock())))
+        Some(Duration::from_nanos(
+            deadline.saturating_sub(self.rails.clock()),
+        ))
     }
 
     /// The process is awake again.
     pub(in crate::provider) fn wake(&mut self) {
-        for rail in &mut self.rails {
-            rail.port.take_signs();
-        }
+        self.rails.take_signs();
         // An event may be what has woken it.
         self.looks.events_at_ns = 0;
         self.look_at_clock();
     }
 }
-
-/// How often a port is polled that gives no sign.
-const WITHOUT_SIGN: Duration = Duration::from_millis(1);
