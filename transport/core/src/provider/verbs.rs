@@ -34,6 +34,7 @@ mod memory;
 mod news;
 mod notes;
 mod owned;
+mod pace;
 mod pairs;
 mod plain;
 mod pools;
@@ -71,6 +72,7 @@ pub use limits::{GidPlaces, NetLimits, NetTerms};
 pub(crate) use look::look;
 use news::News;
 use owned::{Kept, Owned};
+use pace::Pace;
 use pairs::Pair;
 use plain::Chore;
 pub use plain::{FarLook, FarWord};
@@ -139,22 +141,8 @@ pub(super) struct Verbs<P: Port> {
     strangers: VecDeque<(u32, Slot, u32)>,
     hosts: Hosts,
     news: News,
-    polls: u64,
-    /// Something was heard since the caller wanted to sleep last: what was full may have room.
-    has_stirred: bool,
-    now_ns: u64,
-    looks: Looks,
+    pace: Pace,
     pub(super) counts: Arc<NetCounts>,
-}
-
-/// What is looked at now and then.
-#[derive(Debug, Default)]
-struct Looks {
-    /// When the ports are asked for events next, and when they were last.
-    events_at_ns: u64,
-    events_were_ns: u64,
-    /// When peers were last looked at that may have to say something.
-    receivers_ns: u64,
 }
 
 /// A port has gone down, or is back.
@@ -226,7 +214,7 @@ impl<P: Port> Verbs<P> {
         } = open_all(ports.into_iter().map(counted), &limits)?;
         let mut verbs = Self {
             me: me.0,
-            now_ns: rails.clock(),
+            pace: Pace::new(rails.clock()),
             rails,
             limits,
             first_packet: 0,
@@ -258,9 +246,6 @@ impl<P: Port> Verbs<P> {
             strangers: VecDeque::new(),
             hosts: Hosts::new(wait::host_name()),
             news: News::from(words),
-            polls: 0,
-            has_stirred: false,
-            looks: Looks::default(),
             counts,
         };
         verbs.grant_bounces();
@@ -381,8 +366,3 @@ const MOST_MEMORY_BYTES: usize = 8 << 20;
 const COMPLETION_BYTES: usize = 64;
 /// Where nothing waits for them, completions of sends are taken every so many polls.
 const SENDS_EVERY: u64 = 16;
-/// A poll is due after so many looks at most.
-const POLL_EVERY: u64 = 64;
-/// Ports are asked for events every so often, and where a timer runs out at most so often.
-const EVENTS_EVERY_NS: u64 = 100_000_000;
-const EVENTS_AT_MOST_EVERY_NS: u64 = 1_000_000;

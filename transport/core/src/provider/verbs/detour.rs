@@ -16,7 +16,9 @@ impl<P: Port> Verbs<P> {
 
     /// Whether anything could go over a link now.
     fn serves(&self, link: &Link) -> bool {
-        self.rails.serves(link.rail) && link.address.is_some() && link.way_after_ns <= self.now_ns
+        self.rails.serves(link.rail)
+            && link.address.is_some()
+            && link.way_after_ns <= self.pace.now_ns
     }
 
     /// Another link becomes a peer's main one: that of rail `to`, or one that seems good. `false`: there is none.
@@ -51,7 +53,7 @@ impl<P: Port> Verbs<P> {
     }
 
     fn take_detour(&mut self, peer: u32, place: usize) {
-        let now_ns = self.now_ns;
+        let now_ns = self.pace.now_ns;
         let side = self.side(peer);
         let Some(more) = &mut side.more else { return };
         std::mem::swap(&mut side.main, &mut more.links[place]);
@@ -75,7 +77,7 @@ impl<P: Port> Verbs<P> {
 
     /// The peer has not acknowledged anything for some time.
     pub(super) fn detour_if_stuck(&mut self, peer: u32) {
-        let now_ns = self.now_ns;
+        let now_ns = self.pace.now_ns;
         let side = self.side(peer);
         let more = side.more.as_ref();
         if more.is_none_or(|more| now_ns < more.moves_after_ns) {
@@ -96,7 +98,7 @@ impl<P: Port> Verbs<P> {
         if tries < MANY_TRIES {
             return false;
         }
-        let now_ns = self.now_ns;
+        let now_ns = self.pace.now_ns;
         let side = self.side(line.peer);
         let Some(more) = &side.more else { return false };
         if side.main.rail != line.rail {

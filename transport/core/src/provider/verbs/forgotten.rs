@@ -51,7 +51,7 @@ impl<P: Port> Verbs<P> {
     }
 
     fn is_late(&mut self, at: usize) -> bool {
-        let now_ns = self.now_ns;
+        let now_ns = self.pace.now_ns;
         let pair = self.pairs[at].as_mut().filter(|pair| pair.is_whole());
         pair.is_some_and(|pair| pair.watch.is_late(&pair.ledger, pair.patience, now_ns))
     }

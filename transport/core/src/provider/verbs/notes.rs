@@ -13,9 +13,9 @@ impl<P: Port> Verbs<P> {
     /// A note has arrived. Over a reliable queue pair only acknowledgements do.
     #[inline(never)]
     pub(super) fn hear(&mut self, line: Line, ack: Ack, say: Say, by_datagram: bool) {
-        self.now_ns = self.rails.clock();
+        self.pace.now_ns = self.rails.clock();
         let peer = line.peer;
-        let (me, now_ns) = (self.me, self.now_ns);
+        let (me, now_ns) = (self.me, self.pace.now_ns);
         let sends = &mut self.sends;
         let Some(side) = self.sides[peer as usize].as_deref_mut() else {
             return;

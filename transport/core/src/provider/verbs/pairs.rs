@@ -78,7 +78,7 @@ impl<P: Port> Verbs<P> {
         if self.way_to(line).is_none() {
             return;
         }
-        let now_ns = self.now_ns;
+        let now_ns = self.pace.now_ns;
         let waits = self.side(line.peer).waits_for_last;
         let Some(link) = self.link(line) else { return };
         if waits || !link.connection.may_ask(now_ns) {
@@ -116,14 +116,14 @@ impl<P: Port> Verbs<P> {
         }
         // The last number is nobody's (`session.rs`).
         self.made = self.made.wrapping_add(1) % u32::MAX;
-        let chance = self.now_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let chance = self.pace.now_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         self.pairs[index] = Some(Pair {
             line,
             made: self.made,
             end,
             first: u32::try_from(chance).unwrap_or(0) & NUMBER_MASK,
             ledger: Ledger::default(),
-            used_at: self.polls,
+            used_at: self.pace.polls(),
             unsaid: Unsaid::default(),
             patience: self.limits.terms.patience(),
             watch: Watch::default(),
@@ -154,7 +154,7 @@ impl<P: Port> Verbs<P> {
         let Ok(index) = made.and_then(|index| self.join_end(index, address, theirs)) else {
             return self.refuse(line, attempt);
         };
-        let now_ns = self.now_ns;
+        let now_ns = self.pace.now_ns;
         if let Some(link) = self.link(line) {
             link.connection.answered(attempt, index, now_ns);
             self.say_again(line);
@@ -211,7 +211,7 @@ impl<P: Port> Verbs<P> {
 
     /// How long a queue pair waits for answers: longer with each that broke in vain, until there were none for a while.
     fn patience(&self, index: u32) -> u8 {
-        let now_ns = self.now_ns;
+        let now_ns = self.pace.now_ns;
         let line = self.pairs[index as usize].as_ref().map(|pair| pair.line);
         let troubles = line.and_then(|line| self.troubles.get(&line));
         let breaks = troubles.map_or(0, |troubles| troubles.unanswered.count(now_ns));
@@ -220,7 +220,7 @@ impl<P: Port> Verbs<P> {
 
     /// An end that was made comes to nothing: the peer has no room for it, or ours cannot be joined.
     pub(super) fn abandon(&mut self, line: Line) {
-        let now_ns = self.now_ns;
+        let now_ns = self.pace.now_ns;
         let end = self.link(line).and_then(|link| link.connection.end());
         if let Some(index) = end {
             self.drop_pair(index);
@@ -283,7 +283,7 @@ impl<P: Port> Verbs<P> {
 
     /// A queue pair that is given up: tells the peer when all has arrived. `true`: not yet.
     fn leave_on(&mut self, line: Line) -> bool {
-        let now_ns = self.now_ns;
+        let now_ns = self.pace.now_ns;
         let state = self.link(line).map(|link| link.connection.state);
         let Some(State::Leaving {
             end,
@@ -361,7 +361,7 @@ impl<P: Port> Verbs<P> {
 
     /// What an error tells of the peer.
     pub(super) fn judge(&mut self, index: u32, status: Status) {
-        let now_ns = self.now_ns;
+        let now_ns = self.pace.now_ns;
         let pair = self.pairs[index as usize].as_ref();
         let Some(line) = pair.map(|pair| pair.line) else {
             return;
@@ -405,7 +405,7 @@ impl<P: Port> Verbs<P> {
             // A process that computes gives no buffers back; whoever is told wants to know of one that does so for long.
             Status::NotReady => {
                 let troubles = self.troubles.get(&pair.line);
-                let breaks = troubles.map_or(0, |it| it.not_ready.count(self.now_ns));
+                let breaks = troubles.map_or(0, |it| it.not_ready.count(self.pace.now_ns));
                 breaks != TOLD_NOT_READY
             }
             // Most of them heal, and where many break they do so for one reason.
@@ -487,7 +487,7 @@ impl<P: Port> Verbs<P> {
         }
         if !left && mem::take(&mut self.side(peer).waits_for_last) {
             // What waited for it may be posted again, and nobody is told otherwise.
-            self.has_stirred = true;
+            self.pace.stir();
             self.go_on(peer);
         }
         left

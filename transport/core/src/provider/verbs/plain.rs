@@ -5,13 +5,13 @@
 //! A word is handed up as soon as it is known whose it is. What it leaves to be done (its [`Chore`]) is done while nothing
 //! comes, or before anything else is: nobody can tell that from a packet that came so much later.
 
+use super::Verbs;
 use super::arrive::FIRST_INTERNAL;
 use super::pools::is_datagram;
 use super::port::{Done, Port, Queue, Status};
 use super::rail::rail_of;
 use super::session::Slot;
 use super::wire::{self, Ack, BEGINS, ENDS, HEADER_BYTES};
-use super::{POLL_EVERY, Verbs};
 use crate::{Arrived, Completions, Head, Peer, RecvBuffer};
 
 /// What a [look](crate::Fabric::look_far) at the network has found.
@@ -69,11 +69,10 @@ impl<P: Port> Verbs<P> {
     /// Looks whether a frame has come, and does nothing else.
     #[inline(always)]
     pub(in crate::provider) fn look(&mut self) -> FarLook {
-        let polls = self.polls + 1;
-        if polls.is_multiple_of(POLL_EVERY) || !self.is_calm() {
+        if self.pace.needs_poll() || !self.is_calm() {
             return FarLook::Poll;
         }
-        self.polls = polls;
+        self.pace.count();
         // The others are polled when it is time for a poll.
         let rail = self.rails.warm();
         match self.rails[rail].port.poll_first(Queue::Receives) {
@@ -111,7 +110,7 @@ impl<P: Port> Verbs<P> {
         let mut completions = Completions::new();
         self.take_filled(buffer, done, &mut completions);
         self.ready.tell_first(&mut completions);
-        self.has_stirred = true;
+        self.pace.stir();
         let rail = &mut self.rails[rail];
         rail.receives.tend(&mut rail.port);
         FarLook::Poll
@@ -161,14 +160,14 @@ impl<P: Port> Verbs<P> {
 
     #[inline(never)]
     fn do_chore(&mut self, Chore { peer, buffer, ack }: Chore) {
-        self.has_stirred = true;
+        self.pace.stir();
         let rail = rail_of(buffer);
         if let Some(side) = self.sides[peer as usize].as_deref_mut()
             && !side.is_lost()
         {
             let sends = &mut self.sends;
             side.session
-                .acknowledge(ack, self.now_ns, |slot| sends.release(slot));
+                .acknowledge(ack, self.pace.now_ns, |slot| sends.release(slot));
             // Where to answer (`detour.rs`).
             side.heard_on = rail;
             if side.needs_care() {

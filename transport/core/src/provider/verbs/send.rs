@@ -119,7 +119,7 @@ impl<P: Port> Verbs<P> {
             read: None,
         };
         pair.ledger.push(posted, signaled);
-        pair.used_at = self.polls;
+        pair.used_at = self.pace.polls();
         rail.posted += 1;
         self.counts.packets.add(1);
         side.packets = side.packets.saturating_add(1);
@@ -248,7 +248,7 @@ impl<P: Port> Verbs<P> {
             read,
         };
         pair.ledger.push(posted, signaled);
-        pair.used_at = self.polls;
+        pair.used_at = self.pace.polls();
         rail.posted += 1;
         self.counts.packets.add(1);
         if let Some(slot) = read {
@@ -266,8 +266,8 @@ impl<P: Port> Verbs<P> {
         if wants_pair && !side.waits_for_last {
             self.want_pair(line);
         }
-        self.now_ns = self.rails.clock();
-        let now_ns = self.now_ns;
+        self.pace.now_ns = self.rails.clock();
+        let now_ns = self.pace.now_ns;
         let Some(to) = self.way_to(line) else {
             return false;
         };
@@ -310,7 +310,7 @@ impl<P: Port> Verbs<P> {
 
     #[inline(never)]
     fn take_all_sent(&mut self, rail: usize, done: &[Done]) {
-        self.has_stirred = true;
+        self.pace.stir();
         for one in done {
             self.take_sent(rail, one);
         }

@@ -301,7 +301,7 @@ impl<P: Port> Verbs<P> {
             self.lose_with_all(line);
             return None;
         }
-        let now_ns = self.now_ns;
+        let now_ns = self.pace.now_ns;
         let side = self.side(line.peer);
         let link = side.link_mut(line.rail)?;
         let Some(address) = link.address else {
@@ -346,7 +346,7 @@ impl<P: Port> Verbs<P> {
     /// A way could not be opened: a port may be down for a while.
     #[cold]
     fn no_way(&mut self, line: Line, error: CallError) {
-        let (now_ns, silence_ns) = (self.now_ns, self.limits.silence_ns);
+        let (now_ns, silence_ns) = (self.pace.now_ns, self.limits.silence_ns);
         let peer = line.peer;
         if let Some(link) = self.link(line) {
             link.way_after_ns = now_ns + WAY_AGAIN_NS;
@@ -464,7 +464,7 @@ impl<P: Port> Verbs<P> {
 
     /// Sets the timer of a peer, if anything of it has a deadline.
     pub(super) fn arm(&mut self, peer: u32) {
-        let now_ns = self.now_ns;
+        let now_ns = self.pace.now_ns;
         let side = self.sides[peer as usize].as_deref_mut();
         let Some(side) = side.filter(|side| !side.is_lost()) else {
             return;
@@ -480,7 +480,7 @@ impl<P: Port> Verbs<P> {
 
     /// A timer of a peer has run out.
     pub(super) fn time_is_over(&mut self, peer: u32) {
-        let now_ns = self.now_ns;
+        let now_ns = self.pace.now_ns;
         let side = self.side(peer);
         // A later one was replaced by an earlier one, which has been here.
         if side.timer_ns > now_ns || side.is_lost() {
@@ -524,8 +524,8 @@ impl<P: Port> Verbs<P> {
     /// Something waits for the peer to say what it has taken; that it did may be lost.
     #[cold]
     pub(super) fn ask_for_ack(&mut self, peer: u32) {
-        self.now_ns = self.rails.clock();
-        let now_ns = self.now_ns;
+        self.pace.now_ns = self.rails.clock();
+        let now_ns = self.pace.now_ns;
         let side = self.side(peer);
         side.wants_room = true;
         if side.ask_pause_ns(now_ns) == 0 {

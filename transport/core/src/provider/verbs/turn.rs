@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::port::{Done, Port, Queue};
-use super::{EVENTS_AT_MOST_EVERY_NS, EVENTS_EVERY_NS, PortChange, SENDS_EVERY, Side, Verbs};
+use super::{PortChange, SENDS_EVERY, Side, Verbs};
 use crate::Completions;
 use crate::wait_set::WaitSet;
 
@@ -13,7 +13,7 @@ impl<P: Port> Verbs<P> {
     /// Asks once what happened.
     #[inline(never)]
     pub(in crate::provider) fn poll(&mut self, completions: &mut Completions) {
-        self.polls += 1;
+        self.pace.count();
         self.catch_up();
         self.ready.hand_up(completions);
         if !self.owing.is_empty() {
@@ -23,11 +23,7 @@ impl<P: Port> Verbs<P> {
         let (mut has_heard, mut has_all) = (false, true);
         let count = self.rails.len();
         for step in 0..count {
-            // Each is the first in turn: a busy one leaves no room for others.
-            let rail = match count {
-                1 => 0,
-                _ => (step + usize::from(self.polls.to_le_bytes()[0])) % count,
-            };
+            let rail = self.pace.rail(step, count);
             if self.rails[rail].lost.is_some() {
                 // Whoever is heard there would be answered.
                 continue;
@@ -42,7 +38,7 @@ impl<P: Port> Verbs<P> {
             has_all &= heard < room;
         }
         self.rails.received = done;
-        if self.polls.is_multiple_of(SENDS_EVERY) || self.awaits_sends(has_heard) {
+        if self.pace.is_turn(SENDS_EVERY) || self.awaits_sends(has_heard) {
             self.poll_sends();
         }
         if !self.unsent.is_empty() {
@@ -51,7 +47,7 @@ impl<P: Port> Verbs<P> {
         if has_all && !self.leaving.is_empty() {
             self.leave_some();
         }
-        if self.polls.is_multiple_of(P::CLOCK_EVERY) {
+        if self.pace.is_turn(P::CLOCK_EVERY) {
             self.look_at_clock();
         }
     }
@@ -69,7 +65,7 @@ impl<P: Port> Verbs<P> {
         for one in done {
             self.take_received(rail, one, completions);
         }
-        self.has_stirred = true;
+        self.pace.stir();
         self.rails.came_on(rail);
         let rail = &mut self.rails[rail];
         rail.receives.tend(&mut rail.port);
@@ -91,28 +87,24 @@ impl<P: Port> Verbs<P> {
 
     /// What is due by now.
     fn look_at_clock(&mut self) {
-        self.now_ns = self.rails.clock();
+        self.pace.now_ns = self.rails.clock();
         let next = self.timers.peek();
-        if next.is_some_and(|Reverse((deadline, _))| *deadline <= self.now_ns) {
-            // Where nobody has answered, the port may be found elsewhere by now.
-            let soon = self.looks.events_were_ns + EVENTS_AT_MOST_EVERY_NS;
-            self.looks.events_at_ns = self.looks.events_at_ns.min(soon);
+        if next.is_some_and(|Reverse((deadline, _))| *deadline <= self.pace.now_ns) {
+            self.pace.ask_events_soon();
         }
-        if self.now_ns >= self.looks.events_at_ns {
+        if self.pace.are_events_due() {
             self.take_all_events();
         }
         while let Some(Reverse((deadline, peer))) = self.timers.peek().copied()
-            && deadline <= self.now_ns
+            && deadline <= self.pace.now_ns
         {
             self.timers.pop();
-            self.has_stirred = true;
+            self.pace.stir();
             self.time_is_over(peer);
         }
     }
 
     fn take_all_events(&mut self) {
-        self.looks.events_were_ns = self.now_ns;
-        self.looks.events_at_ns = self.now_ns + EVENTS_EVERY_NS;
         for rail in 0..self.rails.len() {
             self.take_events(rail);
         }
@@ -178,7 +170,7 @@ impl<P: Port> Verbs<P> {
         self.poll(&mut completions);
         self.poll_sends();
         self.ready.tell_first(&mut completions);
-        let has_stirred = std::mem::take(&mut self.has_stirred);
+        let has_stirred = self.pace.take_stirred();
         !has_stirred
             && self.ready.is_empty()
             && self.owing.is_empty()
@@ -214,7 +206,7 @@ impl<P: Port> Verbs<P> {
     pub(in crate::provider) fn wake(&mut self) {
         self.rails.take_signs();
         // An event may be what has woken it.
-        self.looks.events_at_ns = 0;
+        self.pace.ask_events_now();
         self.look_at_clock();
     }
 }

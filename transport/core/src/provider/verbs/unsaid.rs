@@ -5,7 +5,6 @@
 //! once, and from then on its device is tried: the queue pair breaks if that does not answer, and all goes again.
 
 use super::Verbs;
-use super::fetch::TRY_EVERY_NS;
 use super::port::Port;
 
 /// How it is with one queue pair.
@@ -33,10 +32,9 @@ impl Unsaid {
 impl<P: Port> Verbs<P> {
     /// Looks at all queue pairs, if it is time for that.
     pub(super) fn try_receivers(&mut self) {
-        if self.now_ns < self.looks.receivers_ns + TRY_EVERY_NS {
+        if !self.pace.are_receivers_due() {
             return;
         }
-        self.looks.receivers_ns = self.now_ns;
         for place in 0..self.pairs.len() {
             let Some(pair) = self.pairs[place].as_mut() else {
                 continue;
@@ -64,7 +62,7 @@ impl<P: Port> Verbs<P> {
         };
         let mut pairs = self.pairs.iter().flatten();
         let any = pairs.any(|pair| waits(pair.line.peer));
-        any.then_some(self.looks.receivers_ns + TRY_EVERY_NS)
+        any.then(|| self.pace.receivers_at_ns())
     }
 }
 

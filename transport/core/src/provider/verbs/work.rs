@@ -583,7 +583,7 @@ impl<P: Port> Verbs<P> {
                 doubted,
             };
             pair.ledger.push(posted, !alone);
-            pair.used_at = self.polls;
+            pair.used_at = self.pace.polls();
             rail.posted += taken;
             work.posted += u64::from(bytes);
             work.under_way += 1;
