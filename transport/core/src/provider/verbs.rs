@@ -45,7 +45,9 @@ mod ready;
 mod send;
 mod session;
 mod side;
+mod sides;
 mod slab;
+mod strangers;
 mod stripes;
 mod turn;
 mod unsaid;
@@ -53,8 +55,7 @@ mod wire;
 mod words;
 mod work;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::ledger::NetCounts;
@@ -82,9 +83,10 @@ use port::{Access, CallError, Port};
 use rail::{Line, Rail};
 use rails::{Opened, Rails, open_all};
 use ready::Ready;
-use session::Slot;
 use side::Side;
+use sides::Sides;
 use slab::Slab;
+use strangers::Strangers;
 use work::Work;
 
 /// The network of a process.
@@ -93,9 +95,7 @@ pub(super) struct Verbs<P: Port> {
     me: u32,
     rails: Rails<P>,
     limits: NetLimits,
-    /// Number of the first packet of every stream.
-    first_packet: u32,
-    sides: Box<[Option<Box<Side>>]>,
+    sides: Sides,
     sends: SendPool,
     /// Reliable queue pairs, and how many were ever made.
     pairs: Vec<Option<Pair>>,
@@ -128,17 +128,7 @@ pub(super) struct Verbs<P: Port> {
     troubles: HashMap<Line, Troubles>,
     /// What the caller gets with its next polls.
     ready: Ready,
-    /// Peers with something that waits to be sent.
-    unsent: Vec<u32>,
-    /// Peers that may have to be told what has arrived.
-    owing: Vec<u32>,
-    /// Peers whose queue pair is given up, or has broken and waits for its last completions.
-    leaving: Vec<u32>,
-    timers: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Peers whose address should be asked for.
-    wanted: VecDeque<u32>,
-    /// Datagrams of peers whose address is not known yet: the sender as it says, buffer, and queue pair it came from.
-    strangers: VecDeque<(u32, Slot, u32)>,
+    strangers: Strangers,
     hosts: Hosts,
     news: News,
     pace: Pace,
@@ -217,8 +207,7 @@ impl<P: Port> Verbs<P> {
             pace: Pace::new(rails.clock()),
             rails,
             limits,
-            first_packet: 0,
-            sides: (0..peers).map(|_| None).collect(),
+            sides: Sides::new(peers),
             sends,
             pairs: Vec::new(),
             made: 0,
@@ -238,12 +227,7 @@ impl<P: Port> Verbs<P> {
             chore: None,
             troubles: HashMap::new(),
             ready: Ready::new(),
-            unsent: Vec::new(),
-            owing: Vec::new(),
-            leaving: Vec::new(),
-            timers: BinaryHeap::new(),
-            wanted: VecDeque::new(),
-            strangers: VecDeque::new(),
+            strangers: Strangers::default(),
             hosts: Hosts::new(wait::host_name()),
             news: News::from(words),
             counts,
@@ -254,7 +238,7 @@ impl<P: Port> Verbs<P> {
 
     /// The streams begin with this number, here and at all others.
     pub(super) fn number_from(&mut self, first_packet: u32) {
-        self.first_packet = first_packet;
+        self.sides.number_from(first_packet);
     }
 
     /// Who moves large data.
@@ -274,22 +258,20 @@ impl<P: Port> Verbs<P> {
 
     /// Memory that all of this takes now, and that it takes at most, in bytes, with as many peers as there are.
     pub(super) fn memory(&self) -> (usize, usize) {
-        let sides = self.sides.iter().flatten();
-        let sides: usize = sides.map(|side| side.bytes()).sum();
         let pairs = self.pairs.iter().flatten().count() * Pair::most_bytes(&self.limits);
         let bounces = [&self.arrivals, &self.offers];
         let made: usize = bounces.iter().map(|bounces| bounces.bytes()).sum();
         let granted: usize = bounces.iter().map(|bounces| bounces.most_bytes()).sum();
         let fixed = self.fixed_bytes(self.rails.len());
-        let now = fixed + sides + pairs + self.sends.bytes() + self.rails.received_bytes();
+        let now =
+            fixed + self.sides.bytes() + pairs + self.sends.bytes() + self.rails.received_bytes();
         (now + made, self.most_bytes_on(self.rails.len()) + granted)
     }
 
     /// What is there from the beginning, with so many rails.
     fn fixed_bytes(&self, rails: usize) -> usize {
         let queues = 2 * COMPLETION_BYTES * self.limits.depths().completions as usize;
-        let sides = self.sides.len() * size_of::<Option<Box<Side>>>();
-        size_of::<Self>() + sides + rails * (size_of::<Rail<P>>() + queues)
+        size_of::<Self>() + self.sides.fixed_bytes() + rails * (size_of::<Rail<P>>() + queues)
     }
 
     /// The most with so many rails, without bounce buffers.
@@ -328,7 +310,7 @@ impl<P: Port> Drop for Verbs<P> {
         }
         self.disown_all();
         for rail in 0..self.rails.len() {
-            self.forget_ways(rail);
+            self.sides.forget_ways(rail, &mut self.rails);
         }
         self.sends.retire(&mut self.rails);
         self.arrivals.retire(&mut self.rails);

@@ -4,8 +4,6 @@
 //! Everything here was written by somebody else. Who it is from is believed only if it came from the queue pair that this
 //! peer is known to have; lengths are those that the device counted.
 
-use std::collections::VecDeque;
-
 use super::Verbs;
 use super::pools::is_datagram;
 use super::port::{Done, Port, Status};
@@ -17,8 +15,6 @@ use crate::{Arrived, Completion, Completions, Peer, RecvBuffer};
 
 /// Bytes of a packet whose body travels on inside the completion.
 const SHORT_BYTES: usize = HEADER_BYTES + ring::SLOT_BODY_BYTES;
-/// Datagrams of peers that are not known yet.
-const MOST_STRANGERS: usize = 16;
 
 impl<P: Port> Verbs<P> {
     /// A receive has ended.
@@ -61,7 +57,7 @@ impl<P: Port> Verbs<P> {
             Some(Message::Packet(Packet { source, .. }) | Message::Note { source, .. })
                 if self.is_stranger(source, buffer) =>
             {
-                self.strangers.push_back((source, buffer, done.source));
+                self.strangers.keep(source, buffer, done.source);
             }
             _ => {
                 self.counts.refused.add(1);
@@ -73,7 +69,7 @@ impl<P: Port> Verbs<P> {
     /// Whether what came from there can be from this peer.
     #[inline(always)]
     fn is_from(&mut self, source: u32, done: &Done, buffer: Slot) -> bool {
-        let Some(Some(side)) = self.sides.get(source as usize) else {
+        let Some(side) = self.sides.find(source) else {
             return false;
         };
         if side.is_lost() {
@@ -103,23 +99,19 @@ impl<P: Port> Verbs<P> {
         if !is_datagram(buffer) || source as usize >= self.sides.len() || source == self.me {
             return false;
         }
-        let side = self.side(source);
+        let side = self.sides.of(source);
         if side.main.address.is_some() || side.is_lost() {
             return false;
         }
         let line = side.line(source);
         self.way_to(line);
-        self.strangers.len() < MOST_STRANGERS
+        self.strangers.has_room()
     }
 
     /// The address of a peer is known now: what came from it before.
     #[cold]
     pub(super) fn meet_strangers(&mut self, peer: u32) {
-        for (source, buffer, number) in std::mem::take(&mut self.strangers) {
-            if source != peer {
-                self.strangers.push_back((source, buffer, number));
-                continue;
-            }
+        for (buffer, number) in self.strangers.take(peer) {
             // As if it came now; what it completes waits for the next poll.
             let mut completions = Completions::new();
             let done = Done {
@@ -136,12 +128,12 @@ impl<P: Port> Verbs<P> {
                 .receives(buffer)
                 .copy_out(buffer, 0, &mut start[..short]);
             match wire::read(&start[..short]) {
-                Some(Message::Packet(packet)) if self.is_from(source, &done, buffer) => {
+                Some(Message::Packet(packet)) if self.is_from(peer, &done, buffer) => {
                     self.take_packet(packet, &start, buffer, &mut completions);
                 }
-                Some(Message::Note { ack, say, .. }) if self.is_from(source, &done, buffer) => {
+                Some(Message::Note { ack, say, .. }) if self.is_from(peer, &done, buffer) => {
                     self.rails.give_back(buffer);
-                    self.hear(line(source, buffer), ack, say, true);
+                    self.hear(line(peer, buffer), ack, say, true);
                 }
                 _ => {
                     self.counts.refused.add(1);
@@ -154,12 +146,7 @@ impl<P: Port> Verbs<P> {
 
     /// Nobody will ever know whether what they sent is theirs.
     pub(super) fn forget_strangers(&mut self, peer: u32) {
-        let (theirs, others) = std::mem::take(&mut self.strangers)
-            .into_iter()
-            .partition(|(source, ..)| *source == peer);
-        self.strangers = others;
-        let theirs: VecDeque<(u32, Slot, u32)> = theirs;
-        for (_, buffer, _) in theirs {
+        for (buffer, _) in self.strangers.take(peer) {
             self.rails.give_back(buffer);
         }
     }
@@ -173,7 +160,7 @@ impl<P: Port> Verbs<P> {
         completions: &mut Completions,
     ) {
         let peer = packet.source;
-        let Some(side) = self.sides[peer as usize].as_deref_mut() else {
+        let Some(side) = self.sides.get_mut(peer) else {
             return;
         };
         side.was_heard();
@@ -199,13 +186,13 @@ impl<P: Port> Verbs<P> {
         let verdict = side.session.accept(packet.number, buffer, can_wait);
         let is_asked = verdict == Verdict::Twice || packet.parts & ASKS != 0;
         let owes = by_datagram || side.session.owed() >= ACK_EVERY || is_asked;
-        if owes && !std::mem::replace(&mut side.listed_owing, true) {
-            self.owing.push(peer);
-        }
         side.owes_anyway |= is_asked;
-        if side.session.has_unsent() {
-            // The peer misses some.
-            self.list_unsent(peer);
+        let misses_some = side.session.has_unsent();
+        if owes {
+            self.sides.list_owing(peer);
+        }
+        if misses_some {
+            self.sides.list_unsent(peer);
         }
         match verdict {
             Verdict::Deliver => {
@@ -228,7 +215,7 @@ impl<P: Port> Verbs<P> {
     /// Packets that were put aside until their turn came.
     #[inline(always)]
     fn deliver_held(&mut self, peer: u32, completions: &mut Completions) {
-        while let Some(side) = self.sides[peer as usize].as_deref_mut()
+        while let Some(side) = self.sides.get_mut(peer)
             && let Some(buffer) = side.session.next_held()
         {
             let mut start = [0; SHORT_BYTES];
@@ -304,7 +291,7 @@ impl<P: Port> Verbs<P> {
             .receives(buffer)
             .copy_out(buffer, HEADER_BYTES, &mut part);
         self.rails.give_back(buffer);
-        let side = self.side(packet.source);
+        let side = self.sides.of(packet.source);
         if packet.parts & BEGINS != 0 {
             side.building = Some(Vec::new());
         }
@@ -394,10 +381,10 @@ impl<P: Port> Verbs<P> {
 
     /// Takes a frame of `peer` back that was lent.
     pub(in crate::provider) fn release(&mut self, peer: u32, index: u32) {
-        let side = self.side(peer);
-        if side.session.give_back() && !std::mem::replace(&mut side.listed_owing, true) {
+        let side = self.sides.of(peer);
+        if side.session.give_back() && !side.listed_owing {
             side.owes_anyway = true;
-            self.owing.push(peer);
+            self.sides.list_owing(peer);
         }
         if !is_assembled(index) {
             return self.rails.give_back(index);

@@ -12,7 +12,7 @@ use super::{MOST_POSTED, Verbs, name};
 impl<P: Port> Verbs<P> {
     /// Sends what waits in a peer's stream, as far as it goes now, in chains where there is a queue pair.
     pub(super) fn flush_held(&mut self, peer: u32) {
-        while let Some(side) = self.sides[peer as usize].as_deref()
+        while let Some(side) = self.sides.get(peer)
             && side.session.unsent() > 1
             && (side.immediates == 0 || side.is_ready())
             && let Some(index) = side.pair_for_sends()
@@ -24,7 +24,7 @@ impl<P: Port> Verbs<P> {
     /// Sends some packets over a queue pair. `false`: there is no room for more.
     fn send_chain(&mut self, peer: u32, index: u32) -> bool {
         let (Some(side), Some(pair)) = (
-            self.sides[peer as usize].as_deref_mut(),
+            self.sides.get_mut(peer),
             self.pairs[index as usize].as_mut(),
         ) else {
             return false;

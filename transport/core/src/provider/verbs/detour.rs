@@ -9,11 +9,6 @@ use super::port::{Port, Status};
 use super::rail::Line;
 
 impl<P: Port> Verbs<P> {
-    /// Whether this is a peer's main line.
-    pub(super) fn is_main(&mut self, line: Line) -> bool {
-        self.side(line.peer).main.rail == line.rail
-    }
-
     /// Whether anything could go over a link now.
     fn serves(&self, link: &Link) -> bool {
         self.rails.serves(link.rail)
@@ -35,7 +30,7 @@ impl<P: Port> Verbs<P> {
     }
 
     fn detour_to(&mut self, peer: u32, is_wanted: impl Fn(&Self, &Link) -> bool) -> bool {
-        let Some(side) = self.sides[peer as usize].as_deref() else {
+        let Some(side) = self.sides.get(peer) else {
             return false;
         };
         let links = (0..).zip(side.others());
@@ -54,7 +49,7 @@ impl<P: Port> Verbs<P> {
 
     fn take_detour(&mut self, peer: u32, place: usize) {
         let now_ns = self.pace.now_ns;
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         let Some(more) = &mut side.more else { return };
         std::mem::swap(&mut side.main, &mut more.links[place]);
         // Whether anybody hears there is found out anew.
@@ -78,7 +73,7 @@ impl<P: Port> Verbs<P> {
     /// The peer has not acknowledged anything for some time.
     pub(super) fn detour_if_stuck(&mut self, peer: u32) {
         let now_ns = self.pace.now_ns;
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         let more = side.more.as_ref();
         if more.is_none_or(|more| now_ns < more.moves_after_ns) {
             return;
@@ -99,15 +94,15 @@ impl<P: Port> Verbs<P> {
             return false;
         }
         let now_ns = self.pace.now_ns;
-        let side = self.side(line.peer);
+        let side = self.sides.of(line.peer);
         let Some(more) = &side.more else { return false };
         if side.main.rail != line.rail {
             let asks = |link: &mut Link| matches!(link.connection.state, State::Asking { .. });
-            let is_vain = self.link(line).is_some_and(asks);
+            let is_vain = self.sides.link(line).is_some_and(asks);
             if is_vain {
                 self.abandon(line);
             }
-            if let Some(link) = self.link(line).filter(|_| is_vain) {
+            if let Some(link) = self.sides.link(line).filter(|_| is_vain) {
                 link.connection.in_vain(now_ns);
             }
             return is_vain;
@@ -121,7 +116,7 @@ impl<P: Port> Verbs<P> {
             status,
             Status::RetryExceeded | Status::Forgotten | Status::Other(_)
         );
-        let side = self.side(line.peer);
+        let side = self.sides.of(line.peer);
         let mut others = side.others().iter();
         if is_of_way
             && side.main.rail == line.rail
@@ -133,8 +128,8 @@ impl<P: Port> Verbs<P> {
 
     /// A rail carries nothing for now: what goes over it takes another, where there is one.
     pub(super) fn leave_rail(&mut self, rail: u8) {
-        for peer in 0..self.sides.len() {
-            let Some(side) = self.sides[peer].as_deref().filter(|side| !side.is_lost()) else {
+        for peer in self.sides.peers() {
+            let Some(side) = self.sides.get(peer).filter(|side| !side.is_lost()) else {
                 continue;
             };
             let is_other_good = |link: &Link| link.rail != rail && self.serves(link);
@@ -142,7 +137,6 @@ impl<P: Port> Verbs<P> {
             let link = side.link(rail);
             let end = link.and_then(|link| link.connection.end());
             let is_main = side.main.rail == rail;
-            let peer = u32::try_from(peer).unwrap_or(u32::MAX);
             match end {
                 _ if !has_other => {}
                 _ if is_main => {

@@ -56,7 +56,7 @@ impl<P: Port> Verbs<P> {
         let Some(work) = work.filter(|work| !matches!(work.kind, Kind::Atomic(_))) else {
             return false;
         };
-        let side = self.sides[work.peer as usize].as_deref();
+        let side = self.sides.get(work.peer);
         let Some(link) = side.and_then(|side| side.link(work.rail)) else {
             return false;
         };
@@ -88,7 +88,7 @@ impl<P: Port> Verbs<P> {
         if work.under_way != 0 || !(all || bad || work.again) {
             return;
         }
-        let side = self.sides[peer as usize].as_deref();
+        let side = self.sides.get(peer);
         let lost = side.is_none_or(Side::is_lost);
         let (again, told) = (work.again, self.is_told(index));
         let counts = again && self.is_oldest(index);
@@ -133,7 +133,7 @@ impl<P: Port> Verbs<P> {
             return;
         };
         let is_told = work.immediate.is_some();
-        if let Some(side) = self.sides[work.peer as usize].as_deref_mut() {
+        if let Some(side) = self.sides.get_mut(work.peer) {
             if let Some(link) = side.link_mut(work.rail) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
@@ -184,8 +184,8 @@ impl<P: Port> Verbs<P> {
     /// Works of a peer that wait cannot be done. But what tells the peer of a write may be on its way: that write must be,
     /// unless the peer is lost.
     pub(super) fn fail_waiting(&mut self, line: Line) {
-        let is_lost = self.side(line.peer).is_lost();
-        let waiting = self.link(line).map(|link| link.waiting.clone());
+        let is_lost = self.sides.of(line.peer).is_lost();
+        let waiting = self.sides.link(line).map(|link| link.waiting.clone());
         for index in waiting.unwrap_or_default() {
             let Some(work) = self.works.get_mut(index) else {
                 continue;

@@ -68,7 +68,7 @@ impl<P: Port> Verbs<P> {
             return false;
         }
         self.rails[rail].has_moved |= is_elsewhere;
-        self.forget_ways(rail);
+        self.sides.forget_ways(rail, &mut self.rails);
         for index in 0..self.pairs.len() {
             let line = self.pairs[index].as_ref().map(|pair| pair.line);
             let Some(line) = line.filter(|line| line.at() == rail) else {
@@ -76,7 +76,7 @@ impl<P: Port> Verbs<P> {
             };
             let asks = |link: &mut Link| matches!(link.connection.state, State::Asking { .. });
             // One that is not joined yet knows no address.
-            if !self.link(line).is_some_and(asks) {
+            if !self.sides.link(line).is_some_and(asks) {
                 self.break_pair(u32::try_from(index).unwrap_or(u32::MAX));
             }
         }
@@ -88,11 +88,10 @@ impl<P: Port> Verbs<P> {
 
     /// Whoever waits for something of ours asks at the old address.
     fn tell_of_move(&mut self, rail: u8) {
-        for peer in 0..self.sides.len() {
-            let side = self.sides[peer].as_deref();
+        for peer in self.sides.peers() {
+            let side = self.sides.get(peer);
             let link = side.and_then(|side| side.link(rail));
             if link.is_some_and(|link| link.address.is_some()) {
-                let peer = u32::try_from(peer).unwrap_or(u32::MAX);
                 self.say(Line { peer, rail }, Say::Ack { asks: true });
             }
         }
@@ -115,13 +114,12 @@ impl<P: Port> Verbs<P> {
             self.leave_rail(number_of(rail));
             self.forget_pairs(rail, is_gone);
         }
-        for peer in 0..self.sides.len() {
-            let side = self.sides[peer].as_deref();
+        for peer in self.sides.peers() {
+            let side = self.sides.get(peer);
             let is_over = |side: &Side| is_all_lost || usize::from(side.main.rail) == rail;
             // One that was not found yet may be on the others.
             let is_known = |side: &&Side| is_all_lost || side.main.address.is_some();
             let is_over = side.filter(is_known).is_some_and(is_over);
-            let peer = u32::try_from(peer).unwrap_or(u32::MAX);
             if is_over && (is_all_lost || !self.leave_for_ever(peer)) {
                 let rail = number_of(rail);
                 self.lose_with_all(Line { peer, rail });

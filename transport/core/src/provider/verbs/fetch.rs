@@ -59,7 +59,7 @@ impl<P: Port> Verbs<P> {
             Rendezvous::Read => false,
             Rendezvous::Write => true,
             Rendezvous::Auto => {
-                let rail = self.side(peer).main.rail;
+                let rail = self.sides.of(peer).main.rail;
                 let facts = self.rails[usize::from(rail)].port.facts();
                 facts.reads <= POOR_READS
             }
@@ -172,7 +172,7 @@ impl<P: Port> Verbs<P> {
 
     /// Writes nothing to a peer: its device answers even where the process computes, and if it does not, the queue pair breaks.
     pub(super) fn try_device(&mut self, peer: u32) {
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         let line = side.line(peer);
         let Some(index) = side.pair_for_sends() else {
             return self.want_pair(line);
@@ -273,7 +273,7 @@ impl<P: Port> Verbs<P> {
             }
             work.outcome = Outcome::BadKey;
             let (rail, is_idle) = (work.rail, work.under_way == 0);
-            if let Some(link) = self.link(Line { peer, rail }) {
+            if let Some(link) = self.sides.link(Line { peer, rail }) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
             // The device tells the end of what is under way: it may not read that any more.
@@ -305,17 +305,17 @@ impl<P: Port> Verbs<P> {
     /// `false`: there is no room.
     fn post_letter(&mut self, letter: &Letter) -> bool {
         let to = letter.to;
-        if self.side(to).is_lost() {
+        if self.sides.of(to).is_lost() {
             return true;
         }
         if self
             .keep(to, letter.head, BEGINS | ENDS, &letter.body)
             .is_err()
         {
-            self.list_unsent(to);
+            self.sides.list_unsent(to);
             return false;
         }
-        let side = self.side(to);
+        let side = self.sides.of(to);
         side.packets = side.packets.saturating_add(1);
         self.flush(to);
         true

@@ -76,7 +76,7 @@ impl<P: Port> Verbs<P> {
                 }
             },
         };
-        let main = self.side(peer.0).main.rail;
+        let main = self.sides.of(peer.0).main.rail;
         let Some((rail, region)) = first_of(&regions, main) else {
             return RemoteKey::default();
         };
@@ -93,7 +93,10 @@ impl<P: Port> Verbs<P> {
         }
         self.lent += 1;
         let several = regions.iter().flatten().count() > 1;
-        if several && bytes >= self.limits.striped_bytes && !self.side(peer.0).others().is_empty() {
+        if several
+            && bytes >= self.limits.striped_bytes
+            && !self.sides.of(peer.0).others().is_empty()
+        {
             self.tell_keys(peer.0, key, &regions);
         }
         key
@@ -102,7 +105,7 @@ impl<P: Port> Verbs<P> {
     /// Lets `peer` read memory whose bytes do not change meanwhile: a copy of them, if they are few.
     pub(in crate::provider) fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
         let is_small = self.is_copied(address, bytes) && bytes < self.limits.striped_bytes;
-        let main = self.side(peer.0).main.rail;
+        let main = self.sides.of(peer.0).main.rail;
         let bounce = is_small.then(|| self.offers.take(&mut self.rails, main));
         match bounce.flatten() {
             Some(bounce) => self.offer_copy(peer, address, bytes, bounce),
@@ -112,7 +115,7 @@ impl<P: Port> Verbs<P> {
 
     fn offer_copy(&mut self, peer: Peer, address: u64, bytes: u64, bounce: Bounce) -> RemoteKey {
         let (place, regions) = self.offers.place(&bounce);
-        let main = self.side(peer.0).main.rail;
+        let main = self.sides.of(peer.0).main.rail;
         let Some((rail, region)) = first_of(&regions, main) else {
             self.offers.give_back(bounce);
             return RemoteKey::default();
@@ -140,7 +143,7 @@ impl<P: Port> Verbs<P> {
         bytes: usize,
     ) -> Result<Regions, CallError> {
         let least = self.limits.striped_bytes;
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         let main = side.main.rail;
         let mut others = [false; MOST_RAILS];
         if bytes as u64 >= least {
@@ -153,7 +156,7 @@ impl<P: Port> Verbs<P> {
 
     /// Tells a peer the keys of the other rails, if there is room for that.
     fn tell_keys(&mut self, peer: u32, key: RemoteKey, regions: &Regions) {
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         if side.is_lost() {
             return;
         }
@@ -185,7 +188,7 @@ impl<P: Port> Verbs<P> {
             check,
         };
         let me = self.me;
-        let is_one_of_several = self.side(peer).more.is_some();
+        let is_one_of_several = self.sides.of(peer).more.is_some();
         if !is_one_of_several || !is_sealed(key, peer, me) {
             self.counts.refused.add(1);
             return;
@@ -197,7 +200,8 @@ impl<P: Port> Verbs<P> {
 
     /// The keys to memory of a peer, of which one was handed over.
     pub(super) fn keys_to(&mut self, peer: u32, key: RemoteKey) -> Keys {
-        let may_be_told = key.bytes >= self.limits.striped_bytes && self.side(peer).more.is_some();
+        let may_be_told =
+            key.bytes >= self.limits.striped_bytes && self.sides.of(peer).more.is_some();
         let told = may_be_told.then(|| self.told.of(peer, key)).flatten();
         let mut keys = told.unwrap_or_default();
         keys[usize::from(rail_of_key(key))] = low(key.check);
@@ -221,7 +225,7 @@ impl<P: Port> Verbs<P> {
             return;
         };
         let is_written = self.recall(peer.0, key.check);
-        if is_written || self.side(peer.0).is_lost() {
+        if is_written || self.sides.of(peer.0).is_lost() {
             self.offers.give_back_anew(bounce, &mut self.rails);
         } else {
             self.offers.give_back(bounce);

@@ -17,7 +17,7 @@ impl<P: Port> Verbs<P> {
         let peer = line.peer;
         let (me, now_ns) = (self.me, self.pace.now_ns);
         let sends = &mut self.sends;
-        let Some(side) = self.sides[peer as usize].as_deref_mut() else {
+        let Some(side) = self.sides.get_mut(peer) else {
             return;
         };
         side.was_heard();
@@ -33,15 +33,15 @@ impl<P: Port> Verbs<P> {
                 link.connection.was_used();
             }
             side.owes_anyway |= asks;
-            if asks && !std::mem::replace(&mut side.listed_owing, true) {
-                self.owing.push(peer);
+            if asks {
+                self.sides.list_owing(peer);
             }
         } else if let Some(link) = link.filter(|_| by_datagram) {
             let todo = link.connection.hear(say, me, peer);
             self.carry_out(line, say, todo);
         }
-        if self.side(peer).session.has_unsent() {
-            self.list_unsent(peer);
+        if self.sides.of(peer).session.has_unsent() {
+            self.sides.list_unsent(peer);
         }
     }
 
@@ -56,13 +56,13 @@ impl<P: Port> Verbs<P> {
             Do::AnswerAgain => self.say_again(line),
             Do::Join { end } => self.join(line, end),
             Do::ReadyAgain => {
-                if let Some(link) = self.link(line) {
+                if let Some(link) = self.sides.link(line) {
                     let attempt = link.connection.attempt;
                     self.say(line, Say::Ready { attempt });
                 }
             }
             Do::Use => {
-                if let Some(link) = self.link(line) {
+                if let Some(link) = self.sides.link(line) {
                     link.connection.was_used();
                 }
                 self.go_on(line.peer);
@@ -80,7 +80,7 @@ impl<P: Port> Verbs<P> {
     }
 
     pub(super) fn say_gone(&mut self, line: Line) {
-        if let Some(link) = self.link(line) {
+        if let Some(link) = self.sides.link(line) {
             let attempt = link.connection.attempt;
             let done = true;
             self.say(line, Say::GiveUp { attempt, done });
@@ -89,7 +89,7 @@ impl<P: Port> Verbs<P> {
 
     /// Nobody has answered: says it again, but answers to what may have been asked long ago not for ever.
     pub(super) fn say_again_or_not(&mut self, line: Line, overdue: Overdue) {
-        let state = self.link(line).map(|link| link.connection.state);
+        let state = self.sides.link(line).map(|link| link.connection.state);
         match state {
             Some(State::Answered { end, .. }) if overdue.tries > MOST_ANSWERS => {
                 self.break_quietly(end);
@@ -101,7 +101,9 @@ impl<P: Port> Verbs<P> {
 
     /// Says again what nobody has answered.
     pub(super) fn say_again(&mut self, line: Line) {
-        let Some(link) = self.link(line) else { return };
+        let Some(link) = self.sides.link(line) else {
+            return;
+        };
         let (attempt, again) = (link.connection.attempt, link.breaks != 0);
         let (state, end) = (link.connection.state, link.connection.end());
         let end = end.and_then(|index| self.pairs[index as usize].as_ref());
@@ -135,10 +137,10 @@ impl<P: Port> Verbs<P> {
             let note = wire::moved(self.me, rail.address());
             self.send_note(line.rail, to, &note);
         }
-        let ack = self.side(line.peer).session.tell();
+        let ack = self.sides.of(line.peer).session.tell();
         let note = wire::note(self.me, ack, say);
         self.send_note(line.rail, to, &note);
-        self.arm(line.peer);
+        self.sides.arm(line.peer, self.pace.now_ns);
     }
 
     fn send_note(&mut self, rail: u8, to: (Way, u32), note: &[u8; NOTE_BYTES]) {
@@ -199,7 +201,7 @@ impl<P: Port> Verbs<P> {
             return false;
         };
         let peer = pair.line.peer;
-        let ack = self.side(peer).session.tell();
+        let ack = self.sides.of(peer).session.tell();
         let note = wire::note(self.me, ack, Say::Ack { asks: true });
         let Some(slot) = self.slot_with(&note) else {
             return false;
@@ -233,8 +235,8 @@ impl<P: Port> Verbs<P> {
     /// Tells peers what has arrived, unless something that went to them meanwhile has.
     #[cold]
     pub(super) fn tell_owed(&mut self) {
-        for peer in std::mem::take(&mut self.owing) {
-            let side = self.side(peer);
+        for peer in self.sides.take_owing() {
+            let side = self.sides.of(peer);
             side.listed_owing = false;
             let anyway = std::mem::take(&mut side.owes_anyway);
             let joined = side.pair_for_sends().is_some();

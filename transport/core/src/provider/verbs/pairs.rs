@@ -79,8 +79,10 @@ impl<P: Port> Verbs<P> {
             return;
         }
         let now_ns = self.pace.now_ns;
-        let waits = self.side(line.peer).waits_for_last;
-        let Some(link) = self.link(line) else { return };
+        let waits = self.sides.of(line.peer).waits_for_last;
+        let Some(link) = self.sides.link(line) else {
+            return;
+        };
         if waits || !link.connection.may_ask(now_ns) {
             return;
         }
@@ -94,10 +96,12 @@ impl<P: Port> Verbs<P> {
         }
         // Where the device has no more: stay with datagrams for now.
         let made = has_room.then(|| self.make_pair(line).ok()).flatten();
-        let Some(link) = self.link(line) else { return };
+        let Some(link) = self.sides.link(line) else {
+            return;
+        };
         let Some(index) = made else {
             link.connection.refused(now_ns + REFUSED_NS);
-            return self.arm(line.peer);
+            return self.sides.arm(line.peer, self.pace.now_ns);
         };
         link.connection.ask(index, now_ns);
         self.say_again(line);
@@ -136,7 +140,9 @@ impl<P: Port> Verbs<P> {
 
     /// The peer asks for a queue pair.
     pub(super) fn answer(&mut self, line: Line, attempt: u32, theirs: End, again: bool) {
-        let Some(link) = self.link(line) else { return };
+        let Some(link) = self.sides.link(line) else {
+            return;
+        };
         let Some(address) = link.address else {
             return;
         };
@@ -155,14 +161,14 @@ impl<P: Port> Verbs<P> {
             return self.refuse(line, attempt);
         };
         let now_ns = self.pace.now_ns;
-        if let Some(link) = self.link(line) {
+        if let Some(link) = self.sides.link(line) {
             link.connection.answered(attempt, index, now_ns);
             self.say_again(line);
         }
     }
 
     fn refuse(&mut self, line: Line, attempt: u32) {
-        if let Some(link) = self.link(line) {
+        if let Some(link) = self.sides.link(line) {
             link.connection.attempt = attempt;
             self.say(line, Say::Refuse { attempt });
         }
@@ -170,7 +176,9 @@ impl<P: Port> Verbs<P> {
 
     /// The peer has joined its end to ours.
     pub(super) fn join(&mut self, line: Line, theirs: End) {
-        let Some(link) = self.link(line) else { return };
+        let Some(link) = self.sides.link(line) else {
+            return;
+        };
         let (end, address, attempt) =
             (link.connection.end(), link.address, link.connection.attempt);
         let (Some(index), Some(address)) = (end, address) else {
@@ -179,7 +187,7 @@ impl<P: Port> Verbs<P> {
         if self.join_end(index, address, theirs).is_err() {
             return self.abandon(line);
         }
-        if let Some(link) = self.link(line) {
+        if let Some(link) = self.sides.link(line) {
             link.connection.joined(index, true);
         }
         self.say(line, Say::Ready { attempt });
@@ -221,21 +229,21 @@ impl<P: Port> Verbs<P> {
     /// An end that was made comes to nothing: the peer has no room for it, or ours cannot be joined.
     pub(super) fn abandon(&mut self, line: Line) {
         let now_ns = self.pace.now_ns;
-        let end = self.link(line).and_then(|link| link.connection.end());
+        let end = self.sides.link(line).and_then(|link| link.connection.end());
         if let Some(index) = end {
             self.drop_pair(index);
         }
-        if let Some(link) = self.link(line) {
+        if let Some(link) = self.sides.link(line) {
             link.connection.refused(now_ns + REFUSED_NS);
         }
         self.go_on(line.peer);
-        self.arm(line.peer);
+        self.sides.arm(line.peer, self.pace.now_ns);
     }
 
     /// Gives the queue pair up that was not used for longest.
     fn give_one_up(&mut self) {
         let idle = |pair: &&Pair| {
-            let side = self.sides[pair.line.peer as usize].as_deref();
+            let side = self.sides.get(pair.line.peer);
             let link = side.and_then(|side| side.link(pair.line.rail));
             link.is_some_and(|link| matches!(link.connection.state, State::Joined { .. }))
                 && pair.life == Life::Whole
@@ -249,34 +257,27 @@ impl<P: Port> Verbs<P> {
 
     /// Sends nothing more over a peer's queue pair. `heard`: nor does the peer.
     pub(super) fn leave(&mut self, line: Line, heard: bool) {
-        if let Some(link) = self.link(line)
+        if let Some(link) = self.sides.link(line)
             && let Some(index) = link.connection.end()
         {
             link.connection.leave(index, heard);
-            self.list_leaving(line.peer);
-        }
-    }
-
-    fn list_leaving(&mut self, peer: u32) {
-        let side = self.side(peer);
-        if !mem::replace(&mut side.listed_leaving, true) {
-            self.leaving.push(peer);
+            self.sides.list_leaving(line.peer);
         }
     }
 
     /// Looks after queue pairs that are on their way out.
     #[cold]
     pub(super) fn leave_some(&mut self) {
-        for peer in mem::take(&mut self.leaving) {
-            self.side(peer).listed_leaving = false;
-            let rails: Vec<u8> = self.side(peer).links().map(|link| link.rail).collect();
+        for peer in self.sides.take_leaving() {
+            self.sides.of(peer).listed_leaving = false;
+            let rails: Vec<u8> = self.sides.of(peer).links().map(|link| link.rail).collect();
             let mut left = false;
             for rail in rails {
                 left |= self.leave_on(Line { peer, rail });
             }
             left |= self.bury(peer);
             if left {
-                self.list_leaving(peer);
+                self.sides.list_leaving(peer);
             }
         }
     }
@@ -284,7 +285,7 @@ impl<P: Port> Verbs<P> {
     /// A queue pair that is given up: tells the peer when all has arrived. `true`: not yet.
     fn leave_on(&mut self, line: Line) -> bool {
         let now_ns = self.pace.now_ns;
-        let state = self.link(line).map(|link| link.connection.state);
+        let state = self.sides.link(line).map(|link| link.connection.state);
         let Some(State::Leaving {
             end,
             said: false,
@@ -296,7 +297,7 @@ impl<P: Port> Verbs<P> {
         let Some(pair) = self.pairs[end as usize].as_ref() else {
             return false;
         };
-        let side = self.sides[line.peer as usize].as_deref();
+        let side = self.sides.get(line.peer);
         let under_way = side.is_some_and(|side| side.session.is_under_way(pair.made));
         if !pair.ledger.is_empty() || under_way {
             if pair.ledger.unsignaled() != 0 {
@@ -307,7 +308,7 @@ impl<P: Port> Verbs<P> {
         if heard {
             self.say_gone(line);
             self.take_apart(line);
-        } else if let Some(link) = self.link(line) {
+        } else if let Some(link) = self.sides.link(line) {
             link.connection.said(end, now_ns);
             self.say_again(line);
         }
@@ -316,7 +317,7 @@ impl<P: Port> Verbs<P> {
 
     /// Nobody uses the peer's queue pair any more.
     pub(super) fn take_apart(&mut self, line: Line) {
-        let end = self.link(line).and_then(|link| link.connection.end());
+        let end = self.sides.link(line).and_then(|link| link.connection.end());
         if let Some(index) = end {
             self.break_quietly(index);
         }
@@ -387,7 +388,7 @@ impl<P: Port> Verbs<P> {
             }
             _ => {}
         }
-        if let Some(link) = self.link(line) {
+        if let Some(link) = self.sides.link(line) {
             link.is_suspected = true;
         }
     }
@@ -397,7 +398,7 @@ impl<P: Port> Verbs<P> {
         let Some(pair) = self.pairs[index as usize].as_ref() else {
             return;
         };
-        let Some(side) = self.sides[pair.line.peer as usize].as_deref() else {
+        let Some(side) = self.sides.get(pair.line.peer) else {
             return;
         };
         let link = side.link(pair.line.rail);
@@ -440,15 +441,13 @@ impl<P: Port> Verbs<P> {
         if was_whole {
             self.counts.broken.add(1);
             let peer = line.peer;
-            let side = self.side(peer);
+            let side = self.sides.of(peer);
             if let Some(link) = side.link_mut(line.rail) {
                 link.breaks = link.breaks.saturating_add(1);
             }
             // What the peer was told last may be lost with it.
             side.owes_anyway = true;
-            if !mem::replace(&mut side.listed_owing, true) {
-                self.owing.push(peer);
-            }
+            self.sides.list_owing(peer);
         }
     }
 
@@ -462,7 +461,7 @@ impl<P: Port> Verbs<P> {
         pair.life = Life::Broken { marked: false };
         let (line, made) = (pair.line, pair.made);
         self.rails[line.at()].port.fail(pair.end);
-        let side = self.side(line.peer);
+        let side = self.sides.of(line.peer);
         side.waits_for_last = true;
         side.session.broke(made);
         if let Some(link) = side.link_mut(line.rail)
@@ -470,7 +469,7 @@ impl<P: Port> Verbs<P> {
         {
             link.connection.apart();
         }
-        self.list_leaving(line.peer);
+        self.sides.list_leaving(line.peer);
     }
 
     /// Looks after the broken queue pairs of a peer (P1). `true`: there are some still.
@@ -485,7 +484,7 @@ impl<P: Port> Verbs<P> {
                 left |= !self.has_gone(index);
             }
         }
-        if !left && mem::take(&mut self.side(peer).waits_for_last) {
+        if !left && mem::take(&mut self.sides.of(peer).waits_for_last) {
             // What waited for it may be posted again, and nobody is told otherwise.
             self.pace.stir();
             self.go_on(peer);
@@ -576,14 +575,14 @@ impl<P: Port> Verbs<P> {
 
     /// Something may go on for a peer: works that wait, then packets (P2).
     pub(super) fn go_on(&mut self, peer: u32) {
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         if side.is_lost() {
             return;
         }
         if side.has_waiting() {
             self.push_all_works(peer);
         }
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         if side.main.waiting.is_empty() || side.pair_for_sends().is_none() {
             self.flush_held(peer);
         }
@@ -600,7 +599,7 @@ impl<P: Port> Verbs<P> {
             let peer = pair.line.peer;
             if pair.ledger.unsignaled() != 0 {
                 self.mark(u32::try_from(index).unwrap_or(u32::MAX));
-            } else if self.side(peer).session.awaits_word().is_some() {
+            } else if self.sides.of(peer).session.awaits_word().is_some() {
                 self.ask_for_ack(peer);
             }
         }

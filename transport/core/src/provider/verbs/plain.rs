@@ -86,10 +86,7 @@ impl<P: Port> Verbs<P> {
 
     #[inline(always)]
     fn is_calm(&self) -> bool {
-        self.ready.is_empty()
-            && self.owing.is_empty()
-            && self.unsent.is_empty()
-            && self.leaving.is_empty()
+        self.ready.is_empty() && self.sides.is_calm()
     }
 
     #[inline(never)]
@@ -129,7 +126,7 @@ impl<P: Port> Verbs<P> {
         if packet.parts != BEGINS | ENDS || packet.kind >= FIRST_INTERNAL {
             return None;
         }
-        let side = self.sides.get_mut(packet.source as usize)?.as_deref_mut()?;
+        let side = self.sides.find_mut(packet.source)?;
         let index = side.pair_on(rail_of(buffer))?;
         let pair = self.pairs.get(index as usize)?.as_ref()?;
         if pair.end.number != done.number || !side.session.accept_next(packet.number) {
@@ -162,7 +159,7 @@ impl<P: Port> Verbs<P> {
     fn do_chore(&mut self, Chore { peer, buffer, ack }: Chore) {
         self.pace.stir();
         let rail = rail_of(buffer);
-        if let Some(side) = self.sides[peer as usize].as_deref_mut()
+        if let Some(side) = self.sides.get_mut(peer)
             && !side.is_lost()
         {
             let sends = &mut self.sends;
@@ -182,14 +179,14 @@ impl<P: Port> Verbs<P> {
     /// What a packet leaves to be done beside its own.
     #[cold]
     fn care_for(&mut self, peer: u32) {
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         side.recovered();
         let (owes, waits) = (side.owes_much(), side.session.has_unsent());
-        if owes && !std::mem::replace(&mut side.listed_owing, true) {
-            self.owing.push(peer);
+        if owes {
+            self.sides.list_owing(peer);
         }
         if waits {
-            self.list_unsent(peer);
+            self.sides.list_unsent(peer);
         }
     }
 }

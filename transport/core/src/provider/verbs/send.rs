@@ -27,7 +27,7 @@ impl<P: Port> Verbs<P> {
             return Ok(());
         }
         self.catch_up();
-        let side = self.side(to.0);
+        let side = self.sides.of(to.0);
         if side.is_lost() {
             // The caller was told; nobody will ever read this.
             return Ok(());
@@ -37,7 +37,7 @@ impl<P: Port> Verbs<P> {
             self.ask_for_ack(to.0);
             return Err(Full);
         }
-        let side = self.side(to.0);
+        let side = self.sides.of(to.0);
         side.packets = side.packets.saturating_add(1);
         let (begins, whole) = match side.pair_for_sends() {
             Some(_) => (true, true),
@@ -52,7 +52,7 @@ impl<P: Port> Verbs<P> {
             self.keep_parts(to.0, head, body)?;
         }
         if is_large {
-            self.side(to.0).session.lend();
+            self.sides.of(to.0).session.lend();
         }
         self.counts.sends.add(1);
         self.flush(to.0);
@@ -74,7 +74,7 @@ impl<P: Port> Verbs<P> {
     /// `false`: nothing was done.
     #[inline(always)]
     fn send_straight(&mut self, to: u32, head: Head, body: &[u8]) -> bool {
-        let Some(side) = self.sides[to as usize].as_deref_mut() else {
+        let Some(side) = self.sides.get_mut(to) else {
             return false;
         };
         let Some(index) = side.pair_for_more() else {
@@ -134,7 +134,7 @@ impl<P: Port> Verbs<P> {
     #[inline(always)]
     pub(super) fn keep(&mut self, to: u32, head: Head, parts: u8, body: &[u8]) -> Result<(), Full> {
         let bytes = HEADER_BYTES + body.len();
-        let side = self.sides[to as usize].as_deref_mut().ok_or(Full)?;
+        let side = self.sides.get_mut(to).ok_or(Full)?;
         if side.session.room() == 0 {
             self.ask_for_ack(to);
             return Err(Full);
@@ -160,13 +160,13 @@ impl<P: Port> Verbs<P> {
     /// Keeps a frame as several packets, each of which goes as a datagram; all or none.
     #[cold]
     fn keep_parts(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
-        let line = self.side(to).line(to);
+        let line = self.sides.of(to).line(to);
         if self.hopes_for_pair(line) {
             // Better over the queue pair that is being made.
             return Err(Full);
         }
         let datagram_bytes = self.rails.datagram_bytes();
-        let side = self.side(to);
+        let side = self.sides.of(to);
         let part_bytes = datagram_bytes.min(side.datagram_bytes()) - HEADER_BYTES;
         let parts = body.len().div_ceil(part_bytes);
         if (side.session.room() as usize) < parts || !self.sends.has(part_bytes, parts) {
@@ -184,7 +184,7 @@ impl<P: Port> Verbs<P> {
     /// Sends what waits in the peer's stream, as far as it goes now.
     #[inline(always)]
     pub(super) fn flush(&mut self, peer: u32) {
-        while let Some(side) = self.sides[peer as usize].as_deref_mut()
+        while let Some(side) = self.sides.get_mut(peer)
             && let Some(due) = side.session.next_unsent()
         {
             // A packet that tells of a write must not come before it.
@@ -194,23 +194,15 @@ impl<P: Port> Verbs<P> {
                 None => self.send_datagram(peer, due),
             };
             if !sent {
-                return self.list_unsent(peer);
+                return self.sides.list_unsent(peer);
             }
-        }
-    }
-
-    #[cold]
-    pub(super) fn list_unsent(&mut self, peer: u32) {
-        let side = self.side(peer);
-        if !std::mem::replace(&mut side.listed_unsent, true) {
-            self.unsent.push(peer);
         }
     }
 
     #[inline(always)]
     fn send_over(&mut self, peer: u32, index: u32, due: Due) -> bool {
         let (Some(side), Some(pair)) = (
-            self.sides[peer as usize].as_deref_mut(),
+            self.sides.get_mut(peer),
             self.pairs[index as usize].as_mut(),
         ) else {
             return false;
@@ -260,7 +252,7 @@ impl<P: Port> Verbs<P> {
 
     fn send_datagram(&mut self, peer: u32, due: Due) -> bool {
         let first = self.limits.datagrams_first;
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         let line = side.line(peer);
         let wants_pair = side.packets > first || due.bytes as usize > side.datagram_bytes();
         if wants_pair && !side.waits_for_last {
@@ -271,12 +263,12 @@ impl<P: Port> Verbs<P> {
         let Some(to) = self.way_to(line) else {
             return false;
         };
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         if due.bytes as usize > side.datagram_bytes() {
             return false;
         }
         if self.sends.is_still(due.slot) {
-            let ack = self.side(peer).session.tell();
+            let ack = self.sides.of(peer).session.tell();
             stamp(&mut self.sends, due.slot, ack);
         }
         if !self.post_datagram(line.rail, to, due.slot, due.bytes as usize) {
@@ -285,8 +277,8 @@ impl<P: Port> Verbs<P> {
         self.counts.datagrams.add(1);
         let at = Moment::of(now_ns);
         let via = Via::Datagram { at };
-        self.side(peer).session.sent(due.number, via);
-        self.arm(peer);
+        self.sides.of(peer).session.sent(due.number, via);
+        self.sides.arm(peer, self.pace.now_ns);
         true
     }
 
@@ -349,7 +341,7 @@ impl<P: Port> Verbs<P> {
                 if let Some(slot) = read {
                     self.sends.retired(slot);
                 }
-                if let Some(side) = self.sides[peer as usize].as_deref_mut() {
+                if let Some(side) = self.sides.get_mut(peer) {
                     side.was_heard();
                     side.session.arrived(number, made);
                 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a process keeps for one peer on the network, from the first packet on.
 
-use std::cmp::Reverse;
-
 use super::address::{self, Address};
 use super::link::{Link, pair_up};
 use super::port::{CallError, Port, Way};
@@ -39,14 +37,14 @@ pub(super) struct Side {
     /// last, and how often.
     wants_room: bool,
     /// The caller keeps something until there is a queue pair.
-    awaits_pair: bool,
+    pub(super) awaits_pair: bool,
     asked_at: Moment,
     asks: u8,
     pub(super) listed_owing: bool,
     pub(super) listed_leaving: bool,
     asked: bool,
-    /// What [`Verbs::arm`] has set.
-    timer_ns: u64,
+    /// What [`Sides::arm`](super::sides::Sides::arm) has set.
+    pub(super) timer_ns: u64,
     /// How long it has not answered, in milliseconds, and when that was found last.
     silent_ms: u32,
     silent_at: Moment,
@@ -85,7 +83,7 @@ impl Side {
         size_of::<Self>() + more
     }
 
-    fn new(first_packet: u32) -> Self {
+    pub(super) fn new(first_packet: u32) -> Self {
         Self {
             main: Link::new(0, 0, None),
             host: 0,
@@ -261,7 +259,7 @@ impl Side {
     }
 
     /// When something is to be done that nothing else brings about.
-    fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
+    pub(super) fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
         let waits = self.session.has_unsent() || self.has_waiting() || self.awaits_pair;
         // Whoever waits for those is tried again then.
         let later = |time_ns: u64| (waits && time_ns > now_ns).then_some(time_ns);
@@ -282,19 +280,6 @@ impl Side {
 }
 
 impl<P: Port> Verbs<P> {
-    /// What is kept for a peer.
-    #[inline(always)]
-    pub(super) fn side(&mut self, peer: u32) -> &mut Side {
-        let first = self.first_packet;
-        self.sides[peer as usize].get_or_insert_with(|| Box::new(Side::new(first)))
-    }
-
-    /// A peer's link of a rail; `None`: that does not lead there.
-    #[inline(always)]
-    pub(super) fn link(&mut self, line: Line) -> Option<&mut Link> {
-        self.side(line.peer).link_mut(line.rail)
-    }
-
     /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
     pub(super) fn way_to(&mut self, line: Line) -> Option<(Way, u32)> {
         if self.rails.is_all_lost() {
@@ -302,11 +287,11 @@ impl<P: Port> Verbs<P> {
             return None;
         }
         let now_ns = self.pace.now_ns;
-        let side = self.side(line.peer);
+        let side = self.sides.of(line.peer);
         let link = side.link_mut(line.rail)?;
         let Some(address) = link.address else {
             if !std::mem::replace(&mut side.asked, true) {
-                self.wanted.push_back(line.peer);
+                self.strangers.want(line.peer);
             }
             return None;
         };
@@ -314,26 +299,26 @@ impl<P: Port> Verbs<P> {
             return Some((way, address.number));
         }
         if self.rails[line.at()].lost.is_some() {
-            if self.is_main(line) && !self.leave_for_ever(line.peer) {
+            if self.sides.is_main(line) && !self.leave_for_ever(line.peer) {
                 self.lose_with_all(line);
             }
             return None;
         }
-        let link = self.link(line)?;
+        let link = self.sides.link(line)?;
         if now_ns < link.way_after_ns {
             return None;
         }
         let mut opened = self.rails[line.at()].port.open_way(&address);
         if opened.is_err() && self.find_port_again(line.at()) {
             // Telling the others may have opened it.
-            if let Some(way) = self.link(line)?.way {
+            if let Some(way) = self.sides.link(line)?.way {
                 return Some((way, address.number));
             }
             opened = self.rails[line.at()].port.open_way(&address);
         }
         match opened {
             Ok(way) => {
-                self.link(line)?.way = Some(way);
+                self.sides.link(line)?.way = Some(way);
                 Some((way, address.number))
             }
             Err(error) => {
@@ -348,27 +333,17 @@ impl<P: Port> Verbs<P> {
     fn no_way(&mut self, line: Line, error: CallError) {
         let (now_ns, silence_ns) = (self.pace.now_ns, self.limits.silence_ns);
         let peer = line.peer;
-        if let Some(link) = self.link(line) {
+        if let Some(link) = self.sides.link(line) {
             link.way_after_ns = now_ns + WAY_AGAIN_NS;
         }
-        if !self.is_main(line) || self.detour(peer, None) {
+        if !self.sides.is_main(line) || self.detour(peer, None) {
             return;
         }
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         if side.still_silent(now_ns) > silence_ns {
             return self.lose(peer, &format!("there is no way to its address: {error}"));
         }
-        self.arm(peer);
-    }
-
-    /// The ways of a rail have changed: they are opened anew when they are needed.
-    pub(super) fn forget_ways(&mut self, rail: usize) {
-        let of_rail = |link: &&mut Link| usize::from(link.rail) == rail;
-        let sides = self.sides.iter_mut().flatten();
-        let links = sides.flat_map(|side| side.links_mut());
-        for link in links.filter(of_rail) {
-            self.rails[rail].leave_way(link.way.take());
-        }
+        self.sides.arm(peer, self.pace.now_ns);
     }
 
     /// What the launcher says about a peer.
@@ -384,7 +359,7 @@ impl<P: Port> Verbs<P> {
             .iter()
             .map(|(ours, theirs)| Link::new(*ours, *theirs, Some(addresses[usize::from(*theirs)])))
             .collect();
-        let side = self.side(peer.0);
+        let side = self.sides.of(peer.0);
         side.host = host;
         if side.main.address.is_none() {
             self.set_links(peer.0, links);
@@ -394,7 +369,7 @@ impl<P: Port> Verbs<P> {
                 self.set_address(Line { peer, rail }, link.address);
             }
         }
-        if let Some(more) = &mut self.side(peer.0).more {
+        if let Some(more) = &mut self.sides.of(peer.0).more {
             more.rates_mbps
                 .iter_mut()
                 .zip(rates)
@@ -410,7 +385,7 @@ impl<P: Port> Verbs<P> {
         let serves = |link: &Link| self.rails.serves(link.rail);
         let main = links.iter().position(serves).unwrap_or(0);
         let main = links.remove(main);
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         let waiting = std::mem::take(&mut side.main.waiting);
         side.main = Link { waiting, ..main };
         side.heard_on = side.main.rail;
@@ -428,7 +403,7 @@ impl<P: Port> Verbs<P> {
 
     /// The record of a peer names another address than the last.
     fn set_address(&mut self, line: Line, address: Option<Address>) {
-        if let Some(link) = self.link(line)
+        if let Some(link) = self.sides.link(line)
             && link.address != address
         {
             link.address = address;
@@ -440,7 +415,7 @@ impl<P: Port> Verbs<P> {
     /// A peer is found elsewhere from now on.
     #[cold]
     pub(super) fn follow(&mut self, line: Line, address: Address) {
-        let side = self.side(line.peer);
+        let side = self.sides.of(line.peer);
         side.was_heard();
         let Some(link) = side.link_mut(line.rail) else {
             return;
@@ -462,26 +437,10 @@ impl<P: Port> Verbs<P> {
         self.go_on(line.peer);
     }
 
-    /// Sets the timer of a peer, if anything of it has a deadline.
-    pub(super) fn arm(&mut self, peer: u32) {
-        let now_ns = self.pace.now_ns;
-        let side = self.sides[peer as usize].as_deref_mut();
-        let Some(side) = side.filter(|side| !side.is_lost()) else {
-            return;
-        };
-        let Some(deadline) = side.deadline_ns(now_ns) else {
-            return;
-        };
-        if side.timer_ns > deadline {
-            side.timer_ns = deadline;
-            self.timers.push(Reverse((deadline, peer)));
-        }
-    }
-
     /// A timer of a peer has run out.
     pub(super) fn time_is_over(&mut self, peer: u32) {
         let now_ns = self.pace.now_ns;
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         // A later one was replaced by an earlier one, which has been here.
         if side.timer_ns > now_ns || side.is_lost() {
             return;
@@ -518,7 +477,7 @@ impl<P: Port> Verbs<P> {
             self.flush(peer);
         }
         self.ask_again(peer);
-        self.arm(peer);
+        self.sides.arm(peer, self.pace.now_ns);
     }
 
     /// Something waits for the peer to say what it has taken; that it did may be lost.
@@ -526,7 +485,7 @@ impl<P: Port> Verbs<P> {
     pub(super) fn ask_for_ack(&mut self, peer: u32) {
         self.pace.now_ns = self.rails.clock();
         let now_ns = self.pace.now_ns;
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         side.wants_room = true;
         if side.ask_pause_ns(now_ns) == 0 {
             side.asked_at = Moment::of(now_ns);
@@ -534,12 +493,12 @@ impl<P: Port> Verbs<P> {
             let line = side.line(peer);
             self.say(line, Say::Ack { asks: true });
         }
-        self.arm(peer);
+        self.sides.arm(peer, self.pace.now_ns);
     }
 
     /// The question may be lost, and so may the answer: asks once more if there is still no room.
     fn ask_again(&mut self, peer: u32) {
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         if !side.wants_room {
             return;
         }
@@ -552,7 +511,7 @@ impl<P: Port> Verbs<P> {
 
     /// Gives a peer up.
     pub(in crate::provider) fn lose(&mut self, peer: u32, why: &str) {
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         if side.is_lost() {
             return;
         }
@@ -562,7 +521,7 @@ impl<P: Port> Verbs<P> {
             .filter_map(|link| link.connection.end())
             .collect();
         let (sends, rails) = (&mut self.sends, &mut self.rails);
-        let side = self.sides[peer as usize].as_deref_mut();
+        let side = self.sides.get_mut(peer);
         if let Some(side) = side {
             side.session.forget(
                 |slot| sends.release(slot),
@@ -572,7 +531,7 @@ impl<P: Port> Verbs<P> {
         for index in ends {
             self.break_pair(index);
         }
-        let rails: Vec<u8> = self.side(peer).links().map(|link| link.rail).collect();
+        let rails: Vec<u8> = self.sides.of(peer).links().map(|link| link.rail).collect();
         for rail in rails {
             self.fail_waiting(Line { peer, rail });
         }
@@ -584,26 +543,20 @@ impl<P: Port> Verbs<P> {
 
     /// Why a peer was given up.
     pub(in crate::provider) fn why_lost(&self, peer: Peer) -> Option<&str> {
-        let side = self.sides.get(peer.0 as usize)?.as_deref()?;
+        let side = self.sides.find(peer.0)?;
         side.lost.as_deref().map(|why| &**why)
     }
 
     /// Whether a queue pair for the peer is being made, or could be.
     pub(super) fn hopes_for_pair(&mut self, line: Line) -> bool {
         self.want_pair(line);
-        let waits = self.side(line.peer).waits_for_last;
+        let waits = self.sides.of(line.peer).waits_for_last;
         let hopes = |link: &mut Link| link.connection.is_alive() || link.address.is_none() || waits;
-        let hopes = self.link(line).is_some_and(hopes);
+        let hopes = self.sides.link(line).is_some_and(hopes);
         if hopes {
-            self.await_pair(line.peer);
+            self.sides.await_pair(line.peer, self.pace.now_ns);
         }
         hopes
-    }
-
-    /// What needs a queue pair is refused: whoever sleeps over it is woken when one can be asked for again.
-    pub(super) fn await_pair(&mut self, peer: u32) {
-        self.side(peer).awaits_pair = true;
-        self.arm(peer);
     }
 }
 

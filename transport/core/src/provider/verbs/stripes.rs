@@ -15,7 +15,7 @@ use crate::Outcome;
 impl<P: Port> Verbs<P> {
     /// The rail for a work with these keys: that of the main link if there is a key for it. `None`: no link has one.
     pub(super) fn rail_for(&mut self, peer: u32, keys: &Keys) -> Option<u8> {
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         let main = &side.main;
         // Where nothing is known yet, all is found out later.
         if main.address.is_none() || keys[usize::from(main.theirs)] != 0 {
@@ -35,7 +35,7 @@ impl<P: Port> Verbs<P> {
     )]
     pub(super) fn share_out(&mut self, work: Work) -> Result<(), Work> {
         let is_large = work.bytes >= self.limits.striped_bytes;
-        let has_more = !self.side(work.peer).others().is_empty();
+        let has_more = !self.sides.of(work.peer).others().is_empty();
         if !is_large || !has_more || matches!(work.kind, Kind::Atomic(_)) {
             return Err(work);
         }
@@ -61,7 +61,7 @@ impl<P: Port> Verbs<P> {
     /// The rails that take a share of a work now, and how large a one. Others are asked for, for the next one.
     fn rails_for_shares(&mut self, work: &Work) -> Vec<(u8, u64)> {
         let peer = work.peer;
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         let Some(more) = &side.more else {
             return Vec::new();
         };
@@ -174,7 +174,10 @@ impl<P: Port> Verbs<P> {
     #[cold]
     pub(super) fn move_waiting(&mut self, line: Line) {
         let links = self.links_instead(line);
-        let waiting = self.link(line).map(|link| mem::take(&mut link.waiting));
+        let waiting = self
+            .sides
+            .link(line)
+            .map(|link| mem::take(&mut link.waiting));
         for index in waiting.unwrap_or_default() {
             if let Some(work) = self.works.get_mut(index) {
                 // What two devices do to one word is not done in one step; and nothing goes to and fro for ever.
@@ -198,7 +201,7 @@ impl<P: Port> Verbs<P> {
     fn links_instead(&mut self, line: Line) -> Vec<(u8, u8)> {
         // One that was joined before is asked for again.
         let is_tried = |link: &&Link| link.connection.is_alive() || link.breaks != 0;
-        let mut tried: Vec<&Link> = self.side(line.peer).links().filter(is_tried).collect();
+        let mut tried: Vec<&Link> = self.sides.of(line.peer).links().filter(is_tried).collect();
         tried.sort_by_key(|link| link.connection.usable().is_none());
         let mut rails: Vec<(u8, u8)> = tried
             .into_iter()
@@ -224,7 +227,7 @@ impl<P: Port> Verbs<P> {
 
     /// The links to a peer have changed: all that waits is shared out among them anew.
     pub(super) fn bind_all_again(&mut self, peer: u32) {
-        let links = self.side(peer).links_mut();
+        let links = self.sides.of(peer).links_mut();
         let waiting: Vec<u32> = links
             .flat_map(|link| mem::take(&mut link.waiting))
             .collect();
@@ -242,7 +245,7 @@ impl<P: Port> Verbs<P> {
             return;
         };
         let works = &self.works;
-        let Some(side) = self.sides[work.peer as usize].as_deref_mut() else {
+        let Some(side) = self.sides.get_mut(work.peer) else {
             return;
         };
         let Some(link) = side.link_mut(work.rail) else {
@@ -278,11 +281,11 @@ impl<P: Port> Verbs<P> {
 
     /// Counts the writes that tell a peer something and do not go over its main link.
     pub(super) fn count_strays(&mut self, peer: u32) {
-        let main = self.side(peer).main.rail;
+        let main = self.sides.of(peer).main.rail;
         let is_stray =
             |work: &&Work| work.peer == peer && work.immediate.is_some() && work.rail != main;
         let strays = self.works.iter().filter(is_stray).count();
-        if let Some(more) = &mut self.side(peer).more {
+        if let Some(more) = &mut self.sides.of(peer).more {
             more.strays = u32::try_from(strays).unwrap_or(u32::MAX);
         }
     }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One turn of the network: what has come, what has left, what is due; and how to sleep until there is more.
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::port::{Done, Port, Queue};
-use super::{PortChange, SENDS_EVERY, Side, Verbs};
+use super::{PortChange, SENDS_EVERY, Verbs};
 use crate::Completions;
 use crate::wait_set::WaitSet;
 
@@ -16,7 +15,7 @@ impl<P: Port> Verbs<P> {
         self.pace.count();
         self.catch_up();
         self.ready.hand_up(completions);
-        if !self.owing.is_empty() {
+        if self.sides.is_any_owing() {
             self.tell_owed();
         }
         let mut done = std::mem::take(&mut self.rails.received);
@@ -41,10 +40,10 @@ impl<P: Port> Verbs<P> {
         if self.pace.is_turn(SENDS_EVERY) || self.awaits_sends(has_heard) {
             self.poll_sends();
         }
-        if !self.unsent.is_empty() {
+        if self.sides.is_any_unsent() {
             self.flush_all();
         }
-        if has_all && !self.leaving.is_empty() {
+        if has_all && self.sides.is_any_leaving() {
             self.leave_some();
         }
         if self.pace.is_turn(P::CLOCK_EVERY) {
@@ -56,7 +55,7 @@ impl<P: Port> Verbs<P> {
     #[inline(always)]
     fn awaits_sends(&self, has_heard: bool) -> bool {
         let is_urgent =
-            !self.works.is_empty() || !self.unsent.is_empty() || !self.leaving.is_empty();
+            !self.works.is_empty() || self.sides.is_any_unsent() || self.sides.is_any_leaving();
         (is_urgent && !has_heard) || self.sends.is_scarce()
     }
 
@@ -73,11 +72,7 @@ impl<P: Port> Verbs<P> {
 
     #[cold]
     fn flush_all(&mut self) {
-        let unsent = std::mem::take(&mut self.unsent);
-        for peer in &unsent {
-            self.side(*peer).listed_unsent = false;
-        }
-        for peer in unsent {
+        for peer in self.sides.take_unsent() {
             self.go_on(peer);
         }
         if !self.letters.is_empty() {
@@ -88,17 +83,14 @@ impl<P: Port> Verbs<P> {
     /// What is due by now.
     fn look_at_clock(&mut self) {
         self.pace.now_ns = self.rails.clock();
-        let next = self.timers.peek();
-        if next.is_some_and(|Reverse((deadline, _))| *deadline <= self.pace.now_ns) {
+        let next = self.sides.deadline_ns();
+        if next.is_some_and(|deadline_ns| deadline_ns <= self.pace.now_ns) {
             self.pace.ask_events_soon();
         }
         if self.pace.are_events_due() {
             self.take_all_events();
         }
-        while let Some(Reverse((deadline, peer))) = self.timers.peek().copied()
-            && deadline <= self.pace.now_ns
-        {
-            self.timers.pop();
+        while let Some(peer) = self.sides.next_due(self.pace.now_ns) {
             self.pace.stir();
             self.time_is_over(peer);
         }
@@ -118,36 +110,22 @@ impl<P: Port> Verbs<P> {
     /// Whether all that was sent has arrived, and everybody was told what has arrived here; what was posted last is asked about.
     pub(in crate::provider) fn is_quiet(&mut self) -> bool {
         self.catch_up();
-        self.owe_all();
-        let quiet = |side: &Side| side.is_lost() || side.session.has_arrived();
-        let all = self.sides.iter().flatten().all(|side| quiet(side));
+        self.sides.owe_all();
+        let all = self.sides.have_all_arrived();
         if !all {
             self.relieve();
         }
-        all && self.letters.is_empty() && self.owing.is_empty()
-    }
-
-    /// Peers that were not told what has arrived are told, however little it is.
-    fn owe_all(&mut self) {
-        for (peer, side) in (0..).zip(&mut self.sides) {
-            let owes = |side: &&mut Box<Side>| side.session.owed() != 0 && !side.is_lost();
-            if let Some(side) = side.as_mut().filter(owes) {
-                side.owes_anyway = true;
-                if !std::mem::replace(&mut side.listed_owing, true) {
-                    self.owing.push(peer);
-                }
-            }
-        }
+        all && self.letters.is_empty() && !self.sides.is_any_owing()
     }
 
     /// A peer whose address should be asked for; each is named once.
     pub(in crate::provider) fn wanted_address(&mut self) -> Option<u32> {
-        self.wanted.pop_front()
+        self.strangers.next_wanted()
     }
 
     #[inline(always)]
     pub(in crate::provider) fn has_news(&self) -> bool {
-        !self.wanted.is_empty() || !self.news.is_empty()
+        self.strangers.is_any_wanted() || !self.news.is_empty()
     }
 
     /// A port that has gone down or come back.
@@ -173,9 +151,9 @@ impl<P: Port> Verbs<P> {
         let has_stirred = self.pace.take_stirred();
         !has_stirred
             && self.ready.is_empty()
-            && self.owing.is_empty()
-            && self.leaving.is_empty()
-            && self.wanted.is_empty()
+            && !self.sides.is_any_owing()
+            && !self.sides.is_any_leaving()
+            && !self.strangers.is_any_wanted()
     }
 
     /// Whether the kernel moves data of this process now, on a processor that this process may be keeping from it.
@@ -194,8 +172,11 @@ impl<P: Port> Verbs<P> {
 
     /// How long until something is due; `None`: nothing is.
     pub(super) fn until_due(&self) -> Option<Duration> {
-        let timer = self.timers.peek().map(|Reverse((deadline, _))| *deadline);
-        let deadlines = [timer, self.tries_owners_at(), self.tries_receivers_at()];
+        let deadlines = [
+            self.sides.deadline_ns(),
+            self.tries_owners_at(),
+            self.tries_receivers_at(),
+        ];
         let deadline = deadlines.into_iter().flatten().min()?;
         Some(Duration::from_nanos(
             deadline.saturating_sub(self.rails.clock()),

@@ -41,7 +41,7 @@ impl<P: Port> Verbs<P> {
             };
             let index = u32::try_from(place).unwrap_or(u32::MAX);
             let peer = pair.line.peer;
-            let side = self.sides[peer as usize].as_deref();
+            let side = self.sides.get(peer);
             let side = side.filter(|side| side.pair_for_sends() == Some(index));
             let oldest = side.and_then(|side| side.session.awaits_word());
             match pair.unsaid.look(oldest) {
@@ -57,7 +57,7 @@ impl<P: Port> Verbs<P> {
     /// When that is due next.
     pub(super) fn tries_receivers_at(&self) -> Option<u64> {
         let waits = |peer: u32| {
-            let side = self.sides[peer as usize].as_deref();
+            let side = self.sides.get(peer);
             side.is_some_and(|side| side.session.awaits_word().is_some())
         };
         let mut pairs = self.pairs.iter().flatten();

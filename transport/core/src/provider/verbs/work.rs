@@ -231,7 +231,7 @@ impl<P: Port> Verbs<P> {
             self.begin(peer.0, lease, key, offset, id, Kind::Write);
             return Ok(());
         };
-        let ready = self.side(peer.0).is_lost() || self.is_ready_for_immediate(peer.0);
+        let ready = self.sides.of(peer.0).is_lost() || self.is_ready_for_immediate(peer.0);
         if !ready {
             return Err(lease);
         }
@@ -247,7 +247,7 @@ impl<P: Port> Verbs<P> {
             return Ok(());
         }
         // Kept before the write begins, sent behind it: nothing else is posted between.
-        let number = self.side(peer.0).session.next();
+        let number = self.sides.of(peer.0).session.next();
         if end.is_some() {
             if self.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
                 return Err(lease);
@@ -269,7 +269,7 @@ impl<P: Port> Verbs<P> {
             self.deregister_work(&work);
             return work.lease.map_or(Ok(()), Err);
         }
-        self.side(peer.0).immediates += 1;
+        self.sides.of(peer.0).immediates += 1;
         self.start(Work {
             immediate: Some(number),
             ..work
@@ -280,13 +280,13 @@ impl<P: Port> Verbs<P> {
 
     /// Whether a write and its packet can be posted now, with nothing before them.
     fn is_ready_for_immediate(&mut self, peer: u32) -> bool {
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         let joined = side.pair_for_sends().is_some();
         let idle = side.main.waiting.is_empty() && !side.session.has_unsent();
         if !joined {
             let line = side.line(peer);
             self.want_pair(line);
-            self.await_pair(peer);
+            self.sides.await_pair(peer, self.pace.now_ns);
         }
         joined && idle
     }
@@ -385,7 +385,7 @@ impl<P: Port> Verbs<P> {
         let is_told = work.immediate.is_some();
         let index = self.place(work);
         let line = Line { peer, rail };
-        if let Some(link) = self.link(line) {
+        if let Some(link) = self.sides.link(line) {
             link.waiting.push(index);
         }
         if is_told {
@@ -440,7 +440,7 @@ impl<P: Port> Verbs<P> {
         offset: u64,
         kind: Kind,
     ) -> Option<Outcome> {
-        if self.side(peer).is_lost() {
+        if self.sides.of(peer).is_lost() {
             return Some(Outcome::Unreachable);
         }
         if key.check == 0 {
@@ -465,16 +465,16 @@ impl<P: Port> Verbs<P> {
 
     /// Whether the device does them that serves a peer first.
     fn has_atomics(&mut self, peer: u32) -> bool {
-        let rail = self.side(peer).main.rail;
+        let rail = self.sides.of(peer).main.rail;
         self.rails[usize::from(rail)].port.facts().atomics
     }
 
     /// Posts works of a peer that wait, oldest first, on all its links.
     pub(super) fn push_all_works(&mut self, peer: u32) {
-        let line = self.side(peer).line(peer);
+        let line = self.sides.of(peer).line(peer);
         self.push_works(line);
-        for place in 0..self.side(peer).others().len() {
-            let link = self.side(peer).others().get(place);
+        for place in 0..self.sides.of(peer).others().len() {
+            let link = self.sides.of(peer).others().get(place);
             if let Some(rail) = link.map(|link| link.rail) {
                 self.push_works(Line { peer, rail });
             }
@@ -483,7 +483,7 @@ impl<P: Port> Verbs<P> {
 
     /// The same on one link.
     pub(super) fn push_works(&mut self, line: Line) {
-        while let Some(link) = self.link(line)
+        while let Some(link) = self.sides.link(line)
             && let Some(index) = link.waiting.first().copied()
         {
             let pair = link.connection.usable();
@@ -491,16 +491,16 @@ impl<P: Port> Verbs<P> {
                 self.finish(index);
                 continue;
             }
-            let waits = self.side(line.peer).waits_for_last;
+            let waits = self.sides.of(line.peer).waits_for_last;
             let Some(pair) = pair.filter(|_| !waits) else {
                 return self.wait_for_pair(line);
             };
             match self.make_known(index) {
                 Some(true) if self.push_work(index, pair) => {}
                 Some(false) => continue,
-                Some(true) | None => return self.list_unsent(line.peer),
+                Some(true) | None => return self.sides.list_unsent(line.peer),
             }
-            if let Some(link) = self.link(line) {
+            if let Some(link) = self.sides.link(line) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
         }
@@ -512,8 +512,8 @@ impl<P: Port> Verbs<P> {
             self.move_waiting(line);
             self.fail_waiting(line);
         }
-        if self.side(line.peer).has_waiting() {
-            self.list_unsent(line.peer);
+        if self.sides.of(line.peer).has_waiting() {
+            self.sides.list_unsent(line.peer);
         }
     }
 
@@ -523,7 +523,7 @@ impl<P: Port> Verbs<P> {
         let Some((work, number)) = work.and_then(|work| Some((work, work.immediate?))) else {
             return false;
         };
-        let side = self.sides[work.peer as usize].as_deref();
+        let side = self.sides.get(work.peer);
         // Of one that is lost nothing is kept, and nothing is known.
         side.is_some_and(|side| !side.is_lost() && !side.session.is_kept(number))
     }
@@ -534,7 +534,7 @@ impl<P: Port> Verbs<P> {
             .as_ref()
             .map(|pair| pair.line);
         let link = line.and_then(|line| {
-            let side = self.sides[line.peer as usize].as_deref()?;
+            let side = self.sides.get(line.peer)?;
             side.link(line.rail)
         });
         link.map_or(0, |link| link.theirs)
