@@ -35,6 +35,7 @@ mod news;
 mod notes;
 mod owned;
 mod pace;
+mod pair;
 mod pairs;
 mod plain;
 mod pools;
@@ -68,19 +69,18 @@ pub use fake::{FakeConfig, FakeNet, FakeStats};
 use fetch::{Fetch, Letter};
 use hosts::Hosts;
 use keys::{Export, Told};
-use lately::Troubles;
 pub use limits::{GidPlaces, NetLimits, NetTerms};
 pub(crate) use look::look;
 use news::News;
 use owned::{Kept, Owned};
 use pace::Pace;
-use pairs::Pair;
+use pair::{Pair, Pairs};
 use plain::Chore;
 pub use plain::{FarLook, FarWord};
 use pools::SendPool;
 pub(super) use port::Registered;
 use port::{Access, CallError, Port};
-use rail::{Line, Rail};
+use rail::Rail;
 use rails::{Opened, Rails, open_all};
 use ready::Ready;
 use side::Side;
@@ -97,9 +97,7 @@ pub(super) struct Verbs<P: Port> {
     limits: NetLimits,
     sides: Sides,
     sends: SendPool,
-    /// Reliable queue pairs, and how many were ever made.
-    pairs: Vec<Option<Pair>>,
-    made: u32,
+    pairs: Pairs,
     /// Works that were ever begun.
     serial: u64,
     works: Slab<Work>,
@@ -124,8 +122,6 @@ pub(super) struct Verbs<P: Port> {
     offers: Bounces,
     /// What the word that was handed up last has left to be done.
     chore: Option<Chore>,
-    /// Links whose queue pairs break for the same reason again and again.
-    troubles: HashMap<Line, Troubles>,
     /// What the caller gets with its next polls.
     ready: Ready,
     strangers: Strangers,
@@ -209,8 +205,7 @@ impl<P: Port> Verbs<P> {
             limits,
             sides: Sides::new(peers),
             sends,
-            pairs: Vec::new(),
-            made: 0,
+            pairs: Pairs::default(),
             serial: 0,
             works: Slab::new(),
             doubted_bytes: 0,
@@ -225,7 +220,6 @@ impl<P: Port> Verbs<P> {
             arrivals: Bounces::new(Access::Own, limits.copied_bytes),
             offers: Bounces::new(Access::Read, limits.copied_bytes),
             chore: None,
-            troubles: HashMap::new(),
             ready: Ready::new(),
             strangers: Strangers::default(),
             hosts: Hosts::new(wait::host_name()),
@@ -258,7 +252,7 @@ impl<P: Port> Verbs<P> {
 
     /// Memory that all of this takes now, and that it takes at most, in bytes, with as many peers as there are.
     pub(super) fn memory(&self) -> (usize, usize) {
-        let pairs = self.pairs.iter().flatten().count() * Pair::most_bytes(&self.limits);
+        let pairs = self.pairs.bytes(&self.limits);
         let bounces = [&self.arrivals, &self.offers];
         let made: usize = bounces.iter().map(|bounces| bounces.bytes()).sum();
         let granted: usize = bounces.iter().map(|bounces| bounces.most_bytes()).sum();
@@ -296,11 +290,7 @@ impl<P: Port> Verbs<P> {
 impl<P: Port> Drop for Verbs<P> {
     /// Breaks what is there, forgets all memory, and lets the port go.
     fn drop(&mut self) {
-        for pair in self.pairs.iter_mut().filter_map(Option::take) {
-            let port = &mut self.rails[pair.line.at()].port;
-            port.fail(pair.end);
-            port.destroy(pair.end);
-        }
+        self.pairs.retire(&mut self.rails);
         self.withdraw_all();
         self.forget_fetches();
         for work in self.works.iter() {

@@ -83,13 +83,13 @@ impl<P: Port> Verbs<P> {
             return link.address.is_some_and(|at| at.number == done.source);
         }
         let current = link.connection.end();
-        let pair = current.and_then(|index| self.pairs[index as usize].as_ref());
+        let pair = current.and_then(|index| self.pairs.get(index));
         if pair.is_some_and(|pair| pair.end.number == done.number) {
             return true;
         }
         // One that broke may still have something to tell.
         let index = self.rails[usize::from(rail)].numbers.get(&done.number);
-        let pair = index.and_then(|index| self.pairs[*index as usize].as_ref());
+        let pair = index.and_then(|index| self.pairs.get(*index));
         pair.is_some_and(|pair| pair.line.peer == source)
     }
 

@@ -23,10 +23,7 @@ impl<P: Port> Verbs<P> {
 
     /// Sends some packets over a queue pair. `false`: there is no room for more.
     fn send_chain(&mut self, peer: u32, index: u32) -> bool {
-        let (Some(side), Some(pair)) = (
-            self.sides.get_mut(peer),
-            self.pairs[index as usize].as_mut(),
-        ) else {
+        let (Some(side), Some(pair)) = (self.sides.get_mut(peer), self.pairs.get_mut(index)) else {
             return false;
         };
         let at = pair.line.at();

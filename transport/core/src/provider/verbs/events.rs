@@ -69,15 +69,15 @@ impl<P: Port> Verbs<P> {
         }
         self.rails[rail].has_moved |= is_elsewhere;
         self.sides.forget_ways(rail, &mut self.rails);
-        for index in 0..self.pairs.len() {
-            let line = self.pairs[index].as_ref().map(|pair| pair.line);
+        for index in self.pairs.places() {
+            let line = self.pairs.line(index);
             let Some(line) = line.filter(|line| line.at() == rail) else {
                 continue;
             };
             let asks = |link: &mut Link| matches!(link.connection.state, State::Asking { .. });
             // One that is not joined yet knows no address.
             if !self.sides.link(line).is_some_and(asks) {
-                self.break_pair(u32::try_from(index).unwrap_or(u32::MAX));
+                self.break_pair(index);
             }
         }
         if is_elsewhere {

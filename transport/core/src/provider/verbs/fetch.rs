@@ -15,12 +15,11 @@
 
 use super::arrive::{FETCH, FETCHED, KEYS};
 use super::keys::{Keys, Regions, name_of};
-use super::ledger::Posted;
 use super::port::Port;
 use super::rail::{Line, MOST_RAILS};
 use super::wire::{BEGINS, ENDS};
-use super::work::{Kind, Work, nothing};
-use super::{MOST_POSTED, Verbs, name};
+use super::work::{Kind, Work};
+use super::{MOST_POSTED, Verbs};
 use crate::{Head, Lease, Outcome, RemoteKey, Rendezvous, WorkId};
 
 /// A read of this process that a peer carries out.
@@ -177,14 +176,8 @@ impl<P: Port> Verbs<P> {
         let Some(index) = side.pair_for_sends() else {
             return self.want_pair(line);
         };
-        let Some(pair) = self.pairs[index as usize].as_mut() else {
-            return;
-        };
-        let request = nothing(name(index, pair.ledger.next()));
-        let rail = &mut self.rails[line.at()];
-        if rail.posted < MOST_POSTED && rail.port.post(pair.end, &[request]) == 1 {
-            pair.ledger.push(Posted::Mark { read: None }, true);
-            rail.posted += 1;
+        if self.rails[line.at()].posted < MOST_POSTED {
+            self.pairs.post_nothing(index, &mut self.rails);
         }
     }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notes: what is said outside the streams, and the datagrams that carry it.
 
+use super::Verbs;
 use super::connect::{Do, Overdue, State};
-use super::ledger::Posted;
-use super::port::{Body, Operation, Port, Request, Way};
+use super::pair::Pair;
+use super::port::{Port, Way};
 use super::rail::Line;
-use super::session::{ACK_EVERY, Slot};
-use super::wire::{self, Ack, End, NOTE_BYTES, Say};
-use super::{DATAGRAMS, Verbs, name};
+use super::session::ACK_EVERY;
+use super::wire::{self, Ack, NOTE_BYTES, Say};
 
 impl<P: Port> Verbs<P> {
     /// A note has arrived. Over a reliable queue pair only acknowledgements do.
@@ -106,11 +106,8 @@ impl<P: Port> Verbs<P> {
         };
         let (attempt, again) = (link.connection.attempt, link.breaks != 0);
         let (state, end) = (link.connection.state, link.connection.end());
-        let end = end.and_then(|index| self.pairs[index as usize].as_ref());
-        let Some(end) = end.map(|pair| End {
-            number: pair.end.number,
-            first: pair.first,
-        }) else {
+        let pair = end.and_then(|index| self.pairs.get(index));
+        let Some(end) = pair.map(Pair::as_end) else {
             return;
         };
         let say = match state {
@@ -144,92 +141,23 @@ impl<P: Port> Verbs<P> {
     }
 
     fn send_note(&mut self, rail: u8, to: (Way, u32), note: &[u8; NOTE_BYTES]) {
-        if let Some(slot) = self.slot_with(note) {
-            self.post_datagram(rail, to, slot, NOTE_BYTES);
+        if let Some(slot) = self.sends.note(&mut self.rails, note) {
+            let sends = &mut self.sends;
+            self.rails
+                .post_datagram(rail, to, sends, (slot, NOTE_BYTES));
             self.sends.release(slot);
-        }
-    }
-
-    fn slot_with(&mut self, note: &[u8; NOTE_BYTES]) -> Option<Slot> {
-        let slot = self.sends.take_for_note(&mut self.rails)?;
-        self.sends.bytes_mut(slot, NOTE_BYTES).copy_from_slice(note);
-        Some(slot)
-    }
-
-    /// Posts what is in a slot as a datagram; `false`: there is no room.
-    pub(super) fn post_datagram(
-        &mut self,
-        rail: u8,
-        to: (Way, u32),
-        slot: Slot,
-        bytes: usize,
-    ) -> bool {
-        let at = usize::from(rail);
-        let rail = &mut self.rails[at];
-        let inline_bytes = rail.port.facts().inline_bytes as usize;
-        let body = self.sends.body(slot, at, bytes, inline_bytes);
-        let read = matches!(body, Body::Piece(_)).then_some(slot);
-        let work = name(DATAGRAMS, rail.datagrams.next());
-        let (way, number) = to;
-        let posted = rail.port.post_datagram(way, number, work, body, true);
-        if posted.is_err() {
-            return false;
-        }
-        rail.datagrams.push(Posted::Mark { read }, true);
-        if let Some(slot) = read {
-            self.sends.posted(slot);
-        }
-        true
-    }
-
-    /// A datagram has left, or could not: whoever misses it will ask.
-    pub(super) fn take_sent_datagram(&mut self, rail: usize, number: u32) {
-        let rail = &mut self.rails[rail];
-        while let Some(posted) = rail.datagrams.ended(number) {
-            if let Posted::Mark { read: Some(slot) } = posted {
-                self.sends.retired(slot);
-            }
-        }
-        if !rail.old_ways.is_empty() {
-            rail.close_ways();
         }
     }
 
     /// Asks over a reliable queue pair for an acknowledgement, which also tells the end of all that was posted before.
     pub(super) fn mark(&mut self, index: u32) -> bool {
-        let Some(pair) = self.pairs[index as usize].as_ref() else {
+        let Some(line) = self.pairs.line(index) else {
             return false;
         };
-        let peer = pair.line.peer;
-        let ack = self.sides.of(peer).session.tell();
+        let ack = self.sides.of(line.peer).session.tell();
         let note = wire::note(self.me, ack, Say::Ack { asks: true });
-        let Some(slot) = self.slot_with(&note) else {
-            return false;
-        };
-        let Some(pair) = self.pairs[index as usize].as_mut() else {
-            return false;
-        };
-        let at = pair.line.at();
-        let rail = &mut self.rails[at];
-        let inline_bytes = rail.port.facts().inline_bytes as usize;
-        let body = self.sends.body(slot, at, NOTE_BYTES, inline_bytes);
-        let read = matches!(body, Body::Piece(_)).then_some(slot);
-        let request = Request {
-            work: name(index, pair.ledger.next()),
-            operation: Operation::Send,
-            body,
-            signaled: true,
-        };
-        let taken = rail.port.post(pair.end, &[request]) == 1;
-        if taken {
-            pair.ledger.push(Posted::Mark { read }, true);
-            rail.posted += 1;
-            if let Some(slot) = read {
-                self.sends.posted(slot);
-            }
-        }
-        self.sends.release(slot);
-        taken
+        let (sends, rails) = (&mut self.sends, &mut self.rails);
+        self.pairs.post_note(index, &note, sends, rails)
     }
 
     /// Tells peers what has arrived, unless something that went to them meanwhile has.

@@ -128,7 +128,7 @@ impl<P: Port> Verbs<P> {
         }
         let side = self.sides.find_mut(packet.source)?;
         let index = side.pair_on(rail_of(buffer))?;
-        let pair = self.pairs.get(index as usize)?.as_ref()?;
+        let pair = self.pairs.get(index)?;
         if pair.end.number != done.number || !side.session.accept_next(packet.number) {
             return None;
         }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::address::Address;
 use super::ledger::Ledger;
-use super::pools::RecvPool;
+use super::pools::{RecvPool, SendPool};
 use super::port::{CallError, Port, Way};
 use super::session::Slot;
 use super::{MOST_DATAGRAM_BYTES, NetLimits};
@@ -87,6 +87,16 @@ impl<P: Port> Rail<P> {
     /// Whether anything could go over it now.
     pub(super) fn serves(&self) -> bool {
         !self.is_down && self.lost.is_none()
+    }
+
+    /// A datagram has left, or could not: whoever misses it will ask.
+    pub(super) fn datagram_ended(&mut self, number: u32, sends: &mut SendPool) {
+        while let Some(posted) = self.datagrams.ended(number) {
+            sends.posted_ended(posted);
+        }
+        if !self.old_ways.is_empty() {
+            self.close_ways();
+        }
     }
 
     /// A way is not used any more.

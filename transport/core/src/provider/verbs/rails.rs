@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use super::address::{self, Address, Rated};
 use super::keys::Regions;
+use super::ledger::Posted;
 use super::look::cannot_open;
 use super::memory::register_exported;
 use super::pools::{RecvPool, SendPool};
-use super::port::{CallError, Done, Facts, Port};
+use super::port::{Body, CallError, Done, Facts, Port, Way};
 use super::rail::{MOST_RAILS, Rail, largest_datagram, rail_of};
 use super::session::Slot;
-use super::{NetLimits, PortChange};
+use super::{DATAGRAMS, NetLimits, PortChange, name};
 use crate::Completions;
 use crate::wait_set::WaitSet;
 
@@ -181,6 +182,31 @@ impl<P: Port> Rails<P> {
                 rail.port.deregister(region);
             }
         }
+    }
+
+    /// Posts what is in a slot as a datagram; `false`: there is no room.
+    pub(super) fn post_datagram(
+        &mut self,
+        rail: u8,
+        (way, number): (Way, u32),
+        sends: &mut SendPool,
+        (slot, bytes): (Slot, usize),
+    ) -> bool {
+        let at = usize::from(rail);
+        let rail = &mut self.all[at];
+        let inline_bytes = rail.port.facts().inline_bytes as usize;
+        let body = sends.body(slot, at, bytes, inline_bytes);
+        let read = matches!(body, Body::Piece(_)).then_some(slot);
+        let work = name(DATAGRAMS, rail.datagrams.next());
+        let posted = rail.port.post_datagram(way, number, work, body, true);
+        if posted.is_err() {
+            return false;
+        }
+        rail.datagrams.push(Posted::Mark { read }, true);
+        if let Some(slot) = read {
+            sends.posted(slot);
+        }
+        true
     }
 
     /// Whether the kernel plays the device of one of them.

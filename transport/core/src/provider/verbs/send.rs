@@ -80,7 +80,7 @@ impl<P: Port> Verbs<P> {
         let Some(index) = side.pair_for_more() else {
             return false;
         };
-        let Some(pair) = self.pairs[index as usize].as_mut() else {
+        let Some(pair) = self.pairs.get_mut(index) else {
             return false;
         };
         let bytes = HEADER_BYTES + body.len();
@@ -201,10 +201,7 @@ impl<P: Port> Verbs<P> {
 
     #[inline(always)]
     fn send_over(&mut self, peer: u32, index: u32, due: Due) -> bool {
-        let (Some(side), Some(pair)) = (
-            self.sides.get_mut(peer),
-            self.pairs[index as usize].as_mut(),
-        ) else {
+        let (Some(side), Some(pair)) = (self.sides.get_mut(peer), self.pairs.get_mut(index)) else {
             return false;
         };
         let at = pair.line.at();
@@ -271,7 +268,9 @@ impl<P: Port> Verbs<P> {
             let ack = self.sides.of(peer).session.tell();
             stamp(&mut self.sends, due.slot, ack);
         }
-        if !self.post_datagram(line.rail, to, due.slot, due.bytes as usize) {
+        let packet = (due.slot, due.bytes as usize);
+        let sends = &mut self.sends;
+        if !self.rails.post_datagram(line.rail, to, sends, packet) {
             return false;
         }
         self.counts.datagrams.add(1);
@@ -312,16 +311,16 @@ impl<P: Port> Verbs<P> {
     fn take_sent(&mut self, rail: usize, done: &Done) {
         let (index, number) = parts_of(done.work);
         if index == DATAGRAMS {
-            return self.take_sent_datagram(rail, number);
+            return self.rails[rail].datagram_ended(number, &mut self.sends);
         }
         if done.status != Status::Success {
             return self.take_failed(index, number, done);
         }
-        let Some(pair) = self.pairs.get_mut(index as usize).and_then(Option::as_mut) else {
+        let Some(pair) = self.pairs.get_mut(index) else {
             return;
         };
         let (number, lacks_proof) = pair.ledger.told(number);
-        while let Some(pair) = self.pairs.get_mut(index as usize).and_then(Option::as_mut)
+        while let Some(pair) = self.pairs.get_mut(index)
             && let Some(posted) = pair.ledger.ended(number)
         {
             let made = pair.made;

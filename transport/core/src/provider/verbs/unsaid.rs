@@ -4,9 +4,6 @@
 //! packets are gone with it, and nothing that is under way here would tell. So whoever says nothing for some time is asked,
 //! once, and from then on its device is tried: the queue pair breaks if that does not answer, and all goes again.
 
-use super::Verbs;
-use super::port::Port;
-
 /// How it is with one queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unsaid {
@@ -17,7 +14,7 @@ pub(super) struct Unsaid {
 
 impl Unsaid {
     /// A look at it: how often this packet has been the oldest at a look before.
-    fn look(&mut self, oldest: Option<u32>) -> u8 {
+    pub(super) fn look(&mut self, oldest: Option<u32>) -> u8 {
         let is_same = oldest.is_some() && oldest == self.oldest;
         self.times = if is_same {
             self.times.saturating_add(1)
@@ -26,43 +23,6 @@ impl Unsaid {
         };
         self.oldest = oldest;
         self.times
-    }
-}
-
-impl<P: Port> Verbs<P> {
-    /// Looks at all queue pairs, if it is time for that.
-    pub(super) fn try_receivers(&mut self) {
-        if !self.pace.are_receivers_due() {
-            return;
-        }
-        for place in 0..self.pairs.len() {
-            let Some(pair) = self.pairs[place].as_mut() else {
-                continue;
-            };
-            let index = u32::try_from(place).unwrap_or(u32::MAX);
-            let peer = pair.line.peer;
-            let side = self.sides.get(peer);
-            let side = side.filter(|side| side.pair_for_sends() == Some(index));
-            let oldest = side.and_then(|side| side.session.awaits_word());
-            match pair.unsaid.look(oldest) {
-                0 => {}
-                1 => {
-                    self.mark(index);
-                }
-                _ => self.try_device(peer),
-            }
-        }
-    }
-
-    /// When that is due next.
-    pub(super) fn tries_receivers_at(&self) -> Option<u64> {
-        let waits = |peer: u32| {
-            let side = self.sides.get(peer);
-            side.is_some_and(|side| side.session.awaits_word().is_some())
-        };
-        let mut pairs = self.pairs.iter().flatten();
-        let any = pairs.any(|pair| waits(pair.line.peer));
-        any.then(|| self.pace.receivers_at_ns())
     }
 }
 

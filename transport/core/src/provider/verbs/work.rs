@@ -20,6 +20,7 @@ use super::fetch::Errand;
 use super::keys::{Keys, is_sealed};
 use super::ledger::Posted;
 use super::memory::register_leased;
+use super::pair::NOTHING;
 use super::port::{Access, Body, CallError, Facts, Operation, Piece, Port, Region, Request};
 use super::rail::Line;
 use super::wire::{BEGINS, ENDS};
@@ -530,9 +531,7 @@ impl<P: Port> Verbs<P> {
 
     /// The rail of its peer that a queue pair leads to.
     fn rail_there(&self, pair_index: u32) -> u8 {
-        let line = self.pairs[pair_index as usize]
-            .as_ref()
-            .map(|pair| pair.line);
+        let line = self.pairs.line(pair_index);
         let link = line.and_then(|line| {
             let side = self.sides.get(line.peer)?;
             side.link(line.rail)
@@ -543,10 +542,8 @@ impl<P: Port> Verbs<P> {
     /// Posts what is left of a work; `false`: there is no room for all of it.
     fn push_work(&mut self, index: u32, pair_index: u32) -> bool {
         let theirs = self.rail_there(pair_index);
-        let (Some(work), Some(pair)) = (
-            self.works.get_mut(index),
-            self.pairs[pair_index as usize].as_mut(),
-        ) else {
+        let (Some(work), Some(pair)) = (self.works.get_mut(index), self.pairs.get_mut(pair_index))
+        else {
             return true;
         };
         let rail = &mut self.rails[pair.line.at()];
@@ -572,7 +569,14 @@ impl<P: Port> Verbs<P> {
                 body: Body::Piece(piece),
                 signaled: !alone,
             };
-            let both = [request, nothing(name(pair_index, next.wrapping_add(1)))];
+            let (nothing, no_body) = NOTHING;
+            let behind = Request {
+                work: name(pair_index, next.wrapping_add(1)),
+                operation: nothing,
+                body: no_body,
+                signaled: true,
+            };
+            let both = [request, behind];
             let taken = rail.port.post(pair.end, &both[..requests]);
             if taken == 0 {
                 return false;
@@ -605,28 +609,9 @@ impl<P: Port> Verbs<P> {
     /// Posts something behind a read that has ended as the last on its queue pair: its end tells whether that was a lie.
     #[inline(never)]
     pub(super) fn prove(&mut self, index: u32) {
-        let Some(pair) = self.pairs[index as usize].as_mut() else {
-            return;
-        };
-        let request = nothing(name(index, pair.ledger.next()));
-        let rail = &mut self.rails[pair.line.at()];
-        if rail.port.post(pair.end, &[request]) == 1 {
-            pair.ledger.push(Posted::Mark { read: None }, true);
-            rail.posted += 1;
-        } else {
+        if !self.pairs.post_nothing(index, &mut self.rails) {
             self.break_pair(index);
         }
-    }
-}
-
-/// A write that changes nothing, and of which no device asks whether it is allowed. Its end tells of what was posted before.
-pub(super) fn nothing<'a>(work: u64) -> Request<'a> {
-    let (address, key) = (0, 0);
-    Request {
-        work,
-        operation: Operation::Write { address, key },
-        body: Body::Inline(&[]),
-        signaled: true,
     }
 }
 
