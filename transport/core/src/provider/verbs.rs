@@ -43,6 +43,7 @@ mod port;
 mod rail;
 mod rails;
 mod ready;
+mod registry;
 mod send;
 mod session;
 mod side;
@@ -57,32 +58,33 @@ mod words;
 mod work;
 
 use std::collections::{HashMap, VecDeque};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::ledger::NetCounts;
-use crate::{Peer, Rendezvous, wait};
+use crate::{LocalKey, Peer, Rendezvous, wait};
 pub use address::MOST_RECORD_BYTES;
-use bounce::Bounces;
 pub(super) use device::Device;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
 use fetch::{Fetch, Letter};
 use hosts::Hosts;
-use keys::{Export, Told};
+use keys::Told;
 pub use limits::{GidPlaces, NetLimits, NetTerms};
 pub(crate) use look::look;
+use memory::Shared;
 use news::News;
-use owned::{Kept, Owned};
 use pace::Pace;
 use pair::{Pair, Pairs};
 use plain::Chore;
 pub use plain::{FarLook, FarWord};
 use pools::SendPool;
 pub(super) use port::Registered;
-use port::{Access, CallError, Port};
+use port::{CallError, Port};
 use rail::Rail;
 use rails::{Opened, Rails, open_all};
 use ready::Ready;
+use registry::Registry;
 use side::Side;
 use sides::Sides;
 use slab::Slab;
@@ -103,10 +105,7 @@ pub(super) struct Verbs<P: Port> {
     works: Slab<Work>,
     /// Bytes of reads under way that may lie.
     doubted_bytes: u64,
-    /// Memory of this process that peers may reach, by the rail and the key that they were given.
-    exports: HashMap<(u8, u32), Export>,
-    /// Keys to memory of this process that were given and not withdrawn.
-    lent: u32,
+    registry: Registry,
     /// Further keys to memory of peers.
     told: Told,
     /// Who reads large data between two processes, and reads that peers carry out, by their numbers.
@@ -114,12 +113,6 @@ pub(super) struct Verbs<P: Port> {
     fetches: HashMap<u64, Fetch>,
     /// Packets of the provider's own that found no room.
     letters: VecDeque<Letter>,
-    /// Memory that stays registered: our own, by address, and the program's.
-    owned: Vec<Owned>,
-    kept: Slab<Kept>,
-    /// What small reads go into, and what peers read small data from.
-    arrivals: Bounces,
-    offers: Bounces,
     /// What the word that was handed up last has left to be done.
     chore: Option<Chore>,
     /// What the caller gets with its next polls.
@@ -209,16 +202,11 @@ impl<P: Port> Verbs<P> {
             serial: 0,
             works: Slab::new(),
             doubted_bytes: 0,
-            exports: HashMap::new(),
-            lent: 0,
+            registry: Registry::new(&limits),
             told: Told::default(),
             rendezvous: Rendezvous::Auto,
             fetches: HashMap::new(),
             letters: VecDeque::new(),
-            owned: Vec::new(),
-            kept: Slab::new(),
-            arrivals: Bounces::new(Access::Own, limits.copied_bytes),
-            offers: Bounces::new(Access::Read, limits.copied_bytes),
             chore: None,
             ready: Ready::new(),
             strangers: Strangers::default(),
@@ -253,9 +241,7 @@ impl<P: Port> Verbs<P> {
     /// Memory that all of this takes now, and that it takes at most, in bytes, with as many peers as there are.
     pub(super) fn memory(&self) -> (usize, usize) {
         let pairs = self.pairs.bytes(&self.limits);
-        let bounces = [&self.arrivals, &self.offers];
-        let made: usize = bounces.iter().map(|bounces| bounces.bytes()).sum();
-        let granted: usize = bounces.iter().map(|bounces| bounces.most_bytes()).sum();
+        let (made, granted) = self.registry.bounced_bytes();
         let fixed = self.fixed_bytes(self.rails.len());
         let now =
             fixed + self.sides.bytes() + pairs + self.sends.bytes() + self.rails.received_bytes();
@@ -279,11 +265,47 @@ impl<P: Port> Verbs<P> {
             + self.rails.received_most_bytes(rails)
     }
 
+    /// Memory that stays registered until it is freed: zero, aligned to a page, shared with child processes. `None`: no more
+    /// can be mapped or registered.
+    pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        let mapping = Shared::new(bytes)?;
+        let place = mapping.place();
+        self.own_with(place, bytes, Some(mapping)).then_some(place)
+    }
+
+    /// Keeps memory registered that another provider has allocated, if that is possible.
+    pub(super) fn own(&mut self, place: NonNull<u8>, bytes: usize) {
+        self.own_with(place, bytes, None);
+    }
+
+    fn own_with(&mut self, place: NonNull<u8>, bytes: usize, mapping: Option<Shared>) -> bool {
+        let rails = &mut self.rails;
+        let owned = self.registry.owned.own(place, bytes, mapping, rails);
+        if let Err(error) = &owned {
+            self.complain_of_registration(error, bytes as u64);
+        }
+        owned.is_ok()
+    }
+
+    /// Forgets memory that is about to be freed. `true`: it was this provider's, and is freed.
+    pub(super) fn disown(&mut self, place: NonNull<u8>) -> bool {
+        self.registry.owned.disown(place, &mut self.rails)
+    }
+
+    /// Registers memory of the program's for many writes from there, where that saves anything.
+    pub(super) fn keep_registered(&mut self, base: u64, bytes: u64) -> Option<LocalKey> {
+        self.registry.owned.keep(base, bytes, &mut self.rails)
+    }
+
+    /// Forgets it.
+    pub(super) fn keep_no_more(&mut self, key: LocalKey) {
+        self.registry.owned.keep_no_more(key, &mut self.rails);
+    }
+
     /// Bounce buffers may take what a process on one rail has not reserved.
     fn grant_bounces(&mut self) {
         let left = MOST_MEMORY_BYTES.saturating_sub(self.most_bytes_on(1));
-        self.arrivals.grant(left / 2);
-        self.offers.grant(left / 2);
+        self.registry.grant(left);
     }
 }
 
@@ -291,20 +313,19 @@ impl<P: Port> Drop for Verbs<P> {
     /// Breaks what is there, forgets all memory, and lets the port go.
     fn drop(&mut self) {
         self.pairs.retire(&mut self.rails);
-        self.withdraw_all();
+        self.registry.withdraw_all(&mut self.rails);
         self.forget_fetches();
         for work in self.works.iter() {
             if let Some((rail, region)) = work.region() {
                 self.rails[rail].port.deregister(region);
             }
         }
-        self.disown_all();
+        self.registry.owned.retire(&mut self.rails);
         for rail in 0..self.rails.len() {
             self.sides.forget_ways(rail, &mut self.rails);
         }
         self.sends.retire(&mut self.rails);
-        self.arrivals.retire(&mut self.rails);
-        self.offers.retire(&mut self.rails);
+        self.registry.retire_bounces(&mut self.rails);
         self.rails.retire();
     }
 }

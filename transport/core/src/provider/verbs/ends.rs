@@ -144,7 +144,8 @@ impl<P: Port> Verbs<P> {
         }
         self.deregister_work(&work);
         let outcome = work.outcome;
-        self.bring_home(&mut work, outcome == Outcome::Done);
+        self.registry
+            .bring_home(&mut work, outcome == Outcome::Done);
         self.tell_end(work, outcome);
     }
 

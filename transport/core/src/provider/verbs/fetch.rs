@@ -207,7 +207,11 @@ impl<P: Port> Verbs<P> {
     fn serve(&mut self, peer: u32, number: u64, words: [u64; 6]) {
         let [address, bytes, check, target, ab, cd] = words;
         let check = name_of(check);
-        if self.exported(peer, check, address, bytes).is_none() {
+        if self
+            .registry
+            .exported(peer, check, address, bytes)
+            .is_none()
+        {
             return self.answer_fetch(peer, number, Outcome::BadKey);
         }
         if self.works.len() >= MOST_ERRANDS {

@@ -110,7 +110,7 @@ impl<P: Port> Verbs<P> {
                 ..*work
             };
             from += bytes;
-            match self.register(share.stretch()) {
+            match self.registry.register(share.stretch(), &mut self.rails) {
                 Ok(registered) => share.registered = Some(registered),
                 Err(_) => {
                     for share in &shares {
@@ -270,7 +270,7 @@ impl<P: Port> Verbs<P> {
             return Some(true);
         }
         let (stretch, is_told) = (work.stretch(), work.immediate.is_some());
-        let registered = self.register(stretch).ok();
+        let registered = self.registry.register(stretch, &mut self.rails).ok();
         self.works.get_mut(index)?.registered = registered;
         match registered {
             Some(_) => Some(true),

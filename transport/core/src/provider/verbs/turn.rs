@@ -158,7 +158,8 @@ impl<P: Port> Verbs<P> {
 
     /// Whether the kernel moves data of this process now, on a processor that this process may be keeping from it.
     pub(in crate::provider) fn needs_cores(&self) -> bool {
-        let is_moving = self.lent != 0 || !self.works.is_empty() || !self.fetches.is_empty();
+        let is_moving =
+            self.registry.is_any_lent() || !self.works.is_empty() || !self.fetches.is_empty();
         is_moving && self.rails.is_any_in_software()
     }
 

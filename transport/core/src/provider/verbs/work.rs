@@ -19,9 +19,8 @@ use super::bounce::Bounce;
 use super::fetch::Errand;
 use super::keys::{Keys, is_sealed};
 use super::ledger::Posted;
-use super::memory::register_leased;
 use super::pair::NOTHING;
-use super::port::{Access, Body, CallError, Facts, Operation, Piece, Port, Region, Request};
+use super::port::{Access, Body, Facts, Operation, Piece, Port, Region, Request};
 use super::rail::Line;
 use super::wire::{BEGINS, ENDS};
 use super::{MOST_POSTED, Verbs, name};
@@ -84,13 +83,13 @@ pub(super) struct Work {
 /// The memory of a work, and the rail that must know it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stretch {
-    base: u64,
-    bytes: u64,
-    local: Option<LocalKey>,
-    rail: u8,
-    access: Access,
+    pub(super) base: u64,
+    pub(super) bytes: u64,
+    pub(super) local: Option<LocalKey>,
+    pub(super) rail: u8,
+    pub(super) access: Access,
     /// To whom it was exported, and what names it.
-    export: Option<(u32, u64)>,
+    pub(super) export: Option<(u32, u64)>,
 }
 
 /// How a device knows the memory of a work.
@@ -357,8 +356,8 @@ impl<P: Port> Verbs<P> {
             return Err(work);
         };
         work.rail = rail;
-        self.divert(&mut work);
-        match self.register(work.stretch()) {
+        self.registry.divert(&mut work, &mut self.rails);
+        match self.registry.register(work.stretch(), &mut self.rails) {
             Ok(registered) => work.registered = Some(registered),
             Err(error) => {
                 if work.errand.is_none() {
@@ -371,7 +370,7 @@ impl<P: Port> Verbs<P> {
     }
 
     fn end_unbegun(&mut self, mut work: Work) {
-        self.bring_home(&mut work, false);
+        self.registry.bring_home(&mut work, false);
         self.tell_end(work, Outcome::Unreachable);
     }
 
@@ -393,37 +392,6 @@ impl<P: Port> Verbs<P> {
             self.count_strays(peer);
         }
         self.push_works(line);
-    }
-
-    /// The key to a work's memory on its rail, and its region if it was registered for this.
-    pub(super) fn register(&mut self, memory: Stretch) -> Result<Registered, CallError> {
-        let rail = usize::from(memory.rail);
-        if let Some((peer, check)) = memory.export {
-            let regions = self.exported(peer, check, memory.base, memory.bytes);
-            let region = regions.and_then(|regions| regions[rail]);
-            let region = region.ok_or(NOT_EXPORTED)?;
-            return Ok(Registered {
-                local_key: region.local_key,
-                region: None,
-            });
-        }
-        let (base, bytes) = (memory.base, memory.bytes);
-        let owned = self.owned_regions(base, bytes);
-        let known = owned.or_else(|| self.kept_regions(memory.local, base, bytes));
-        let known = known.or_else(|| self.arrivals.regions_at(base));
-        if let Some(region) = known.and_then(|regions| regions[rail]) {
-            let local_key = region.local_key;
-            return Ok(Registered {
-                local_key,
-                region: None,
-            });
-        }
-        let port = &mut self.rails[rail].port;
-        let region = register_leased(port, base, bytes, memory.access)?;
-        Ok(Registered {
-            local_key: region.local_key,
-            region: Some(region),
-        })
     }
 
     pub(super) fn deregister_work(&mut self, work: &Work) {
@@ -620,11 +588,6 @@ fn fits(lease: &Lease, key: RemoteKey, offset: u64) -> bool {
     end.is_some_and(|end| end <= key.bytes)
 }
 
-/// A peer wants what it was not given, or not over this rail.
-const NOT_EXPORTED: CallError = CallError {
-    call: "ibv_reg_mr",
-    errno: libc::EACCES,
-};
 /// Bytes of one work request at most, of a write by a device of the kernel: it counts every packet of one that is lost or
 /// overtaken against the seven times that it tries.
 const MOST_COUNTED_PART_BYTES: u64 = 64 << 10;
