@@ -34,7 +34,6 @@ mod memory;
 mod news;
 mod notes;
 mod owned;
-mod pace;
 mod pair;
 mod pairs;
 mod plain;
@@ -44,6 +43,7 @@ mod rail;
 mod rails;
 mod ready;
 mod registry;
+mod schedule;
 mod send;
 mod session;
 mod side;
@@ -74,7 +74,6 @@ pub use limits::{GidPlaces, NetLimits, NetTerms};
 pub(crate) use look::look;
 use memory::Shared;
 use news::News;
-use pace::Pace;
 use pair::{Pair, Pairs};
 use plain::Chore;
 pub use plain::{FarLook, FarWord};
@@ -85,6 +84,7 @@ use rail::Rail;
 use rails::{Opened, Rails, open_all};
 use ready::Ready;
 use registry::Registry;
+use schedule::Schedule;
 use side::Side;
 use sides::Sides;
 use slab::Slab;
@@ -120,7 +120,7 @@ pub(super) struct Verbs<P: Port> {
     strangers: Strangers,
     hosts: Hosts,
     news: News,
-    pace: Pace,
+    schedule: Schedule,
     pub(super) counts: Arc<NetCounts>,
 }
 
@@ -193,7 +193,7 @@ impl<P: Port> Verbs<P> {
         } = open_all(ports.into_iter().map(counted), &limits)?;
         let mut verbs = Self {
             me: me.0,
-            pace: Pace::new(rails.clock()),
+            schedule: Schedule::new(rails.clock()),
             rails,
             limits,
             sides: Sides::new(peers),

@@ -175,11 +175,11 @@ impl<P: Port> Verbs<P> {
             None => {}
         }
         if by_datagram {
-            self.pace.now_ns = self.rails.clock();
+            self.schedule.now_ns = self.rails.clock();
         }
         let sends = &mut self.sends;
         side.session
-            .acknowledge(packet.ack, self.pace.now_ns, |slot| sends.release(slot));
+            .acknowledge(packet.ack, self.schedule.now_ns, |slot| sends.release(slot));
         // What came too early must leave room for what it waits for. Reliable queue pairs do not send anything twice.
         let receives = &self.rails[usize::from(rail_of(buffer))].receives;
         let can_wait = !by_datagram || receives.has_datagram_buffers();

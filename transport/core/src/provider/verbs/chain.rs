@@ -74,7 +74,7 @@ impl<P: Port> Verbs<P> {
             }
             side.session.sent(number, Via::Pair { made: pair.made });
         }
-        pair.used_at = self.pace.polls();
+        pair.used_at = self.schedule.polls();
         rail.posted += taken;
         self.counts.packets.add(taken as u64);
         taken == count

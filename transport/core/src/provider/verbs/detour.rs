@@ -13,7 +13,7 @@ impl<P: Port> Verbs<P> {
     fn serves(&self, link: &Link) -> bool {
         self.rails.serves(link.rail)
             && link.address.is_some()
-            && link.way_after_ns <= self.pace.now_ns
+            && link.way_after_ns <= self.schedule.now_ns
     }
 
     /// Another link becomes a peer's main one: that of rail `to`, or one that seems good. `false`: there is none.
@@ -48,7 +48,7 @@ impl<P: Port> Verbs<P> {
     }
 
     fn take_detour(&mut self, peer: u32, place: usize) {
-        let now_ns = self.pace.now_ns;
+        let now_ns = self.schedule.now_ns;
         let side = self.sides.of(peer);
         let Some(more) = &mut side.more else { return };
         std::mem::swap(&mut side.main, &mut more.links[place]);
@@ -72,7 +72,7 @@ impl<P: Port> Verbs<P> {
 
     /// The peer has not acknowledged anything for some time.
     pub(super) fn detour_if_stuck(&mut self, peer: u32) {
-        let now_ns = self.pace.now_ns;
+        let now_ns = self.schedule.now_ns;
         let side = self.sides.of(peer);
         let more = side.more.as_ref();
         if more.is_none_or(|more| now_ns < more.moves_after_ns) {
@@ -93,7 +93,7 @@ impl<P: Port> Verbs<P> {
         if tries < MANY_TRIES {
             return false;
         }
-        let now_ns = self.pace.now_ns;
+        let now_ns = self.schedule.now_ns;
         let side = self.sides.of(line.peer);
         let Some(more) = &side.more else { return false };
         if side.main.rail != line.rail {

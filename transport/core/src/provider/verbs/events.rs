@@ -15,7 +15,7 @@ impl<P: Port> Verbs<P> {
     #[cold]
     pub(super) fn take_events(&mut self, rail: usize) {
         while let Some(event) = self.rails[rail].port.next_event() {
-            self.pace.stir();
+            self.schedule.stir();
             let was_down = self.rails[rail].is_down;
             let is_news = match event {
                 Event::Other(_) | Event::QueuePairLost(_) => false,

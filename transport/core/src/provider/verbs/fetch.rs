@@ -100,7 +100,7 @@ impl<P: Port> Verbs<P> {
             id,
             lease,
             regions,
-            tried_ns: self.pace.now_ns,
+            tried_ns: self.schedule.now_ns,
         };
         self.fetches.insert(number, fetch);
         let body = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -152,7 +152,7 @@ impl<P: Port> Verbs<P> {
 
     /// Tries the devices of those that have something to write (F4).
     pub(super) fn try_owners(&mut self) {
-        let now_ns = self.pace.now_ns;
+        let now_ns = self.schedule.now_ns;
         let is_due = |fetch: &Fetch| now_ns.saturating_sub(fetch.tried_ns) >= TRY_EVERY_NS;
         let due = self.fetches_from(is_due);
         let mut tried = Vec::new();

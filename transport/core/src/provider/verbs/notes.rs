@@ -13,9 +13,9 @@ impl<P: Port> Verbs<P> {
     /// A note has arrived. Over a reliable queue pair only acknowledgements do.
     #[inline(never)]
     pub(super) fn hear(&mut self, line: Line, ack: Ack, say: Say, by_datagram: bool) {
-        self.pace.now_ns = self.rails.clock();
+        self.schedule.now_ns = self.rails.clock();
         let peer = line.peer;
-        let (me, now_ns) = (self.me, self.pace.now_ns);
+        let (me, now_ns) = (self.me, self.schedule.now_ns);
         let sends = &mut self.sends;
         let Some(side) = self.sides.get_mut(peer) else {
             return;
@@ -137,7 +137,7 @@ impl<P: Port> Verbs<P> {
         let ack = self.sides.of(line.peer).session.tell();
         let note = wire::note(self.me, ack, say);
         self.send_note(line.rail, to, &note);
-        self.sides.arm(line.peer, self.pace.now_ns);
+        self.sides.arm(line.peer, self.schedule.now_ns);
     }
 
     fn send_note(&mut self, rail: u8, to: (Way, u32), note: &[u8; NOTE_BYTES]) {

@@ -26,7 +26,7 @@ impl<P: Port> Verbs<P> {
         if self.way_to(line).is_none() {
             return;
         }
-        let now_ns = self.pace.now_ns;
+        let now_ns = self.schedule.now_ns;
         let waits = self.sides.of(line.peer).waits_for_last;
         let Some(link) = self.sides.link(line) else {
             return;
@@ -49,7 +49,7 @@ impl<P: Port> Verbs<P> {
         };
         let Some(index) = made else {
             link.connection.refused(now_ns + REFUSED_NS);
-            return self.sides.arm(line.peer, self.pace.now_ns);
+            return self.sides.arm(line.peer, self.schedule.now_ns);
         };
         link.connection.ask(index, now_ns);
         self.say_again(line);
@@ -60,14 +60,14 @@ impl<P: Port> Verbs<P> {
     }
 
     fn make_pair(&mut self, line: Line) -> Result<u32, CallError> {
-        let now = (self.pace.now_ns, self.pace.polls());
+        let now = (self.schedule.now_ns, self.schedule.polls());
         let rail = &mut self.rails[line.at()];
         self.pairs.make(line, rail, &self.limits, now)
     }
 
     /// Connects an end of ours to one of the peer's; takes it apart if that fails.
     fn connect(&mut self, index: u32, address: Address, theirs: End) -> Result<u32, CallError> {
-        let patience = (self.limits.terms.patience(), self.pace.now_ns);
+        let patience = (self.limits.terms.patience(), self.schedule.now_ns);
         let theirs = (address, theirs);
         self.pairs
             .connect(index, theirs, &mut self.rails, patience)?;
@@ -97,7 +97,7 @@ impl<P: Port> Verbs<P> {
         let Ok(index) = made.and_then(|index| self.connect(index, address, theirs)) else {
             return self.refuse(line, attempt);
         };
-        let now_ns = self.pace.now_ns;
+        let now_ns = self.schedule.now_ns;
         if let Some(link) = self.sides.link(line) {
             link.connection.answered(attempt, index, now_ns);
             self.say_again(line);
@@ -133,7 +133,7 @@ impl<P: Port> Verbs<P> {
 
     /// An end that was made comes to nothing: the peer has no room for it, or ours cannot be joined.
     pub(super) fn abandon(&mut self, line: Line) {
-        let now_ns = self.pace.now_ns;
+        let now_ns = self.schedule.now_ns;
         let end = self.sides.link(line).and_then(|link| link.connection.end());
         if let Some(index) = end {
             self.pairs.destroy(index, &mut self.rails);
@@ -142,7 +142,7 @@ impl<P: Port> Verbs<P> {
             link.connection.refused(now_ns + REFUSED_NS);
         }
         self.go_on(line.peer);
-        self.sides.arm(line.peer, self.pace.now_ns);
+        self.sides.arm(line.peer, self.schedule.now_ns);
     }
 
     /// Gives the queue pair up that was not used for longest.
@@ -176,7 +176,7 @@ impl<P: Port> Verbs<P> {
             let is_any_broken = self.pairs.bury(peer, &mut self.rails);
             if !is_any_broken && mem::take(&mut self.sides.of(peer).waits_for_last) {
                 // What waited for it may be posted again, and nobody is told otherwise.
-                self.pace.stir();
+                self.schedule.stir();
                 self.go_on(peer);
             }
             left |= is_any_broken;
@@ -188,7 +188,7 @@ impl<P: Port> Verbs<P> {
 
     /// A queue pair that is given up: tells the peer when all has arrived. `true`: not yet.
     fn leave_on(&mut self, line: Line) -> bool {
-        let now_ns = self.pace.now_ns;
+        let now_ns = self.schedule.now_ns;
         let state = self.sides.link(line).map(|link| link.connection.state);
         let Some(State::Leaving {
             end,
@@ -267,7 +267,7 @@ impl<P: Port> Verbs<P> {
 
     /// What an error tells of the peer.
     fn judge(&mut self, line: Line, status: Status) {
-        self.pairs.note_trouble(line, status, self.pace.now_ns);
+        self.pairs.note_trouble(line, status, self.schedule.now_ns);
         match status {
             Status::Flushed => {}
             // Its device is there.
@@ -291,7 +291,9 @@ impl<P: Port> Verbs<P> {
         let link = side.link(pair.line.rail);
         let often = match done.status {
             // A process that computes gives no buffers back; whoever is told wants to know of one that does so for long.
-            Status::NotReady => self.pairs.not_ready(pair.line, self.pace.now_ns) != TOLD_NOT_READY,
+            Status::NotReady => {
+                self.pairs.not_ready(pair.line, self.schedule.now_ns) != TOLD_NOT_READY
+            }
             // Most of them heal, and where many break they do so for one reason.
             _ => !(self.counts.broken.get() + 1).is_power_of_two(),
         };
@@ -328,7 +330,7 @@ impl<P: Port> Verbs<P> {
 
     /// Breaks queue pairs that have forgotten what was posted (`forgotten.rs`). Whoever sleeps over that sees it when it wakes.
     pub(super) fn break_forgotten(&mut self) {
-        let now_ns = self.pace.now_ns;
+        let now_ns = self.schedule.now_ns;
         let mut is_any_late = false;
         for index in self.pairs.places() {
             is_any_late |= self.pairs.is_late(index, now_ns);
@@ -339,7 +341,7 @@ impl<P: Port> Verbs<P> {
         // What was told while nobody looked counts.
         self.poll_sends();
         for index in self.pairs.places() {
-            if self.pairs.is_late(index, self.pace.now_ns) {
+            if self.pairs.is_late(index, self.schedule.now_ns) {
                 self.forget(index);
             }
         }
@@ -360,7 +362,7 @@ impl<P: Port> Verbs<P> {
 
     /// Looks at all peers that do not say what has arrived, if it is time for that (`unsaid.rs`).
     pub(super) fn try_receivers(&mut self) {
-        if !self.pace.are_receivers_due() {
+        if !self.schedule.are_receivers_due() {
             return;
         }
         for index in self.pairs.places() {
@@ -381,7 +383,7 @@ impl<P: Port> Verbs<P> {
     /// When that is due next.
     pub(super) fn tries_receivers_at(&self) -> Option<u64> {
         let any = self.pairs.is_any_unsaid(&self.sides);
-        any.then(|| self.pace.receivers_at_ns())
+        any.then(|| self.schedule.receivers_at_ns())
     }
 
     /// Takes the queue pairs of a lost rail apart, whether or not it tells the end of what was posted. What was goes over

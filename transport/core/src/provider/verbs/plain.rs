@@ -69,10 +69,10 @@ impl<P: Port> Verbs<P> {
     /// Looks whether a frame has come, and does nothing else.
     #[inline(always)]
     pub(in crate::provider) fn look(&mut self) -> FarLook {
-        if self.pace.needs_poll() || !self.is_calm() {
+        if self.schedule.needs_poll() || !self.is_calm() {
             return FarLook::Poll;
         }
-        self.pace.count();
+        self.schedule.count();
         // The others are polled when it is time for a poll.
         let rail = self.rails.warm();
         match self.rails[rail].port.poll_first(Queue::Receives) {
@@ -107,7 +107,7 @@ impl<P: Port> Verbs<P> {
         let mut completions = Completions::new();
         self.take_filled(buffer, done, &mut completions);
         self.ready.tell_first(&mut completions);
-        self.pace.stir();
+        self.schedule.stir();
         let rail = &mut self.rails[rail];
         rail.receives.tend(&mut rail.port);
         FarLook::Poll
@@ -157,14 +157,14 @@ impl<P: Port> Verbs<P> {
 
     #[inline(never)]
     fn do_chore(&mut self, Chore { peer, buffer, ack }: Chore) {
-        self.pace.stir();
+        self.schedule.stir();
         let rail = rail_of(buffer);
         if let Some(side) = self.sides.get_mut(peer)
             && !side.is_lost()
         {
             let sends = &mut self.sends;
             side.session
-                .acknowledge(ack, self.pace.now_ns, |slot| sends.release(slot));
+                .acknowledge(ack, self.schedule.now_ns, |slot| sends.release(slot));
             // Where to answer (`detour.rs`).
             side.heard_on = rail;
             if side.needs_care() {

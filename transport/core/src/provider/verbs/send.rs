@@ -119,7 +119,7 @@ impl<P: Port> Verbs<P> {
             read: None,
         };
         pair.ledger.push(posted, signaled);
-        pair.used_at = self.pace.polls();
+        pair.used_at = self.schedule.polls();
         rail.posted += 1;
         self.counts.packets.add(1);
         side.packets = side.packets.saturating_add(1);
@@ -237,7 +237,7 @@ impl<P: Port> Verbs<P> {
             read,
         };
         pair.ledger.push(posted, signaled);
-        pair.used_at = self.pace.polls();
+        pair.used_at = self.schedule.polls();
         rail.posted += 1;
         self.counts.packets.add(1);
         if let Some(slot) = read {
@@ -255,8 +255,8 @@ impl<P: Port> Verbs<P> {
         if wants_pair && !side.waits_for_last {
             self.want_pair(line);
         }
-        self.pace.now_ns = self.rails.clock();
-        let now_ns = self.pace.now_ns;
+        self.schedule.now_ns = self.rails.clock();
+        let now_ns = self.schedule.now_ns;
         let Some(to) = self.way_to(line) else {
             return false;
         };
@@ -277,7 +277,7 @@ impl<P: Port> Verbs<P> {
         let at = Moment::of(now_ns);
         let via = Via::Datagram { at };
         self.sides.of(peer).session.sent(due.number, via);
-        self.sides.arm(peer, self.pace.now_ns);
+        self.sides.arm(peer, self.schedule.now_ns);
         true
     }
 
@@ -301,7 +301,7 @@ impl<P: Port> Verbs<P> {
 
     #[inline(never)]
     fn take_all_sent(&mut self, rail: usize, done: &[Done]) {
-        self.pace.stir();
+        self.schedule.stir();
         for one in done {
             self.take_sent(rail, one);
         }

@@ -286,7 +286,7 @@ impl<P: Port> Verbs<P> {
             self.lose_with_all(line);
             return None;
         }
-        let now_ns = self.pace.now_ns;
+        let now_ns = self.schedule.now_ns;
         let side = self.sides.of(line.peer);
         let link = side.link_mut(line.rail)?;
         let Some(address) = link.address else {
@@ -331,7 +331,7 @@ impl<P: Port> Verbs<P> {
     /// A way could not be opened: a port may be down for a while.
     #[cold]
     fn no_way(&mut self, line: Line, error: CallError) {
-        let (now_ns, silence_ns) = (self.pace.now_ns, self.limits.silence_ns);
+        let (now_ns, silence_ns) = (self.schedule.now_ns, self.limits.silence_ns);
         let peer = line.peer;
         if let Some(link) = self.sides.link(line) {
             link.way_after_ns = now_ns + WAY_AGAIN_NS;
@@ -343,7 +343,7 @@ impl<P: Port> Verbs<P> {
         if side.still_silent(now_ns) > silence_ns {
             return self.lose(peer, &format!("there is no way to its address: {error}"));
         }
-        self.sides.arm(peer, self.pace.now_ns);
+        self.sides.arm(peer, self.schedule.now_ns);
     }
 
     /// What the launcher says about a peer.
@@ -439,7 +439,7 @@ impl<P: Port> Verbs<P> {
 
     /// A timer of a peer has run out.
     pub(super) fn time_is_over(&mut self, peer: u32) {
-        let now_ns = self.pace.now_ns;
+        let now_ns = self.schedule.now_ns;
         let side = self.sides.of(peer);
         // A later one was replaced by an earlier one, which has been here.
         if side.timer_ns > now_ns || side.is_lost() {
@@ -477,14 +477,14 @@ impl<P: Port> Verbs<P> {
             self.flush(peer);
         }
         self.ask_again(peer);
-        self.sides.arm(peer, self.pace.now_ns);
+        self.sides.arm(peer, self.schedule.now_ns);
     }
 
     /// Something waits for the peer to say what it has taken; that it did may be lost.
     #[cold]
     pub(super) fn ask_for_ack(&mut self, peer: u32) {
-        self.pace.now_ns = self.rails.clock();
-        let now_ns = self.pace.now_ns;
+        self.schedule.now_ns = self.rails.clock();
+        let now_ns = self.schedule.now_ns;
         let side = self.sides.of(peer);
         side.wants_room = true;
         if side.ask_pause_ns(now_ns) == 0 {
@@ -493,7 +493,7 @@ impl<P: Port> Verbs<P> {
             let line = side.line(peer);
             self.say(line, Say::Ack { asks: true });
         }
-        self.sides.arm(peer, self.pace.now_ns);
+        self.sides.arm(peer, self.schedule.now_ns);
     }
 
     /// The question may be lost, and so may the answer: asks once more if there is still no room.
@@ -554,7 +554,7 @@ impl<P: Port> Verbs<P> {
         let hopes = |link: &mut Link| link.connection.is_alive() || link.address.is_none() || waits;
         let hopes = self.sides.link(line).is_some_and(hopes);
         if hopes {
-            self.sides.await_pair(line.peer, self.pace.now_ns);
+            self.sides.await_pair(line.peer, self.schedule.now_ns);
         }
         hopes
     }

@@ -12,7 +12,7 @@ impl<P: Port> Verbs<P> {
     /// Asks once what happened.
     #[inline(never)]
     pub(in crate::provider) fn poll(&mut self, completions: &mut Completions) {
-        self.pace.count();
+        self.schedule.count();
         self.catch_up();
         self.ready.hand_up(completions);
         if self.sides.is_any_owing() {
@@ -22,7 +22,7 @@ impl<P: Port> Verbs<P> {
         let (mut has_heard, mut has_all) = (false, true);
         let count = self.rails.len();
         for step in 0..count {
-            let rail = self.pace.rail(step, count);
+            let rail = self.schedule.rail(step, count);
             if self.rails[rail].lost.is_some() {
                 // Whoever is heard there would be answered.
                 continue;
@@ -37,7 +37,7 @@ impl<P: Port> Verbs<P> {
             has_all &= heard < room;
         }
         self.rails.received = done;
-        if self.pace.is_turn(SENDS_EVERY) || self.awaits_sends(has_heard) {
+        if self.schedule.is_turn(SENDS_EVERY) || self.awaits_sends(has_heard) {
             self.poll_sends();
         }
         if self.sides.is_any_unsent() {
@@ -46,7 +46,7 @@ impl<P: Port> Verbs<P> {
         if has_all && self.sides.is_any_leaving() {
             self.leave_some();
         }
-        if self.pace.is_turn(P::CLOCK_EVERY) {
+        if self.schedule.is_turn(P::CLOCK_EVERY) {
             self.look_at_clock();
         }
     }
@@ -64,7 +64,7 @@ impl<P: Port> Verbs<P> {
         for one in done {
             self.take_received(rail, one, completions);
         }
-        self.pace.stir();
+        self.schedule.stir();
         self.rails.came_on(rail);
         let rail = &mut self.rails[rail];
         rail.receives.tend(&mut rail.port);
@@ -82,16 +82,16 @@ impl<P: Port> Verbs<P> {
 
     /// What is due by now.
     fn look_at_clock(&mut self) {
-        self.pace.now_ns = self.rails.clock();
+        self.schedule.now_ns = self.rails.clock();
         let next = self.sides.deadline_ns();
-        if next.is_some_and(|deadline_ns| deadline_ns <= self.pace.now_ns) {
-            self.pace.ask_events_soon();
+        if next.is_some_and(|deadline_ns| deadline_ns <= self.schedule.now_ns) {
+            self.schedule.ask_events_soon();
         }
-        if self.pace.are_events_due() {
+        if self.schedule.are_events_due() {
             self.take_all_events();
         }
-        while let Some(peer) = self.sides.next_due(self.pace.now_ns) {
-            self.pace.stir();
+        while let Some(peer) = self.sides.next_due(self.schedule.now_ns) {
+            self.schedule.stir();
             self.time_is_over(peer);
         }
     }
@@ -148,7 +148,7 @@ impl<P: Port> Verbs<P> {
         self.poll(&mut completions);
         self.poll_sends();
         self.ready.tell_first(&mut completions);
-        let has_stirred = self.pace.take_stirred();
+        let has_stirred = self.schedule.take_stirred();
         !has_stirred
             && self.ready.is_empty()
             && !self.sides.is_any_owing()
@@ -188,7 +188,7 @@ impl<P: Port> Verbs<P> {
     pub(in crate::provider) fn wake(&mut self) {
         self.rails.take_signs();
         // An event may be what has woken it.
-        self.pace.ask_events_now();
+        self.schedule.ask_events_now();
         self.look_at_clock();
     }
 }

@@ -286,7 +286,7 @@ impl<P: Port> Verbs<P> {
         if !joined {
             let line = side.line(peer);
             self.want_pair(line);
-            self.sides.await_pair(peer, self.pace.now_ns);
+            self.sides.await_pair(peer, self.schedule.now_ns);
         }
         joined && idle
     }
@@ -555,7 +555,7 @@ impl<P: Port> Verbs<P> {
                 doubted,
             };
             pair.ledger.push(posted, !alone);
-            pair.used_at = self.pace.polls();
+            pair.used_at = self.schedule.polls();
             rail.posted += taken;
             work.posted += u64::from(bytes);
             work.under_way += 1;

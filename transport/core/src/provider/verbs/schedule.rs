@@ -6,7 +6,7 @@ use super::fetch::TRY_EVERY_NS;
 
 /// Counts polls, and knows when what is next.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct Schedule {
     /// The time when it was asked last.
     pub(super) now_ns: u64,
     polls: u64,
@@ -19,7 +19,7 @@ pub(super) struct Pace {
     receivers_ns: u64,
 }
 
-impl Pace {
+impl Schedule {
     pub(super) fn new(now_ns: u64) -> Self {
         Self {
             now_ns,
@@ -123,27 +123,27 @@ mod tests {
 
     #[test]
     fn one_of_so_many_looks_is_a_poll() {
-        let mut pace = Pace::new(0);
+        let mut schedule = Schedule::new(0);
         let mut polls = Vec::new();
         for number in 1..=2 * POLL_EVERY {
-            if pace.needs_poll() {
+            if schedule.needs_poll() {
                 polls.push(number);
             }
-            pace.count();
+            schedule.count();
         }
         assert_eq!(polls, [POLL_EVERY, 2 * POLL_EVERY]);
-        assert!(pace.is_turn(POLL_EVERY) && !pace.is_turn(3));
+        assert!(schedule.is_turn(POLL_EVERY) && !schedule.is_turn(3));
     }
 
     #[test]
     fn each_rail_is_the_first_in_turn() {
-        let mut pace = Pace::new(0);
+        let mut schedule = Schedule::new(0);
         let mut firsts = Vec::new();
         for _ in 0..3 {
-            pace.count();
-            assert_eq!(pace.rail(0, 1), 0);
-            firsts.push(pace.rail(0, 3));
-            let mut all = [0, 1, 2].map(|step| pace.rail(step, 3));
+            schedule.count();
+            assert_eq!(schedule.rail(0, 1), 0);
+            firsts.push(schedule.rail(0, 3));
+            let mut all = [0, 1, 2].map(|step| schedule.rail(step, 3));
             all.sort_unstable();
             assert_eq!(all, [0, 1, 2]);
         }
@@ -152,30 +152,30 @@ mod tests {
 
     #[test]
     fn ports_are_asked_at_once_then_now_and_then_and_sooner_on_request() {
-        let mut pace = Pace::new(5);
-        assert!(pace.are_events_due() && !pace.are_events_due());
-        pace.ask_events_soon();
-        assert!(!pace.are_events_due(), "they were just asked");
-        pace.now_ns += EVENTS_AT_MOST_EVERY_NS;
-        assert!(pace.are_events_due() && !pace.are_events_due());
-        pace.now_ns += EVENTS_EVERY_NS - 1;
-        assert!(!pace.are_events_due());
-        pace.ask_events_now();
-        assert!(pace.are_events_due());
+        let mut schedule = Schedule::new(5);
+        assert!(schedule.are_events_due() && !schedule.are_events_due());
+        schedule.ask_events_soon();
+        assert!(!schedule.are_events_due(), "they were just asked");
+        schedule.now_ns += EVENTS_AT_MOST_EVERY_NS;
+        assert!(schedule.are_events_due() && !schedule.are_events_due());
+        schedule.now_ns += EVENTS_EVERY_NS - 1;
+        assert!(!schedule.are_events_due());
+        schedule.ask_events_now();
+        assert!(schedule.are_events_due());
     }
 
     #[test]
     fn receivers_are_looked_at_every_so_often() {
-        let mut pace = Pace::new(TRY_EVERY_NS);
-        assert!(pace.are_receivers_due() && !pace.are_receivers_due());
-        pace.now_ns = pace.receivers_at_ns();
-        assert!(pace.are_receivers_due());
+        let mut schedule = Schedule::new(TRY_EVERY_NS);
+        assert!(schedule.are_receivers_due() && !schedule.are_receivers_due());
+        schedule.now_ns = schedule.receivers_at_ns();
+        assert!(schedule.are_receivers_due());
     }
 
     #[test]
     fn what_has_stirred_is_told_once() {
-        let mut pace = Pace::new(0);
-        pace.stir();
-        assert!(pace.take_stirred() && !pace.take_stirred());
+        let mut schedule = Schedule::new(0);
+        schedule.stir();
+        assert!(schedule.take_stirred() && !schedule.take_stirred());
     }
 }
