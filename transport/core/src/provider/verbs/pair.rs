@@ -432,18 +432,12 @@ const QUEUE_ENTRY_BYTES: usize = 128;
 
 #[cfg(test)]
 mod tests {
-    use super::super::rails::open_all;
-    use super::super::{FakeConfig, FakeNet, FakePort};
+    use super::super::FakePort;
+    use super::super::rails::one_rail;
     use super::*;
 
     const LINE: Line = Line { peer: 1, rail: 0 };
     const OTHER: Line = Line { peer: 2, rail: 0 };
-
-    fn rails() -> Rails<FakePort> {
-        let (net, limits) = (FakeNet::new(FakeConfig::calm(1)), NetLimits::DEFAULT);
-        let port = net.open_beside(None, &limits.depths(), &limits.terms, 7);
-        open_all([port.unwrap()], &limits).unwrap().rails
-    }
 
     fn make(pairs: &mut Pairs, line: Line, rails: &mut Rails<FakePort>, poll: u64) -> u32 {
         let limits = NetLimits::DEFAULT;
@@ -453,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_broken_pair_goes_after_polls_that_find_nothing_and_its_place_is_used_again() {
-        let (mut pairs, mut rails, mut sides) = (Pairs::default(), rails(), Sides::new(3));
+        let (mut pairs, mut rails, mut sides) = (Pairs::default(), one_rail(), Sides::new(3));
         let index = make(&mut pairs, LINE, &mut rails, 0);
         assert_eq!((rails.pairs(), pairs.line(index)), (1, Some(LINE)));
         let broke = pairs.break_quietly(index, &mut rails, &mut sides);
@@ -490,7 +484,7 @@ mod tests {
 
     #[test]
     fn the_one_that_is_given_up_is_joined_and_whole() {
-        let (mut pairs, mut rails, mut sides) = (Pairs::default(), rails(), Sides::new(3));
+        let (mut pairs, mut rails, mut sides) = (Pairs::default(), one_rail(), Sides::new(3));
         let first = make(&mut pairs, LINE, &mut rails, 1);
         let second = make(&mut pairs, OTHER, &mut rails, 2);
         assert_eq!(pairs.used_least(&sides), None, "none is joined");

@@ -305,3 +305,14 @@ fn left_out(error: &CallError, facts: &Facts) -> String {
 
 /// How often a port is polled that gives no sign.
 const WITHOUT_SIGN: Duration = Duration::from_millis(1);
+
+/// A port of a network that loses nothing, for tests of other parts.
+#[cfg(test)]
+pub(super) fn one_rail() -> Rails<super::FakePort> {
+    use super::{FakeConfig, FakeNet};
+    let (net, limits) = (FakeNet::new(FakeConfig::calm(1)), NetLimits::DEFAULT);
+    let port = net.open_beside(None, &limits.depths(), &limits.terms, 7);
+    let port = port.expect("depths that a device has");
+    let opened = open_all([port], &limits);
+    opened.expect("a fake has memory at first").rails
+}

@@ -253,3 +253,79 @@ const NOT_EXPORTED: CallError = CallError {
     call: "ibv_reg_mr",
     errno: libc::EACCES,
 };
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::Shared;
+    use super::super::rails::one_rail;
+    use super::*;
+
+    const ME: u32 = 0;
+    const PEER: u32 = 1;
+    const BYTES: usize = 8192;
+
+    #[test]
+    fn what_is_owned_is_known_whole_until_it_is_freed() {
+        let (mut registry, mut rails) = (Registry::new(&NetLimits::DEFAULT), one_rail());
+        let mapping = Shared::new(BYTES).unwrap();
+        let (place, owned) = (mapping.place(), &mut registry.owned);
+        owned.own(place, BYTES, Some(mapping), &mut rails).unwrap();
+        let base = place.as_ptr().expose_provenance() as u64;
+        let (bytes, half) = (BYTES as u64, BYTES as u64 / 2);
+        assert!(owned.regions(base, bytes).is_some() && owned.regions(base + half, half).is_some());
+        assert!(owned.regions(base + 1, bytes).is_none() && owned.regions(base - 1, 1).is_none());
+        assert!(owned.regions(base + 1, u64::MAX).is_none());
+        assert!(
+            owned.keep(base, half, &mut rails).is_none(),
+            "it is known already"
+        );
+        assert!(!registry.is_copied(base, 8) && registry.is_copied(base + bytes, 8));
+        assert!(registry.owned.disown(place, &mut rails));
+        assert!(registry.owned.regions(base, 1).is_none());
+        assert!(
+            !registry.owned.disown(place, &mut rails),
+            "it is not there any more"
+        );
+    }
+
+    #[test]
+    fn a_copy_is_reached_by_its_peer_alone_until_it_is_withdrawn() {
+        let (mut registry, mut rails) = (Registry::new(&NetLimits::DEFAULT), one_rail());
+        let data = [7_u8; 64];
+        let memory = (data.as_ptr().expose_provenance() as u64, 64);
+        let copy = registry.export_copy((ME, PEER), memory, 0, &mut rails);
+        assert_eq!(copy, None, "no buffer was granted");
+        registry.grant(1 << 20);
+        let copy = registry.export_copy((ME, PEER), memory, 0, &mut rails);
+        let key = copy.unwrap();
+        let is_found = |registry: &Registry, peer, from, bytes| {
+            let regions = registry.exported(peer, key.check, key.address + from, bytes);
+            regions.is_some()
+        };
+        assert!(is_found(&registry, PEER, 0, 64) && is_found(&registry, PEER, 60, 4));
+        assert!(!is_found(&registry, PEER + 1, 0, 64), "another peer");
+        assert!(!is_found(&registry, PEER, 60, 5) && !is_found(&registry, PEER, 0, 0));
+        assert!(registry.is_any_lent());
+        let bounce = registry.withdraw(key).and_then(|export| export.bounce);
+        assert!(!registry.is_any_lent() && !is_found(&registry, PEER, 0, 64));
+        registry.give_back(bounce.unwrap(), false, &mut rails);
+        let again = registry.export_copy((ME, PEER), memory, 0, &mut rails);
+        assert_eq!(again, Some(key), "the same buffer with the same key");
+    }
+
+    #[test]
+    fn a_buffer_that_may_still_be_read_gets_another_key() {
+        let (mut registry, mut rails) = (Registry::new(&NetLimits::DEFAULT), one_rail());
+        registry.grant(1 << 20);
+        let data = [7_u8; 64];
+        let memory = (data.as_ptr().expose_provenance() as u64, 64);
+        let copy = registry.export_copy((ME, PEER), memory, 0, &mut rails);
+        let key = copy.unwrap();
+        let bounce = registry.withdraw(key).and_then(|export| export.bounce);
+        registry.give_back(bounce.unwrap(), true, &mut rails);
+        let copy = registry.export_copy((ME, PEER), memory, 0, &mut rails);
+        let again = copy.unwrap();
+        assert_eq!(again.address, key.address);
+        assert_ne!(again.check, key.check);
+    }
+}
