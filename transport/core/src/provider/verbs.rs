@@ -27,6 +27,7 @@ mod hosts;
 mod keys;
 mod lately;
 mod ledger;
+mod letters;
 mod limits;
 mod link;
 mod look;
@@ -56,8 +57,8 @@ mod unsaid;
 mod wire;
 mod words;
 mod work;
+mod works;
 
-use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -67,9 +68,10 @@ pub use address::MOST_RECORD_BYTES;
 pub(super) use device::Device;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
-use fetch::{Fetch, Letter};
+use fetch::Fetches;
 use hosts::Hosts;
 use keys::Told;
+use letters::Letters;
 pub use limits::{GidPlaces, NetLimits, NetTerms};
 pub(crate) use look::look;
 use memory::Shared;
@@ -87,9 +89,8 @@ use registry::Registry;
 use schedule::Schedule;
 use side::Side;
 use sides::Sides;
-use slab::Slab;
 use strangers::Strangers;
-use work::Work;
+use works::Works;
 
 /// The network of a process.
 #[derive(Debug)]
@@ -100,19 +101,14 @@ pub(super) struct Verbs<P: Port> {
     sides: Sides,
     sends: SendPool,
     pairs: Pairs,
-    /// Works that were ever begun.
-    serial: u64,
-    works: Slab<Work>,
-    /// Bytes of reads under way that may lie.
-    doubted_bytes: u64,
+    works: Works,
     registry: Registry,
     /// Further keys to memory of peers.
     told: Told,
-    /// Who reads large data between two processes, and reads that peers carry out, by their numbers.
-    rendezvous: Rendezvous,
-    fetches: HashMap<u64, Fetch>,
+    /// Reads that peers carry out.
+    fetches: Fetches,
     /// Packets of the provider's own that found no room.
-    letters: VecDeque<Letter>,
+    letters: Letters,
     /// What the word that was handed up last has left to be done.
     chore: Option<Chore>,
     /// What the caller gets with its next polls.
@@ -199,14 +195,11 @@ impl<P: Port> Verbs<P> {
             sides: Sides::new(peers),
             sends,
             pairs: Pairs::default(),
-            serial: 0,
-            works: Slab::new(),
-            doubted_bytes: 0,
+            works: Works::new(),
             registry: Registry::new(&limits),
             told: Told::default(),
-            rendezvous: Rendezvous::Auto,
-            fetches: HashMap::new(),
-            letters: VecDeque::new(),
+            fetches: Fetches::new(),
+            letters: Letters::default(),
             chore: None,
             ready: Ready::new(),
             strangers: Strangers::default(),
@@ -225,7 +218,7 @@ impl<P: Port> Verbs<P> {
 
     /// Who moves large data.
     pub(super) fn meet_by(&mut self, rendezvous: Rendezvous) {
-        self.rendezvous = rendezvous;
+        self.fetches.meet_by(rendezvous);
     }
 
     /// The ports.
@@ -314,12 +307,8 @@ impl<P: Port> Drop for Verbs<P> {
     fn drop(&mut self) {
         self.pairs.retire(&mut self.rails);
         self.registry.withdraw_all(&mut self.rails);
-        self.forget_fetches();
-        for work in self.works.iter() {
-            if let Some((rail, region)) = work.region() {
-                self.rails[rail].port.deregister(region);
-            }
-        }
+        self.fetches.retire(&mut self.rails);
+        self.works.retire(&mut self.rails);
         self.registry.owned.retire(&mut self.rails);
         for rail in 0..self.rails.len() {
             self.sides.forget_ways(rail, &mut self.rails);

@@ -14,6 +14,7 @@ use super::pools::{RecvPool, SendPool};
 use super::port::{Body, CallError, Done, Facts, Port, Way};
 use super::rail::{MOST_RAILS, Rail, largest_datagram, rail_of};
 use super::session::Slot;
+use super::work::Work;
 use super::{DATAGRAMS, NetLimits, PortChange, name};
 use crate::Completions;
 use crate::wait_set::WaitSet;
@@ -207,6 +208,13 @@ impl<P: Port> Rails<P> {
             sends.posted(slot);
         }
         true
+    }
+
+    /// Forgets the memory of a work, where it was registered for that alone.
+    pub(super) fn deregister_of(&mut self, work: &Work) {
+        if let Some((rail, region)) = work.region() {
+            self.all[rail].port.deregister(region);
+        }
     }
 
     /// Whether the kernel plays the device of one of them.

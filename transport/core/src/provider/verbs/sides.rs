@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::mem;
 
+use super::keys::Keys;
 use super::link::Link;
 use super::port::Port;
 use super::rail::Line;
@@ -95,6 +96,33 @@ impl Sides {
     /// Whether this is a peer's main line.
     pub(super) fn is_main(&mut self, line: Line) -> bool {
         self.of(line.peer).main.rail == line.rail
+    }
+
+    /// The rail for a work with these keys: that of a peer's main link if there is a key for it. `None`: no link has one.
+    pub(super) fn rail_for<P: Port>(
+        &mut self,
+        peer: u32,
+        keys: &Keys,
+        rails: &Rails<P>,
+    ) -> Option<u8> {
+        let side = self.of(peer);
+        let main = &side.main;
+        // Where nothing is known yet, all is found out later.
+        if main.address.is_none() || keys[usize::from(main.theirs)] != 0 {
+            return Some(main.rail);
+        }
+        let others = side.others().iter();
+        let with_key = others.filter(|link| keys[usize::from(link.theirs)] != 0);
+        let mut with_key = with_key.map(|link| link.rail);
+        let first = with_key.clone().next();
+        with_key.find(|rail| rails.serves(*rail)).or(first)
+    }
+
+    /// The rail of its peer that a line leads to.
+    pub(super) fn rail_there(&self, line: Line) -> u8 {
+        let side = self.get(line.peer);
+        let link = side.and_then(|side| side.link(line.rail));
+        link.map_or(0, |link| link.theirs)
     }
 
     /// All for whom something is kept.

@@ -4,30 +4,13 @@
 use std::mem;
 
 use super::Verbs;
-use super::ends::MOST_TRIES;
-use super::keys::Keys;
 use super::link::Link;
 use super::port::Port;
 use super::rail::Line;
 use super::work::{Kind, Work};
-use crate::Outcome;
+use super::works::MOST_TRIES;
 
 impl<P: Port> Verbs<P> {
-    /// The rail for a work with these keys: that of the main link if there is a key for it. `None`: no link has one.
-    pub(super) fn rail_for(&mut self, peer: u32, keys: &Keys) -> Option<u8> {
-        let side = self.sides.of(peer);
-        let main = &side.main;
-        // Where nothing is known yet, all is found out later.
-        if main.address.is_none() || keys[usize::from(main.theirs)] != 0 {
-            return Some(main.rail);
-        }
-        let others = side.others().iter();
-        let with_key = others.filter(|link| keys[usize::from(link.theirs)] != 0);
-        let rails: Vec<u8> = with_key.map(|link| link.rail).collect();
-        let serves = |rail: &&u8| self.rails[usize::from(**rail)].serves();
-        rails.iter().find(serves).or_else(|| rails.first()).copied()
-    }
-
     /// Shares a large read or write out among the rails that have a queue pair; an error gives back one that is not.
     #[allow(
         clippy::result_large_err,
@@ -43,11 +26,12 @@ impl<P: Port> Verbs<P> {
         if rails.len() < 2 {
             return Err(work);
         }
-        let Some(shares) = self.shares(&work, &rails) else {
+        let (registry, all) = (&mut self.registry, &mut self.rails);
+        let Ok(shares) = self.works.shares(&work, &rails, registry, all) else {
             return Err(work);
         };
         self.counts.striped.add(1);
-        let whole = self.place(Work {
+        let whole = self.works.place(Work {
             shares: u32::try_from(shares.len()).unwrap_or(0),
             ..work
         });
@@ -93,81 +77,14 @@ impl<P: Port> Verbs<P> {
         divide(work.bytes, rails, self.limits.striped_bytes / 2)
     }
 
-    /// The shares of a work, registered on their rails; `None`: some cannot be.
-    fn shares(&mut self, work: &Work, rails: &[(u8, u64)]) -> Option<Vec<Work>> {
-        let mut from = 0;
-        let mut shares: Vec<Work> = Vec::new();
-        for (rail, bytes) in rails {
-            self.serial += 1;
-            let mut share = Work {
-                serial: self.serial,
-                lease: None,
-                base: work.base + from,
-                bytes: *bytes,
-                rail: *rail,
-                address: work.address.wrapping_add(from),
-                bounce: None,
-                ..*work
-            };
-            from += bytes;
-            match self.registry.register(share.stretch(), &mut self.rails) {
-                Ok(registered) => share.registered = Some(registered),
-                Err(_) => {
-                    for share in &shares {
-                        self.deregister_work(share);
-                    }
-                    return None;
-                }
-            }
-            shares.push(share);
-        }
-        Some(shares)
-    }
-
-    /// A share has ended. The whole ends with the last, and as badly as the worst.
-    pub(super) fn share_ended(&mut self, whole: u32, outcome: Outcome) {
-        let Some(work) = self.works.get_mut(whole) else {
-            return;
-        };
-        work.shares -= 1;
-        if work.outcome == Outcome::Done || outcome == Outcome::BadKey {
-            work.outcome = outcome;
-        }
-        if work.shares == 0 {
-            self.finish(whole);
-        }
-    }
-
     /// A work that waits goes over the rail that is best now. `false`: there is none, and it has ended.
     pub(super) fn bind_again(&mut self, index: u32) -> bool {
-        let Some(work) = self.works.get(index) else {
-            return false;
-        };
-        let (peer, keys, rail) = (work.peer, work.keys, work.rail);
-        let is_told = work.immediate.is_some();
-        let Some(best) = self.rail_for(peer, &keys) else {
-            return is_told || self.give_up(index);
-        };
-        if best != rail {
-            self.bind(index, best);
+        let (sides, rails) = (&mut self.sides, &mut self.rails);
+        let is_bound = self.works.bind_again(index, sides, rails);
+        if !is_bound {
+            self.finish(index);
         }
-        true
-    }
-
-    /// A work that waits goes over this rail, where its memory is not known yet.
-    fn bind(&mut self, index: u32, rail: u8) {
-        let Some(work) = self.works.get_mut(index) else {
-            return;
-        };
-        let (peer, is_told) = (work.peer, work.immediate.is_some());
-        let before = work.region();
-        (work.rail, work.registered) = (rail, None);
-        if let Some((rail, region)) = before {
-            self.rails[rail].port.deregister(region);
-        }
-        if is_told {
-            self.count_strays(peer);
-        }
+        is_bound
     }
 
     /// A link gets no queue pair now: reads and writes that wait for one go over another link that has it, or soon will.
@@ -186,10 +103,11 @@ impl<P: Port> Verbs<P> {
                 let to = links.iter().find(has_key).filter(|_| may_move).copied();
                 if let Some((rail, _)) = to {
                     work.tries += 1;
-                    self.bind(index, rail);
+                    let (sides, rails) = (&mut self.sides, &mut self.rails);
+                    self.works.bind(index, rail, sides, rails);
                 }
             }
-            self.put_back(index);
+            self.works.put_back(index, &mut self.sides);
         }
         for (rail, _) in links {
             let peer = line.peer;
@@ -217,14 +135,6 @@ impl<P: Port> Verbs<P> {
         rails
     }
 
-    fn give_up(&mut self, index: u32) -> bool {
-        if let Some(work) = self.works.get_mut(index) {
-            work.outcome = Outcome::Unreachable;
-        }
-        self.finish(index);
-        false
-    }
-
     /// The links to a peer have changed: all that waits is shared out among them anew.
     pub(super) fn bind_all_again(&mut self, peer: u32) {
         let links = self.sides.of(peer).links_mut();
@@ -233,61 +143,10 @@ impl<P: Port> Verbs<P> {
             .collect();
         for index in waiting {
             if self.bind_again(index) {
-                self.put_back(index);
+                self.works.put_back(index, &mut self.sides);
             }
         }
-        self.count_strays(peer);
-    }
-
-    /// Puts a work among those that wait, in its old place.
-    pub(super) fn put_back(&mut self, index: u32) {
-        let Some(work) = self.works.get(index) else {
-            return;
-        };
-        let works = &self.works;
-        let Some(side) = self.sides.get_mut(work.peer) else {
-            return;
-        };
-        let Some(link) = side.link_mut(work.rail) else {
-            return;
-        };
-        if link.waiting.contains(&index) {
-            return;
-        }
-        let is_older = |other: &u32| {
-            let other = works.get(*other);
-            other.is_none_or(|other| other.serial < work.serial)
-        };
-        let place = link.waiting.partition_point(is_older);
-        link.waiting.insert(place, index);
-    }
-
-    /// Registers the memory of a work with its rail, where it is not. `Some(false)`: it cannot be, and the work has ended;
-    /// `None`: it cannot be now, and the work must stay, since the peer is told of it.
-    pub(super) fn make_known(&mut self, index: u32) -> Option<bool> {
-        let work = self.works.get(index)?;
-        if work.registered.is_some() {
-            return Some(true);
-        }
-        let (stretch, is_told) = (work.stretch(), work.immediate.is_some());
-        let registered = self.registry.register(stretch, &mut self.rails).ok();
-        self.works.get_mut(index)?.registered = registered;
-        match registered {
-            Some(_) => Some(true),
-            None if is_told => None,
-            None => Some(self.give_up(index)),
-        }
-    }
-
-    /// Counts the writes that tell a peer something and do not go over its main link.
-    pub(super) fn count_strays(&mut self, peer: u32) {
-        let main = self.sides.of(peer).main.rail;
-        let is_stray =
-            |work: &&Work| work.peer == peer && work.immediate.is_some() && work.rail != main;
-        let strays = self.works.iter().filter(is_stray).count();
-        if let Some(more) = &mut self.sides.of(peer).more {
-            more.strays = u32::try_from(strays).unwrap_or(u32::MAX);
-        }
+        self.works.count_strays(peer, &mut self.sides);
     }
 }
 

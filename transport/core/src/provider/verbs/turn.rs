@@ -175,7 +175,7 @@ impl<P: Port> Verbs<P> {
     pub(super) fn until_due(&self) -> Option<Duration> {
         let deadlines = [
             self.sides.deadline_ns(),
-            self.tries_owners_at(),
+            self.fetches.tries_owners_at(),
             self.tries_receivers_at(),
         ];
         let deadline = deadlines.into_iter().flatten().min()?;

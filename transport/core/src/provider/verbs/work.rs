@@ -14,16 +14,15 @@
 //!   is under way by then. The same holds for a request that the peer's device finds wrong: Linux' rxe was seen to
 //!   say so of a good write on a busy machine. Why it does is not known.
 
+use super::Verbs;
 use super::arrive::IMMEDIATE;
 use super::bounce::Bounce;
 use super::fetch::Errand;
 use super::keys::{Keys, is_sealed};
-use super::ledger::Posted;
-use super::pair::NOTHING;
-use super::port::{Access, Body, Facts, Operation, Piece, Port, Region, Request};
+use super::port::{Access, Facts, Operation, Piece, Port, Region};
 use super::rail::Line;
 use super::wire::{BEGINS, ENDS};
-use super::{MOST_POSTED, Verbs, name};
+use super::works::{Pushed, Route};
 use crate::{Atomic, Head, Lease, LocalKey, Outcome, Peer, RemoteKey, WorkId};
 
 /// What is done to a peer's memory.
@@ -171,7 +170,7 @@ impl Work {
     }
 
     /// Bytes of one work request of it, at most.
-    fn most_in_part(&self, facts: &Facts, most: u64) -> u64 {
+    pub(super) fn most_in_part(&self, facts: &Facts, most: u64) -> u64 {
         facts.message_bytes.min(most).min(match self.kind {
             Kind::Read if facts.reads_lie => MOST_DOUBTED_PART_BYTES >> self.halvings,
             Kind::Write if facts.in_software => MOST_COUNTED_PART_BYTES >> self.halvings,
@@ -180,7 +179,7 @@ impl Work {
     }
 
     /// What moves the next bytes that were not posted, with the key of the peer's rail `theirs`.
-    fn part(&self, bytes: u32, theirs: u8) -> (Operation, Piece) {
+    pub(super) fn part(&self, bytes: u32, theirs: u8) -> (Operation, Piece) {
         let address = self.address.wrapping_add(self.posted);
         let operation = self.kind.operation(address, self.keys[usize::from(theirs)]);
         let piece = Piece {
@@ -266,7 +265,7 @@ impl<P: Port> Verbs<P> {
             }
         };
         if self.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
-            self.deregister_work(&work);
+            self.rails.deregister_of(&work);
             return work.lease.map_or(Ok(()), Err);
         }
         self.sides.of(peer.0).immediates += 1;
@@ -333,7 +332,7 @@ impl<P: Port> Verbs<P> {
         id: WorkId,
         kind: Kind,
     ) -> Work {
-        self.serial += 1;
+        let serial = self.works.next_serial();
         let there = key.address.wrapping_add(offset);
         let keys = self.keys_to(peer, key);
         Work {
@@ -342,7 +341,7 @@ impl<P: Port> Verbs<P> {
             bytes: lease.bytes() as u64,
             local: lease.key(),
             lease: Some(lease),
-            ..Work::new(peer, self.serial, kind, there, keys)
+            ..Work::new(peer, serial, kind, there, keys)
         }
     }
 
@@ -352,7 +351,7 @@ impl<P: Port> Verbs<P> {
         reason = "it is given back as it was taken, and that is rare"
     )]
     fn prepare(&mut self, mut work: Work) -> Result<Work, Work> {
-        let Some(rail) = self.rail_for(work.peer, &work.keys) else {
+        let Some(rail) = self.sides.rail_for(work.peer, &work.keys, &self.rails) else {
             return Err(work);
         };
         work.rail = rail;
@@ -374,30 +373,10 @@ impl<P: Port> Verbs<P> {
         self.tell_end(work, Outcome::Unreachable);
     }
 
-    /// Gives a work a place among all.
-    pub(super) fn place(&mut self, work: Work) -> u32 {
-        self.works.insert(work)
-    }
-
     /// Puts a work behind those that wait for its rail, and posts what can be posted.
     pub(super) fn start(&mut self, work: Work) {
-        let (peer, rail) = (work.peer, work.rail);
-        let is_told = work.immediate.is_some();
-        let index = self.place(work);
-        let line = Line { peer, rail };
-        if let Some(link) = self.sides.link(line) {
-            link.waiting.push(index);
-        }
-        if is_told {
-            self.count_strays(peer);
-        }
+        let line = self.works.start(work, &mut self.sides);
         self.push_works(line);
-    }
-
-    pub(super) fn deregister_work(&mut self, work: &Work) {
-        if let Some((rail, region)) = work.region() {
-            self.rails[rail].port.deregister(region);
-        }
     }
 
     /// How a work ends that need not begin.
@@ -456,7 +435,7 @@ impl<P: Port> Verbs<P> {
             && let Some(index) = link.waiting.first().copied()
         {
             let pair = link.connection.usable();
-            if self.is_told(index) {
+            if self.works.is_told(index, &self.sides) {
                 self.finish(index);
                 continue;
             }
@@ -464,9 +443,13 @@ impl<P: Port> Verbs<P> {
             let Some(pair) = pair.filter(|_| !waits) else {
                 return self.wait_for_pair(line);
             };
-            match self.make_known(index) {
+            let (registry, rails) = (&mut self.registry, &mut self.rails);
+            match self.works.make_known(index, registry, rails) {
                 Some(true) if self.push_work(index, pair) => {}
-                Some(false) => continue,
+                Some(false) => {
+                    self.finish(index);
+                    continue;
+                }
                 Some(true) | None => return self.sides.list_unsent(line.peer),
             }
             if let Some(link) = self.sides.link(line) {
@@ -486,92 +469,25 @@ impl<P: Port> Verbs<P> {
         }
     }
 
-    /// Whether the peer has what tells it of a write: then that write has been.
-    pub(super) fn is_told(&self, index: u32) -> bool {
-        let work = self.works.get(index);
-        let Some((work, number)) = work.and_then(|work| Some((work, work.immediate?))) else {
-            return false;
-        };
-        let side = self.sides.get(work.peer);
-        // Of one that is lost nothing is kept, and nothing is known.
-        side.is_some_and(|side| !side.is_lost() && !side.session.is_kept(number))
-    }
-
-    /// The rail of its peer that a queue pair leads to.
-    fn rail_there(&self, pair_index: u32) -> u8 {
-        let line = self.pairs.line(pair_index);
-        let link = line.and_then(|line| {
-            let side = self.sides.get(line.peer)?;
-            side.link(line.rail)
-        });
-        link.map_or(0, |link| link.theirs)
-    }
-
     /// Posts what is left of a work; `false`: there is no room for all of it.
     fn push_work(&mut self, index: u32, pair_index: u32) -> bool {
-        let theirs = self.rail_there(pair_index);
-        let (Some(work), Some(pair)) = (self.works.get_mut(index), self.pairs.get_mut(pair_index))
-        else {
+        let Some(pair) = self.pairs.get_mut(pair_index) else {
             return true;
         };
-        let rail = &mut self.rails[pair.line.at()];
-        let facts = rail.port.facts();
-        let depth = facts.depth as usize;
-        let all = work.bytes;
-        let doubted = work.kind == Kind::Read && facts.reads_lie;
-        let most = work.most_in_part(facts, self.limits.part_bytes);
-        while work.posted < all {
-            // Others are proved by what comes later.
-            let alone = doubted && !pair.ledger.has_doubted();
-            let requests = 1 + usize::from(alone);
-            let full = pair.ledger.len() + requests > depth || rail.posted + requests > MOST_POSTED;
-            if full || (doubted && self.doubted_bytes >= MOST_DOUBTED_BYTES) {
-                return false;
-            }
-            let bytes = u32::try_from((all - work.posted).min(most)).unwrap_or(0);
-            let (operation, piece) = work.part(bytes, theirs);
-            let next = pair.ledger.next();
-            let request = Request {
-                work: name(pair_index, next),
-                operation,
-                body: Body::Piece(piece),
-                signaled: !alone,
-            };
-            let (nothing, no_body) = NOTHING;
-            let behind = Request {
-                work: name(pair_index, next.wrapping_add(1)),
-                operation: nothing,
-                body: no_body,
-                signaled: true,
-            };
-            let both = [request, behind];
-            let taken = rail.port.post(pair.end, &both[..requests]);
-            if taken == 0 {
-                return false;
-            }
-            let posted = Posted::Part {
-                work: index,
-                bytes,
-                doubted,
-            };
-            pair.ledger.push(posted, !alone);
-            pair.used_at = self.schedule.polls();
-            rail.posted += taken;
-            work.posted += u64::from(bytes);
-            work.under_way += 1;
-            if doubted {
-                self.doubted_bytes += u64::from(bytes);
-            }
-            if taken < requests {
-                // Nothing would tell whether it lies.
-                self.break_pair(pair_index);
-                return false;
-            }
-            if alone {
-                pair.ledger.push(Posted::Mark { read: None }, true);
-            }
+        let line = pair.line;
+        let route = Route {
+            index: pair_index,
+            pair,
+            rail: &mut self.rails[line.at()],
+            theirs: self.sides.rail_there(line),
+            part_bytes: self.limits.part_bytes,
+            poll: self.schedule.polls(),
+        };
+        let pushed = self.works.push(index, route);
+        if pushed == Pushed::Unproved {
+            self.break_pair(pair_index);
         }
-        true
+        pushed == Pushed::All
     }
 
     /// Posts something behind a read that has ended as the last on its queue pair: its end tells whether that was a lie.
@@ -593,5 +509,3 @@ fn fits(lease: &Lease, key: RemoteKey, offset: u64) -> bool {
 const MOST_COUNTED_PART_BYTES: u64 = 64 << 10;
 /// The same of a read that may lie: one lost packet costs all of it.
 const MOST_DOUBTED_PART_BYTES: u64 = 512 << 10;
-/// Bytes of them under way in this process: more overrun the queues of a kernel that plays the device.
-const MOST_DOUBTED_BYTES: u64 = 2 << 20;
