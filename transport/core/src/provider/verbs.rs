@@ -61,9 +61,11 @@ mod works;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ledger::NetCounts;
-use crate::{LocalKey, Peer, Rendezvous, wait};
+use crate::wait_set::WaitSet;
+use crate::{LocalKey, Network, Peer, Rendezvous, wait};
 pub use address::MOST_RECORD_BYTES;
 pub(super) use device::Device;
 pub(super) use fake::FakePort;
@@ -73,6 +75,7 @@ use hosts::Hosts;
 use keys::Told;
 use letters::Letters;
 pub use limits::{GidPlaces, NetLimits, NetTerms};
+use look::cannot_open;
 pub(crate) use look::look;
 use memory::Shared;
 use news::News;
@@ -221,11 +224,6 @@ impl<P: Port> Verbs<P> {
         self.fetches.meet_by(rendezvous);
     }
 
-    /// The ports.
-    pub(in crate::provider) fn ports(&self) -> impl Iterator<Item = &P> {
-        self.rails.iter().map(|rail| &rail.port)
-    }
-
     /// Where this process is found, for others: its address, and the name of its host for messages.
     pub(super) fn record(&self) -> Vec<u8> {
         self.rails.record(self.hosts.here())
@@ -302,6 +300,40 @@ impl<P: Port> Verbs<P> {
     }
 }
 
+impl Verbs<Device> {
+    /// Opens the ports that suit a process.
+    ///
+    /// # Errors
+    /// Says what was found, why it cannot be used, and what to do.
+    pub(super) fn open_best(me: Peer, peers: u32, network: &Network) -> Result<Self, String> {
+        let (devices, words) = choose::open_best(network)?;
+        let facts = devices[0].facts().clone();
+        let mut verbs = Self::open(me, peers, devices, network.limits)
+            .map_err(|error| cannot_open(&error, &facts))?;
+        verbs.meet_by(network.rendezvous);
+        for words in words {
+            verbs.news.complain(words);
+        }
+        Ok(verbs)
+    }
+}
+
+impl Verbs<FakePort> {
+    /// The process sleeps in the time of the network, which somebody else lets pass, until a sign comes or something is due. Where
+    /// it waits for more than this network, it polls it now and then.
+    pub(super) fn fall_asleep_in_fake_time(&mut self, waits: &mut WaitSet) {
+        if !waits.is_empty() {
+            return waits.poll_after(POLLED_EVERY);
+        }
+        let longest = waits.longest();
+        let due = self.until_due().map_or(longest, |due| due.min(longest));
+        for rail in self.rails.iter() {
+            rail.port.fall_asleep(due, due == longest);
+        }
+        waits.poll_after(Duration::ZERO);
+    }
+}
+
 impl<P: Port> Drop for Verbs<P> {
     /// Breaks what is there, forgets all memory, and lets the port go.
     fn drop(&mut self) {
@@ -348,3 +380,5 @@ const MOST_MEMORY_BYTES: usize = 8 << 20;
 const COMPLETION_BYTES: usize = 64;
 /// Where nothing waits for them, completions of sends are taken every so many polls.
 const SENDS_EVERY: u64 = 16;
+/// How often a process polls that sleeps in the time of a fake network, and waits for more than that.
+const POLLED_EVERY: Duration = Duration::from_millis(1);
