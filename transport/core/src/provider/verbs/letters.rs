@@ -36,8 +36,9 @@ impl Letters {
         std::mem::take(&mut self.0)
     }
 
-    /// These have found no room.
-    pub(super) fn put_back(&mut self, left: VecDeque<Letter>) {
+    /// These have found no room: they come before what was written while they were tried.
+    pub(super) fn put_back(&mut self, mut left: VecDeque<Letter>) {
+        left.append(&mut self.0);
         self.0 = left;
     }
 }
@@ -72,7 +73,8 @@ mod tests {
         let mut left = letters.take();
         assert!(letters.is_empty());
         left.retain(|letter| letter.to == 1);
+        letters.push(letter(3, 13));
         letters.put_back(left);
-        assert_eq!(words(&mut letters), [10, 12]);
+        assert_eq!(words(&mut letters), [10, 12, 13], "none is lost");
     }
 }
