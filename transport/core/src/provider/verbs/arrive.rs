@@ -17,21 +17,7 @@ use crate::{Arrived, Completion, Completions, Peer, RecvBuffer};
 const SHORT_BYTES: usize = HEADER_BYTES + ring::SLOT_BODY_BYTES;
 
 impl<P: Port> Verbs<P> {
-    /// A receive has ended.
-    #[inline(always)]
-    pub(super) fn take_received(
-        &mut self,
-        rail: usize,
-        done: &Done,
-        completions: &mut Completions,
-    ) {
-        let receives = &mut self.rails[rail].receives;
-        if let Some(buffer) = receives.filled(done.work, done.bytes) {
-            self.take_filled(buffer, done, completions);
-        }
-    }
-
-    /// The same for its buffer.
+    /// A receive has ended: what is in its buffer.
     #[inline(always)]
     pub(super) fn take_filled(&mut self, buffer: Slot, done: &Done, completions: &mut Completions) {
         let receives = self.rails.receives(buffer);
@@ -43,14 +29,26 @@ impl<P: Port> Verbs<P> {
         let short = receives.bytes_in(buffer).min(SHORT_BYTES);
         receives.copy_out(buffer, 0, &mut start[..short]);
         match wire::read(&start[..short]) {
-            Some(Message::Packet(packet)) if self.is_from(packet.source, done, buffer) => {
+            Some(Message::Packet(packet))
+                if self
+                    .pairs
+                    .is_from(packet.source, done, buffer, &self.sides, &self.rails) =>
+            {
                 self.take_packet(packet, &start, buffer, completions);
             }
-            Some(Message::Note { source, ack, say }) if self.is_from(source, done, buffer) => {
+            Some(Message::Note { source, ack, say })
+                if self
+                    .pairs
+                    .is_from(source, done, buffer, &self.sides, &self.rails) =>
+            {
                 self.rails.give_back(buffer);
                 self.hear(line(source, buffer), ack, say, is_datagram(buffer));
             }
-            Some(Message::Moved { source, address }) if self.is_from(source, done, buffer) => {
+            Some(Message::Moved { source, address })
+                if self
+                    .pairs
+                    .is_from(source, done, buffer, &self.sides, &self.rails) =>
+            {
                 self.rails.give_back(buffer);
                 self.follow(line(source, buffer), address);
             }
@@ -64,33 +62,6 @@ impl<P: Port> Verbs<P> {
                 self.rails.give_back(buffer);
             }
         }
-    }
-
-    /// Whether what came from there can be from this peer.
-    #[inline(always)]
-    fn is_from(&mut self, source: u32, done: &Done, buffer: Slot) -> bool {
-        let Some(side) = self.sides.find(source) else {
-            return false;
-        };
-        if side.is_lost() {
-            return false;
-        }
-        let rail = rail_of(buffer);
-        let Some(link) = side.link(rail) else {
-            return false;
-        };
-        if is_datagram(buffer) {
-            return link.address.is_some_and(|at| at.number == done.source);
-        }
-        let current = link.connection.end();
-        let pair = current.and_then(|index| self.pairs.get(index));
-        if pair.is_some_and(|pair| pair.end.number == done.number) {
-            return true;
-        }
-        // One that broke may still have something to tell.
-        let index = self.rails[usize::from(rail)].numbers.get(&done.number);
-        let pair = index.and_then(|index| self.pairs.get(*index));
-        pair.is_some_and(|pair| pair.line.peer == source)
     }
 
     /// Whether a datagram is from a peer whose address is asked for; there is room for some of those.
@@ -128,10 +99,18 @@ impl<P: Port> Verbs<P> {
                 .receives(buffer)
                 .copy_out(buffer, 0, &mut start[..short]);
             match wire::read(&start[..short]) {
-                Some(Message::Packet(packet)) if self.is_from(peer, &done, buffer) => {
+                Some(Message::Packet(packet))
+                    if self
+                        .pairs
+                        .is_from(peer, &done, buffer, &self.sides, &self.rails) =>
+                {
                     self.take_packet(packet, &start, buffer, &mut completions);
                 }
-                Some(Message::Note { ack, say, .. }) if self.is_from(peer, &done, buffer) => {
+                Some(Message::Note { ack, say, .. })
+                    if self
+                        .pairs
+                        .is_from(peer, &done, buffer, &self.sides, &self.rails) =>
+                {
                     self.rails.give_back(buffer);
                     self.hear(line(peer, buffer), ack, say, true);
                 }
@@ -141,13 +120,6 @@ impl<P: Port> Verbs<P> {
                 }
             }
             self.ready.push_all(&mut completions);
-        }
-    }
-
-    /// Nobody will ever know whether what they sent is theirs.
-    pub(super) fn forget_strangers(&mut self, peer: u32) {
-        for (buffer, _) in self.strangers.take(peer) {
-            self.rails.give_back(buffer);
         }
     }
 

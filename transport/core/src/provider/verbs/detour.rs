@@ -49,15 +49,9 @@ impl<P: Port> Verbs<P> {
 
     fn take_detour(&mut self, peer: u32, place: usize) {
         let now_ns = self.schedule.now_ns;
-        let side = self.sides.of(peer);
-        let Some(more) = &mut side.more else { return };
-        std::mem::swap(&mut side.main, &mut more.links[place]);
-        // Whether anybody hears there is found out anew.
-        side.main.connection.heard();
-        more.moves_after_ns = now_ns + (FIRST_STAY_NS << more.moves.min(MOST_DOUBLINGS));
-        more.moves = more.moves.saturating_add(1);
-        let state = more.links[place].connection.state;
-        side.session.send_all_again();
+        let Some(state) = self.sides.of(peer).swap_main(place, now_ns) else {
+            return;
+        };
         self.counts.detours.add(1);
         match state {
             State::Apart => {}
@@ -150,9 +144,6 @@ impl<P: Port> Verbs<P> {
     }
 }
 
-/// The main link stays so for this time at least, and longer each time until the peer is heard.
-const FIRST_STAY_NS: u64 = 500_000_000;
-const MOST_DOUBLINGS: u8 = 5;
 /// Packets that were not acknowledged so often in a row went nowhere; where the peer is heard on another rail, fewer.
 const MANY_TIMEOUTS: u8 = 5;
 const SOME_TIMEOUTS: u8 = 3;

@@ -40,6 +40,14 @@ impl Told {
         let found = all.find(|told| (told.0, told.1) == (peer, key));
         found.map(|(_, _, keys)| *keys)
     }
+
+    /// The keys to memory of a peer, of which one was handed over. `may_be_told`: there may be more.
+    pub(super) fn keys_to(&self, peer: u32, key: RemoteKey, may_be_told: bool) -> Keys {
+        let told = may_be_told.then(|| self.of(peer, key)).flatten();
+        let mut keys = told.unwrap_or_default();
+        keys[usize::from(rail_of(key.check))] = low(key.check);
+        keys
+    }
 }
 
 impl<P: Port> Verbs<P> {
@@ -154,16 +162,6 @@ impl<P: Port> Verbs<P> {
         let halves = |word: u64| [low(word), low(word >> 32)];
         let ([a, b], [c, d]) = (halves(a), halves(b));
         self.told.put(peer, key, [a, b, c, d]);
-    }
-
-    /// The keys to memory of a peer, of which one was handed over.
-    pub(super) fn keys_to(&mut self, peer: u32, key: RemoteKey) -> Keys {
-        let may_be_told =
-            key.bytes >= self.limits.striped_bytes && self.sides.of(peer).more.is_some();
-        let told = may_be_told.then(|| self.told.of(peer, key)).flatten();
-        let mut keys = told.unwrap_or_default();
-        keys[usize::from(rail_of(key.check))] = low(key.check);
-        keys
     }
 
     /// The end of [`export`](Self::export). What stays registered is open to the peer until it is freed; and what it is known

@@ -4,10 +4,10 @@
 use super::Verbs;
 use super::connect::{Do, Overdue, State};
 use super::pair::Pair;
-use super::port::{Port, Way};
+use super::port::Port;
 use super::rail::Line;
 use super::session::ACK_EVERY;
-use super::wire::{self, Ack, NOTE_BYTES, Say};
+use super::wire::{self, Ack, Say};
 
 impl<P: Port> Verbs<P> {
     /// A note has arrived. Over a reliable queue pair only acknowledgements do.
@@ -68,7 +68,7 @@ impl<P: Port> Verbs<P> {
                 self.go_on(line.peer);
             }
             Do::Abandon => self.abandon(line),
-            Do::Leave => self.leave(line, true),
+            Do::Leave => self.sides.leave(line, true),
             Do::TakeApart { asked } => {
                 if asked {
                     self.say_gone(line);
@@ -132,21 +132,12 @@ impl<P: Port> Verbs<P> {
         let rail = &self.rails[line.at()];
         if rail.has_moved {
             let note = wire::moved(self.me, rail.address());
-            self.send_note(line.rail, to, &note);
+            self.rails.send_note(line.rail, to, &note, &mut self.sends);
         }
         let ack = self.sides.of(line.peer).session.tell();
         let note = wire::note(self.me, ack, say);
-        self.send_note(line.rail, to, &note);
+        self.rails.send_note(line.rail, to, &note, &mut self.sends);
         self.sides.arm(line.peer, self.schedule.now_ns);
-    }
-
-    fn send_note(&mut self, rail: u8, to: (Way, u32), note: &[u8; NOTE_BYTES]) {
-        if let Some(slot) = self.sends.note(&mut self.rails, note) {
-            let sends = &mut self.sends;
-            self.rails
-                .post_datagram(rail, to, sends, (slot, NOTE_BYTES));
-            self.sends.release(slot);
-        }
     }
 
     /// Asks over a reliable queue pair for an acknowledgement, which also tells the end of all that was posted before.

@@ -10,9 +10,9 @@ use super::connect::State;
 use super::forgotten::Watch;
 use super::lately::Troubles;
 use super::ledger::{Ledger, Posted};
-use super::pools::SendPool;
-use super::port::{Body, CallError, Operation, Port, QueuePair, Remote, Request, Status};
-use super::rail::{Line, Rail};
+use super::pools::{SendPool, is_datagram};
+use super::port::{Body, CallError, Done, Operation, Port, QueuePair, Remote, Request, Status};
+use super::rail::{Line, Rail, rail_of};
 use super::rails::Rails;
 use super::session::Slot;
 use super::sides::Sides;
@@ -150,6 +150,39 @@ impl Pairs {
         self.get(index).map(|pair| pair.line)
     }
 
+    /// Whether what came in a buffer can be from this peer.
+    #[inline(always)]
+    pub(super) fn is_from<P: Port>(
+        &self,
+        source: u32,
+        done: &Done,
+        buffer: Slot,
+        sides: &Sides,
+        rails: &Rails<P>,
+    ) -> bool {
+        let Some(side) = sides.find(source) else {
+            return false;
+        };
+        if side.is_lost() {
+            return false;
+        }
+        let rail = rail_of(buffer);
+        let Some(link) = side.link(rail) else {
+            return false;
+        };
+        if is_datagram(buffer) {
+            return link.address.is_some_and(|at| at.number == done.source);
+        }
+        let pair = link.connection.end().and_then(|index| self.get(index));
+        if pair.is_some_and(|pair| pair.end.number == done.number) {
+            return true;
+        }
+        // One that broke may still have something to tell.
+        let index = rails[usize::from(rail)].numbers.get(&done.number);
+        let pair = index.and_then(|index| self.get(*index));
+        pair.is_some_and(|pair| pair.line.peer == source)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Pair> {
         self.all.iter().flatten()
     }
@@ -228,8 +261,30 @@ impl Pairs {
         breaks.min(MORE_PATIENCE)
     }
 
+    /// What the failure of one tells of its peer.
+    pub(super) fn judge(
+        &mut self,
+        line: Line,
+        status: Status,
+        now_ns: u64,
+        sides: &mut Sides,
+        counts: &NetCounts,
+    ) {
+        self.note_trouble(line, status, now_ns);
+        match status {
+            Status::Flushed => {}
+            // Its device is there.
+            Status::NotReady => counts.not_ready.add(1),
+            _ => {
+                if let Some(link) = sides.link(line) {
+                    link.is_suspected = true;
+                }
+            }
+        }
+    }
+
     /// Notes why one has failed, if it is of the reasons that are counted.
-    pub(super) fn note_trouble(&mut self, line: Line, status: Status, now_ns: u64) {
+    fn note_trouble(&mut self, line: Line, status: Status, now_ns: u64) {
         let troubles = &mut self.troubles;
         match status {
             Status::NotReady => troubles.entry(line).or_default().not_ready.again(now_ns),

@@ -149,17 +149,7 @@ impl<P: Port> Verbs<P> {
     fn give_one_up(&mut self) {
         if let Some(line) = self.pairs.used_least(&self.sides) {
             self.counts.given_up.add(1);
-            self.leave(line, false);
-        }
-    }
-
-    /// Sends nothing more over a peer's queue pair. `heard`: nor does the peer.
-    pub(super) fn leave(&mut self, line: Line, heard: bool) {
-        if let Some(link) = self.sides.link(line)
-            && let Some(index) = link.connection.end()
-        {
-            link.connection.leave(index, heard);
-            self.sides.list_leaving(line.peer);
+            self.sides.leave(line, false);
         }
     }
 
@@ -259,25 +249,12 @@ impl<P: Port> Verbs<P> {
 
     /// A queue pair breaks since something has failed that was posted to it.
     fn fail_pair(&mut self, index: u32, line: Line, posted: &Posted, done: &Done) {
-        self.judge(line, done.status);
+        let (now_ns, sides) = (self.schedule.now_ns, &mut self.sides);
+        self.pairs
+            .judge(line, done.status, now_ns, sides, &self.counts);
         self.complain_of(index, posted, done);
         self.break_pair(index);
         self.detour_if_joined(line, done.status);
-    }
-
-    /// What an error tells of the peer.
-    fn judge(&mut self, line: Line, status: Status) {
-        self.pairs.note_trouble(line, status, self.schedule.now_ns);
-        match status {
-            Status::Flushed => {}
-            // Its device is there.
-            Status::NotReady => self.counts.not_ready.add(1),
-            _ => {
-                if let Some(link) = self.sides.link(line) {
-                    link.is_suspected = true;
-                }
-            }
-        }
     }
 
     /// Says what failed, unless that is only what follows, or was said often.

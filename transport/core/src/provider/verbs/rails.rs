@@ -14,6 +14,7 @@ use super::pools::{RecvPool, SendPool};
 use super::port::{Body, CallError, Done, Facts, Port, Way};
 use super::rail::{MOST_RAILS, Rail, largest_datagram, rail_of};
 use super::session::Slot;
+use super::wire::NOTE_BYTES;
 use super::work::Work;
 use super::{DATAGRAMS, NetLimits, PortChange, name};
 use crate::Completions;
@@ -182,6 +183,20 @@ impl<P: Port> Rails<P> {
             if let Some(region) = region {
                 rail.port.deregister(region);
             }
+        }
+    }
+
+    /// Sends a note as a datagram. One that finds no room is lost, as it may be on its way.
+    pub(super) fn send_note(
+        &mut self,
+        rail: u8,
+        to: (Way, u32),
+        note: &[u8; NOTE_BYTES],
+        sends: &mut SendPool,
+    ) {
+        if let Some(slot) = sends.note(self, note) {
+            self.post_datagram(rail, to, sends, (slot, NOTE_BYTES));
+            sends.release(slot);
         }
     }
 

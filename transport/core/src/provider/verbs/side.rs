@@ -2,6 +2,7 @@
 //! What a process keeps for one peer on the network, from the first packet on.
 
 use super::address::{self, Address};
+use super::connect::State;
 use super::link::{Link, pair_up};
 use super::port::{CallError, Port, Way};
 use super::rail::{Line, MOST_RAILS, rail_of};
@@ -108,6 +109,36 @@ impl Side {
             silent_at: Moment::of(0),
             lost: None,
         }
+    }
+
+    /// The links of one that had none; the first that serves is the main one.
+    fn set_links(&mut self, mut links: Vec<Link>, serves: impl Fn(&Link) -> bool) {
+        let main = links.iter().position(serves).unwrap_or(0);
+        let main = links.remove(main);
+        let waiting = std::mem::take(&mut self.main.waiting);
+        self.main = Link { waiting, ..main };
+        self.heard_on = self.main.rail;
+        if !links.is_empty() {
+            self.more = Some(Box::new(More {
+                links,
+                rates_mbps: [0; MOST_RAILS],
+                moves: 0,
+                moves_after_ns: 0,
+                strays: 0,
+            }));
+        }
+    }
+
+    /// One of its other links becomes the main one for a while: how it was with the old one. All goes again.
+    pub(super) fn swap_main(&mut self, place: usize, now_ns: u64) -> Option<State<u32>> {
+        let more = self.more.as_mut()?;
+        std::mem::swap(&mut self.main, &mut more.links[place]);
+        // Whether anybody hears there is found out anew.
+        self.main.connection.heard();
+        more.moves_after_ns = now_ns + (FIRST_STAY_NS << more.moves.min(MOST_DOUBLINGS));
+        more.moves = more.moves.saturating_add(1);
+        self.session.send_all_again();
+        Some(more.links[place].connection.state)
     }
 
     /// Its main line; `peer` is its number.
@@ -362,11 +393,15 @@ impl<P: Port> Verbs<P> {
         let side = self.sides.of(peer.0);
         side.host = host;
         if side.main.address.is_none() {
-            self.set_links(peer.0, links);
+            // What goes over a link that is of no use finds that out.
+            let serves = |link: &Link| self.rails.serves(link.rail);
+            side.set_links(links, serves);
+            self.bind_all_again(peer.0);
         } else {
             for link in links {
                 let (peer, rail) = (peer.0, link.rail);
-                self.set_address(Line { peer, rail }, link.address);
+                let line = Line { peer, rail };
+                self.sides.set_address(line, link.address, &mut self.rails);
             }
         }
         if let Some(more) = &mut self.sides.of(peer.0).more {
@@ -377,39 +412,6 @@ impl<P: Port> Verbs<P> {
         }
         self.meet_strangers(peer.0);
         self.go_on(peer.0);
-    }
-
-    /// The links to a peer that had none.
-    fn set_links(&mut self, peer: u32, mut links: Vec<Link>) {
-        // What goes over a link that is of no use finds that out.
-        let serves = |link: &Link| self.rails.serves(link.rail);
-        let main = links.iter().position(serves).unwrap_or(0);
-        let main = links.remove(main);
-        let side = self.sides.of(peer);
-        let waiting = std::mem::take(&mut side.main.waiting);
-        side.main = Link { waiting, ..main };
-        side.heard_on = side.main.rail;
-        if !links.is_empty() {
-            side.more = Some(Box::new(More {
-                links,
-                rates_mbps: [0; MOST_RAILS],
-                moves: 0,
-                moves_after_ns: 0,
-                strays: 0,
-            }));
-        }
-        self.bind_all_again(peer);
-    }
-
-    /// The record of a peer names another address than the last.
-    fn set_address(&mut self, line: Line, address: Option<Address>) {
-        if let Some(link) = self.sides.link(line)
-            && link.address != address
-        {
-            link.address = address;
-            let way = link.way.take();
-            self.rails[line.at()].leave_way(way);
-        }
     }
 
     /// A peer is found elsewhere from now on.
@@ -536,7 +538,9 @@ impl<P: Port> Verbs<P> {
             self.fail_waiting(Line { peer, rail });
         }
         self.end_fetches(peer);
-        self.forget_strangers(peer);
+        for (buffer, _) in self.strangers.take(peer) {
+            self.rails.give_back(buffer);
+        }
         let peer = Peer(peer);
         self.ready.push(Completion::Lost { peer });
     }
@@ -560,6 +564,9 @@ impl<P: Port> Verbs<P> {
     }
 }
 
+/// The main link stays so for this time at least, and longer each time until the peer is heard.
+const FIRST_STAY_NS: u64 = 500_000_000;
+const MOST_DOUBLINGS: u8 = 5;
 /// While a window stays full, the peer is asked so often.
 const ASK_EVERY_NS: u64 = 20_000_000;
 /// Each time half as often as before, until this one.

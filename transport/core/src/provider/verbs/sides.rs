@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::mem;
 
+use super::address::Address;
 use super::keys::Keys;
 use super::link::Link;
 use super::port::Port;
@@ -173,6 +174,16 @@ impl Sides {
         }
     }
 
+    /// Sends nothing more over a peer's queue pair. `heard`: nor does the peer.
+    pub(super) fn leave(&mut self, line: Line, heard: bool) {
+        if let Some(link) = self.link(line)
+            && let Some(index) = link.connection.end()
+        {
+            link.connection.leave(index, heard);
+            self.list_leaving(line.peer);
+        }
+    }
+
     /// Takes the list of those with something to be sent; they may be listed again.
     pub(super) fn take_unsent(&mut self) -> Vec<u32> {
         let unsent = mem::take(&mut self.unsent);
@@ -241,6 +252,22 @@ impl Sides {
         let deadline = self.deadline_ns()?;
         let due = (deadline <= now_ns).then(|| self.timers.pop()).flatten();
         due.map(|Reverse((_, peer))| peer)
+    }
+
+    /// The record of a peer may name another address than the last.
+    pub(super) fn set_address<P: Port>(
+        &mut self,
+        line: Line,
+        address: Option<Address>,
+        rails: &mut Rails<P>,
+    ) {
+        if let Some(link) = self.link(line)
+            && link.address != address
+        {
+            link.address = address;
+            let way = link.way.take();
+            rails[line.at()].leave_way(way);
+        }
     }
 
     /// The ways of a rail have changed: they are opened anew when they are needed.

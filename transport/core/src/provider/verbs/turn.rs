@@ -62,7 +62,10 @@ impl<P: Port> Verbs<P> {
     #[inline(never)]
     fn take_all_received(&mut self, rail: usize, done: &[Done], completions: &mut Completions) {
         for one in done {
-            self.take_received(rail, one, completions);
+            let receives = &mut self.rails[rail].receives;
+            if let Some(buffer) = receives.filled(one.work, one.bytes) {
+                self.take_filled(buffer, one, completions);
+            }
         }
         self.schedule.stir();
         self.rails.came_on(rail);

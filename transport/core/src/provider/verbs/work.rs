@@ -334,7 +334,9 @@ impl<P: Port> Verbs<P> {
     ) -> Work {
         let serial = self.works.next_serial();
         let there = key.address.wrapping_add(offset);
-        let keys = self.keys_to(peer, key);
+        let is_large = key.bytes >= self.limits.striped_bytes;
+        let may_be_told = is_large && self.sides.of(peer).more.is_some();
+        let keys = self.told.keys_to(peer, key, may_be_told);
         Work {
             id,
             base: lease.address(),
