@@ -7,18 +7,19 @@
 //! reliable queue pairs. So memory does not grow with the number of peers but for [`Side`], which exists from the first
 //! packet on.
 //!
+//! State is in parts, each with its own file and methods: [`Rails`], [`Sides`], [`Pairs`], [`Works`], [`Registry`] and others.
+//! One that needs another is handed it. Methods of [`Verbs`] are what needs most of them: to send (`send.rs`), to take in
+//! (`arrive.rs`), to make and break queue pairs (`pairs.rs`), to find and lose peers (`peers.rs`), to move large data (`work.rs`,
+//! `fetch.rs`, `keys.rs`), and one turn of it all (`turn.rs`).
+//!
 //! [`Verbs::poll`] is what happens: completions of receives (`arrive.rs`), then of sends (`send.rs`), then what has become due.
 
 mod address;
 mod arrive;
 mod bounce;
-mod chain;
 mod choose;
 mod connect;
-mod detour;
 mod device;
-mod ends;
-mod events;
 mod fake;
 mod fetch;
 mod forgotten;
@@ -33,10 +34,10 @@ mod link;
 mod look;
 mod memory;
 mod news;
-mod notes;
 mod owned;
 mod pair;
 mod pairs;
+mod peers;
 mod plain;
 mod pools;
 mod port;

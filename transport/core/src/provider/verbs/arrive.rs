@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What arrives: packets go through their peer's session and come out as frames, in order.
 //!
+//! Messages of one word that come in order over their peer's queue pair are looked for one by one (`plain.rs`), while nothing else
+//! is to be done.
+//!
 //! Everything here was written by somebody else. Who it is from is believed only if it came from the queue pair that this
 //! peer is known to have; lengths are those that the device counted.
 
 use super::Verbs;
+use super::plain::{Chore, FarLook, FarWord, WORD_BYTES};
 use super::pools::is_datagram;
-use super::port::{Done, Port, Status};
+use super::port::{Done, Port, Queue, Status};
 use super::rail::{Line, rail_of};
 use super::ready::is_assembled;
 use super::session::{ACK_EVERY, Slot, Verdict};
 use super::wire::{self, ASKS, BEGINS, ENDS, HEADER_BYTES, Message, Packet};
-use crate::{Arrived, Completion, Completions, Peer, RecvBuffer};
+use crate::{Arrived, Completion, Completions, Head, Peer, RecvBuffer};
 
 /// Bytes of a packet whose body travels on inside the completion.
 const SHORT_BYTES: usize = HEADER_BYTES + ring::SLOT_BODY_BYTES;
@@ -362,6 +366,130 @@ impl<P: Port> Verbs<P> {
             return self.rails.give_back(index);
         }
         self.ready.release(index);
+    }
+
+    /// Looks whether a frame has come, and does nothing else.
+    #[inline(always)]
+    pub(in crate::provider) fn look(&mut self) -> FarLook {
+        if self.schedule.needs_poll() || !self.is_calm() {
+            return FarLook::Poll;
+        }
+        self.schedule.count();
+        // The others are polled when it is time for a poll.
+        let rail = self.rails.warm();
+        match self.rails[rail].port.poll_first(Queue::Receives) {
+            Some(done) => self.take_first(rail, &done),
+            None => {
+                self.catch_up();
+                FarLook::Nothing
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn is_calm(&self) -> bool {
+        self.ready.is_empty() && self.sides.is_calm()
+    }
+
+    #[inline(never)]
+    fn take_first(&mut self, rail: usize, done: &Done) -> FarLook {
+        self.catch_up();
+        let Some(buffer) = self.rails[rail].receives.filled(done.work, done.bytes) else {
+            return FarLook::Nothing;
+        };
+        match self.take_word(rail, buffer, done) {
+            Some(word) => FarLook::Word(word),
+            None => self.take_other(rail, buffer, done),
+        }
+    }
+
+    /// Something special has come: the next poll tells of it.
+    #[cold]
+    fn take_other(&mut self, rail: usize, buffer: Slot, done: &Done) -> FarLook {
+        let mut completions = Completions::new();
+        self.take_filled(buffer, done, &mut completions);
+        self.ready.tell_first(&mut completions);
+        self.schedule.stir();
+        let rail = &mut self.rails[rail];
+        rail.receives.tend(&mut rail.port);
+        FarLook::Poll
+    }
+
+    /// Takes a message of one word in. `None`: it is something else, and nothing was done.
+    #[inline(always)]
+    fn take_word(&mut self, rail: usize, buffer: Slot, done: &Done) -> Option<FarWord> {
+        let is_word = done.bytes as usize == WORD_BYTES && done.status == Status::Success;
+        if !is_word || is_datagram(buffer) {
+            return None;
+        }
+        let start = self.rails[rail].receives.start::<WORD_BYTES>(buffer);
+        let (header, body) = start.split_first_chunk::<HEADER_BYTES>()?;
+        let packet = wire::packet(header)?;
+        if packet.parts != BEGINS | ENDS || packet.kind >= FIRST_INTERNAL {
+            return None;
+        }
+        let side = self.sides.find_mut(packet.source)?;
+        let index = side.pair_on(rail_of(buffer))?;
+        let pair = self.pairs.get(index)?;
+        if pair.end.number != done.number || !side.session.accept_next(packet.number) {
+            return None;
+        }
+        self.chore = Some(Chore {
+            peer: packet.source,
+            buffer,
+            ack: packet.ack,
+        });
+        Some(FarWord {
+            peer: Peer(packet.source),
+            head: Head {
+                len: 8,
+                ..packet.head()
+            },
+            word: u64::from_ne_bytes(*body.first_chunk()?),
+        })
+    }
+
+    /// Does what the last word has left to be done.
+    #[inline(always)]
+    pub(super) fn catch_up(&mut self) {
+        if let Some(chore) = self.chore.take() {
+            self.do_chore(chore);
+        }
+    }
+
+    #[inline(never)]
+    fn do_chore(&mut self, Chore { peer, buffer, ack }: Chore) {
+        self.schedule.stir();
+        let rail = rail_of(buffer);
+        if let Some(side) = self.sides.get_mut(peer)
+            && !side.is_lost()
+        {
+            let sends = &mut self.sends;
+            side.session
+                .acknowledge(ack, self.schedule.now_ns, |slot| sends.release(slot));
+            // Where to answer (`peers.rs`).
+            side.heard_on = rail;
+            if side.needs_care() {
+                self.care_for(peer);
+            }
+        }
+        self.rails.give_back(buffer);
+        let rail = &mut self.rails[usize::from(rail)];
+        rail.receives.tend(&mut rail.port);
+    }
+
+    /// What a packet leaves to be done beside its own.
+    #[cold]
+    fn care_for(&mut self, peer: u32) {
+        let side = self.sides.of(peer);
+        side.recovered();
+        let (owes, waits) = (side.owes_much(), side.session.has_unsent());
+        if owes {
+            self.sides.list_owing(peer);
+        }
+        if waits {
+            self.sides.list_unsent(peer);
+        }
     }
 }
 

@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process keeps for one peer on the network, from the first packet on.
+//! What a process keeps for one peer on the network, from the first packet on. Nothing in here reaches a port.
 
-use super::address::{self, Address};
+use super::MOST_DATAGRAM_BYTES;
 use super::connect::State;
-use super::link::{Link, pair_up};
-use super::port::{CallError, Port, Way};
-use super::rail::{Line, MOST_RAILS, rail_of};
+use super::link::Link;
+use super::rail::{Line, MOST_RAILS};
 use super::session::{ACK_EVERY, Moment, Session};
-use super::wire::{HEADER_BYTES, Say};
-use super::{MOST_DATAGRAM_BYTES, Verbs};
-use crate::{Completion, Peer};
+use super::wire::HEADER_BYTES;
 
 /// One peer.
 #[derive(Debug)]
 pub(super) struct Side {
     /// The link that carries packets.
     pub(super) main: Link,
-    /// The name of its host, by its place in [`Verbs`].
+    /// The name of its host, by its number among [`Hosts`](super::hosts::Hosts).
     pub(super) host: u32,
     pub(super) session: Session,
     /// Frames that were posted.
@@ -112,7 +109,7 @@ impl Side {
     }
 
     /// The links of one that had none; the first that serves is the main one.
-    fn set_links(&mut self, mut links: Vec<Link>, serves: impl Fn(&Link) -> bool) {
+    pub(super) fn set_links(&mut self, mut links: Vec<Link>, serves: impl Fn(&Link) -> bool) {
         let main = links.iter().position(serves).unwrap_or(0);
         let main = links.remove(main);
         let waiting = std::mem::take(&mut self.main.waiting);
@@ -258,6 +255,55 @@ impl Side {
         self.lost.is_some()
     }
 
+    /// Gives it up. `false`: it was already.
+    pub(super) fn lose(&mut self, why: &str) -> bool {
+        let is_new = self.lost.is_none();
+        if is_new {
+            self.lost = Some(Box::new(why.into()));
+        }
+        is_new
+    }
+
+    /// Why it was given up.
+    pub(super) fn why_lost(&self) -> Option<&str> {
+        self.lost.as_deref().map(|why| &**why)
+    }
+
+    /// Whether its address is to be asked for: once.
+    pub(super) fn ask_address(&mut self) -> bool {
+        !std::mem::replace(&mut self.asked, true)
+    }
+
+    /// A timer of it has run out. `false`: a later one was replaced by an earlier one, which has been here.
+    pub(super) fn timer_ended(&mut self, now_ns: u64) -> bool {
+        if self.timer_ns > now_ns || self.is_lost() {
+            return false;
+        }
+        self.timer_ns = NEVER;
+        // The caller tries again now.
+        self.awaits_pair = false;
+        true
+    }
+
+    /// Something waits for it to say what it has taken; that it did may be lost. `true`: it is asked now.
+    pub(super) fn ask_for_room(&mut self, now_ns: u64) -> bool {
+        self.wants_room = true;
+        let is_due = self.ask_pause_ns(now_ns) == 0;
+        if is_due {
+            self.asked_at = Moment::of(now_ns);
+            self.asks = (self.asks + 1).min(MOST_ASKS);
+        }
+        is_due
+    }
+
+    /// Whether there is still no room: the question may be lost, and so may the answer.
+    pub(super) fn still_wants_room(&mut self) -> bool {
+        if self.wants_room && self.session.room() != 0 && self.session.may_lend() {
+            (self.wants_room, self.asks) = (false, self.asks.min(1));
+        }
+        self.wants_room
+    }
+
     /// Something was heard of it.
     #[inline(always)]
     pub(super) fn was_heard(&mut self) {
@@ -265,7 +311,7 @@ impl Side {
     }
 
     /// It has not answered again: for how long now. Time in which this process did not look does not count.
-    fn still_silent(&mut self, now_ns: u64) -> u64 {
+    pub(super) fn still_silent(&mut self, now_ns: u64) -> u64 {
         let more = self.silent_at.until(now_ns).min(MOST_PAUSE_NS) / 1_000_000;
         self.silent_ms = match self.silent_ms {
             NOT_SILENT => {
@@ -310,260 +356,6 @@ impl Side {
     }
 }
 
-impl<P: Port> Verbs<P> {
-    /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
-    pub(super) fn way_to(&mut self, line: Line) -> Option<(Way, u32)> {
-        if self.rails.is_all_lost() {
-            self.lose_with_all(line);
-            return None;
-        }
-        let now_ns = self.schedule.now_ns;
-        let side = self.sides.of(line.peer);
-        let link = side.link_mut(line.rail)?;
-        let Some(address) = link.address else {
-            if !std::mem::replace(&mut side.asked, true) {
-                self.strangers.want(line.peer);
-            }
-            return None;
-        };
-        if let Some(way) = link.way {
-            return Some((way, address.number));
-        }
-        if self.rails[line.at()].lost.is_some() {
-            if self.sides.is_main(line) && !self.leave_for_ever(line.peer) {
-                self.lose_with_all(line);
-            }
-            return None;
-        }
-        let link = self.sides.link(line)?;
-        if now_ns < link.way_after_ns {
-            return None;
-        }
-        let mut opened = self.rails[line.at()].port.open_way(&address);
-        if opened.is_err() && self.find_port_again(line.at()) {
-            // Telling the others may have opened it.
-            if let Some(way) = self.sides.link(line)?.way {
-                return Some((way, address.number));
-            }
-            opened = self.rails[line.at()].port.open_way(&address);
-        }
-        match opened {
-            Ok(way) => {
-                self.sides.link(line)?.way = Some(way);
-                Some((way, address.number))
-            }
-            Err(error) => {
-                self.no_way(line, error);
-                None
-            }
-        }
-    }
-
-    /// A way could not be opened: a port may be down for a while.
-    #[cold]
-    fn no_way(&mut self, line: Line, error: CallError) {
-        let (now_ns, silence_ns) = (self.schedule.now_ns, self.limits.silence_ns);
-        let peer = line.peer;
-        if let Some(link) = self.sides.link(line) {
-            link.way_after_ns = now_ns + WAY_AGAIN_NS;
-        }
-        if !self.sides.is_main(line) || self.detour(peer, None) {
-            return;
-        }
-        let side = self.sides.of(peer);
-        if side.still_silent(now_ns) > silence_ns {
-            return self.lose(peer, &format!("there is no way to its address: {error}"));
-        }
-        self.sides.arm(peer, self.schedule.now_ns);
-    }
-
-    /// What the launcher says about a peer.
-    pub(in crate::provider) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
-        let Some((ports, host)) = address::from_record(record) else {
-            let why = "its address record is of another version of this library, or damaged";
-            return self.lose(peer.0, why);
-        };
-        let (addresses, rates): (Vec<Address>, Vec<u32>) = ports.into_iter().unzip();
-        let host = self.hosts.number(&String::from_utf8_lossy(host));
-        let table = pair_up(self.rails.published(), &addresses, self.me < peer.0);
-        let links: Vec<Link> = table
-            .iter()
-            .map(|(ours, theirs)| Link::new(*ours, *theirs, Some(addresses[usize::from(*theirs)])))
-            .collect();
-        let side = self.sides.of(peer.0);
-        side.host = host;
-        if side.main.address.is_none() {
-            // What goes over a link that is of no use finds that out.
-            let serves = |link: &Link| self.rails.serves(link.rail);
-            side.set_links(links, serves);
-            self.bind_all_again(peer.0);
-        } else {
-            for link in links {
-                let (peer, rail) = (peer.0, link.rail);
-                let line = Line { peer, rail };
-                self.sides.set_address(line, link.address, &mut self.rails);
-            }
-        }
-        if let Some(more) = &mut self.sides.of(peer.0).more {
-            more.rates_mbps
-                .iter_mut()
-                .zip(rates)
-                .for_each(|(place, rate)| *place = rate);
-        }
-        self.meet_strangers(peer.0);
-        self.go_on(peer.0);
-    }
-
-    /// A peer is found elsewhere from now on.
-    #[cold]
-    pub(super) fn follow(&mut self, line: Line, address: Address) {
-        let side = self.sides.of(line.peer);
-        side.was_heard();
-        let Some(link) = side.link_mut(line.rail) else {
-            return;
-        };
-        // The queue pair for datagrams stays the same; else it is not this peer's note.
-        let is_new = link
-            .address
-            .is_some_and(|old| old != address && old.number == address.number);
-        if !is_new {
-            return;
-        }
-        link.address = Some(address);
-        link.way_after_ns = 0;
-        let (way, end) = (link.way.take(), link.connection.usable());
-        self.rails[line.at()].leave_way(way);
-        if let Some(index) = end {
-            self.break_pair(index);
-        }
-        self.go_on(line.peer);
-    }
-
-    /// A timer of a peer has run out.
-    pub(super) fn time_is_over(&mut self, peer: u32) {
-        let now_ns = self.schedule.now_ns;
-        let side = self.sides.of(peer);
-        // A later one was replaced by an earlier one, which has been here.
-        if side.timer_ns > now_ns || side.is_lost() {
-            return;
-        }
-        side.timer_ns = NEVER;
-        // The caller tries again now.
-        side.awaits_pair = false;
-        let again = side.session.timeout(now_ns);
-        let overdue = side.links_mut().filter_map(|link| {
-            let overdue = link.connection.timeout(now_ns)?;
-            Some((link.rail, overdue))
-        });
-        let overdue: Vec<_> = overdue.collect();
-        if again || !overdue.is_empty() {
-            let silent_ns = side.still_silent(now_ns);
-            // One that computes does not answer either, but its device does.
-            let has_moved = side.more.as_ref().is_some_and(|more| more.moves > 0);
-            let is_suspected = side.main.is_suspected
-                || (has_moved && side.others().iter().any(|link| link.is_suspected));
-            if is_suspected && silent_ns > self.limits.silence_ns {
-                let seconds = self.limits.silence_ns / 1_000_000_000;
-                let why = format!("it has not answered for {seconds} s");
-                return self.lose(peer, &why);
-            }
-        }
-        for (rail, overdue) in overdue {
-            self.say_again_or_not(Line { peer, rail }, overdue);
-        }
-        if again {
-            self.detour_if_stuck(peer);
-        }
-        if again {
-            self.counts.overdue.add(1);
-            self.flush(peer);
-        }
-        self.ask_again(peer);
-        self.sides.arm(peer, self.schedule.now_ns);
-    }
-
-    /// Something waits for the peer to say what it has taken; that it did may be lost.
-    #[cold]
-    pub(super) fn ask_for_ack(&mut self, peer: u32) {
-        self.schedule.now_ns = self.rails.clock();
-        let now_ns = self.schedule.now_ns;
-        let side = self.sides.of(peer);
-        side.wants_room = true;
-        if side.ask_pause_ns(now_ns) == 0 {
-            side.asked_at = Moment::of(now_ns);
-            side.asks = (side.asks + 1).min(MOST_ASKS);
-            let line = side.line(peer);
-            self.say(line, Say::Ack { asks: true });
-        }
-        self.sides.arm(peer, self.schedule.now_ns);
-    }
-
-    /// The question may be lost, and so may the answer: asks once more if there is still no room.
-    fn ask_again(&mut self, peer: u32) {
-        let side = self.sides.of(peer);
-        if !side.wants_room {
-            return;
-        }
-        if side.session.room() != 0 && side.session.may_lend() {
-            (side.wants_room, side.asks) = (false, side.asks.min(1));
-            return;
-        }
-        self.ask_for_ack(peer);
-    }
-
-    /// Gives a peer up.
-    pub(in crate::provider) fn lose(&mut self, peer: u32, why: &str) {
-        let side = self.sides.of(peer);
-        if side.is_lost() {
-            return;
-        }
-        side.lost = Some(Box::new(why.into()));
-        let ends: Vec<u32> = side
-            .links()
-            .filter_map(|link| link.connection.end())
-            .collect();
-        let (sends, rails) = (&mut self.sends, &mut self.rails);
-        let side = self.sides.get_mut(peer);
-        if let Some(side) = side {
-            side.session.forget(
-                |slot| sends.release(slot),
-                |buffer| rails[usize::from(rail_of(buffer))].give_back(buffer),
-            );
-        }
-        for index in ends {
-            self.break_pair(index);
-        }
-        let rails: Vec<u8> = self.sides.of(peer).links().map(|link| link.rail).collect();
-        for rail in rails {
-            self.fail_waiting(Line { peer, rail });
-        }
-        self.end_fetches(peer);
-        for (buffer, _) in self.strangers.take(peer) {
-            self.rails.give_back(buffer);
-        }
-        let peer = Peer(peer);
-        self.ready.push(Completion::Lost { peer });
-    }
-
-    /// Why a peer was given up.
-    pub(in crate::provider) fn why_lost(&self, peer: Peer) -> Option<&str> {
-        let side = self.sides.find(peer.0)?;
-        side.lost.as_deref().map(|why| &**why)
-    }
-
-    /// Whether a queue pair for the peer is being made, or could be.
-    pub(super) fn hopes_for_pair(&mut self, line: Line) -> bool {
-        self.want_pair(line);
-        let waits = self.sides.of(line.peer).waits_for_last;
-        let hopes = |link: &mut Link| link.connection.is_alive() || link.address.is_none() || waits;
-        let hopes = self.sides.link(line).is_some_and(hopes);
-        if hopes {
-            self.sides.await_pair(line.peer, self.schedule.now_ns);
-        }
-        hopes
-    }
-}
-
 /// The main link stays so for this time at least, and longer each time until the peer is heard.
 const FIRST_STAY_NS: u64 = 500_000_000;
 const MOST_DOUBLINGS: u8 = 5;
@@ -575,7 +367,5 @@ const MOST_ASKS: u8 = 4;
 const NOT_SILENT: u32 = u32::MAX;
 /// Whoever does not answer is asked more often than this.
 const MOST_PAUSE_NS: u64 = 2_000_000_000;
-/// After this time a way that could not be opened is tried again.
-const WAY_AGAIN_NS: u64 = 10_000_000;
 /// A time that does not come.
 const NEVER: u64 = u64::MAX;

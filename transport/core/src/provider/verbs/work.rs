@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads, writes and atomic operations on peers' memory by the device, and memory of ours that peers reach.
+//! Reads, writes and atomic operations on peers' memory by the device: how they begin, which rails they go over, and how they end.
+//! How far each is, `works.rs` knows.
 //!
 //! - W1: a lease comes back, with its completion, only after the device has forgotten the memory.
 //! - W2: what was under way on a queue pair that broke is posted again, in the old order. A read or write that has happened
@@ -14,15 +15,19 @@
 //!   is under way by then. The same holds for a request that the peer's device finds wrong: Linux' rxe was seen to
 //!   say so of a good write on a busy machine. Why it does is not known.
 
+use std::mem;
+
 use super::Verbs;
 use super::arrive::IMMEDIATE;
 use super::bounce::Bounce;
 use super::fetch::Errand;
 use super::keys::{Keys, is_sealed};
-use super::port::{Access, Facts, Operation, Piece, Port, Region};
+use super::link::Link;
+use super::port::{Access, Facts, Operation, Piece, Port, Region, Status};
 use super::rail::Line;
+use super::stripes::divide;
 use super::wire::{BEGINS, ENDS};
-use super::works::{Pushed, Route};
+use super::works::{MOST_TRIES, Pushed, Route, Settled};
 use crate::{Atomic, Head, Lease, LocalKey, Outcome, Peer, RemoteKey, WorkId};
 
 /// What is done to a peer's memory.
@@ -498,6 +503,236 @@ impl<P: Port> Verbs<P> {
         if !self.pairs.post_nothing(index, &mut self.rails) {
             self.break_pair(index);
         }
+    }
+
+    /// A part has ended well.
+    pub(super) fn part_ended(&mut self, index: u32, bytes: u32) {
+        self.counts.moved_bytes.add(u64::from(bytes));
+        self.works.part_ended(index, bytes);
+        self.settle(index);
+    }
+
+    /// A part has failed, or was flushed after another had.
+    pub(super) fn part_failed(&mut self, index: u32, bytes: u32, status: Status) {
+        self.works.part_failed(index, bytes, status, &self.sides);
+        self.settle(index);
+    }
+
+    /// Ends a work whose parts have all ended, or puts it back in its place.
+    fn settle(&mut self, index: u32) {
+        match self.works.settle(index, &self.sides) {
+            Settled::Goes => {}
+            Settled::Over => self.finish(index),
+            Settled::Again => {
+                if self.bind_again(index) {
+                    self.works.put_back(index, &mut self.sides);
+                }
+            }
+        }
+    }
+
+    /// A work has ended (W1).
+    pub(super) fn finish(&mut self, index: u32) {
+        let Some(mut work) = self.works.take(index, &mut self.sides) else {
+            return;
+        };
+        self.rails.deregister_of(&work);
+        let outcome = work.outcome;
+        self.registry
+            .bring_home(&mut work, outcome == Outcome::Done);
+        self.tell_end(work, outcome);
+    }
+
+    /// Tells who waits for a work how it has ended.
+    pub(super) fn tell_end(&mut self, work: Work, outcome: Outcome) {
+        if let Some(whole) = work.whole {
+            if self.works.share_ended(whole, outcome) {
+                self.finish(whole);
+            }
+            return;
+        }
+        match (work.errand, work.lease) {
+            (Some(errand), _) => self.answer_fetch(work.peer, errand.number, outcome),
+            (None, Some(lease)) => self.ready.end(work.id, outcome, lease),
+            (None, None) => {}
+        }
+    }
+
+    /// The port is lost, or (`is_gone`) the device: it may never tell the end of what it was doing, but touches no memory that was taken away from it.
+    /// All peers are lost, so nothing takes the places of these works.
+    pub(super) fn end_all_works(&mut self, is_gone: bool) {
+        for index in self.works.places() {
+            let Some(work) = self.works.get_mut(index) else {
+                continue;
+            };
+            if work.shares != 0 {
+                // It ends with the last of them.
+                continue;
+            }
+            // Memory that stays registered is out of reach only when the device is gone; that of a bounce buffer is our own.
+            if work.region().is_none() && work.bounce.is_none() && work.under_way != 0 && !is_gone {
+                continue;
+            }
+            work.outcome = match work.kind {
+                Kind::Atomic(_) if work.under_way != 0 => Outcome::Unknown,
+                _ => Outcome::Unreachable,
+            };
+            self.finish(index);
+        }
+    }
+
+    /// Works of a peer that wait cannot be done. But what tells the peer of a write may be on its way: that write must be,
+    /// unless the peer is lost.
+    pub(super) fn fail_waiting(&mut self, line: Line) {
+        let is_lost = self.sides.of(line.peer).is_lost();
+        let waiting = self.sides.link(line).map(|link| link.waiting.clone());
+        for index in waiting.unwrap_or_default() {
+            let Some(work) = self.works.get_mut(index) else {
+                continue;
+            };
+            if work.under_way == 0 && (is_lost || work.immediate.is_none()) {
+                work.outcome = Outcome::Unreachable;
+                self.finish(index);
+            }
+        }
+    }
+
+    /// Shares a large read or write out among the rails that have a queue pair; an error gives back one that is not.
+    #[allow(
+        clippy::result_large_err,
+        reason = "it is given back as it was taken, which costs a copy"
+    )]
+    pub(super) fn share_out(&mut self, work: Work) -> Result<(), Work> {
+        let is_large = work.bytes >= self.limits.striped_bytes;
+        let has_more = !self.sides.of(work.peer).others().is_empty();
+        if !is_large || !has_more || matches!(work.kind, Kind::Atomic(_)) {
+            return Err(work);
+        }
+        let rails = self.rails_for_shares(&work);
+        if rails.len() < 2 {
+            return Err(work);
+        }
+        let (registry, all) = (&mut self.registry, &mut self.rails);
+        let Ok(shares) = self.works.shares(&work, &rails, registry, all) else {
+            return Err(work);
+        };
+        self.counts.striped.add(1);
+        let whole = self.works.place(Work {
+            shares: u32::try_from(shares.len()).unwrap_or(0),
+            ..work
+        });
+        for share in shares {
+            let whole = Some(whole);
+            self.start(Work { whole, ..share });
+        }
+        Ok(())
+    }
+
+    /// The rails that take a share of a work now, and how large a one. Others are asked for, for the next one.
+    fn rails_for_shares(&mut self, work: &Work) -> Vec<(u8, u64)> {
+        let peer = work.peer;
+        let side = self.sides.of(peer);
+        let Some(more) = &side.more else {
+            return Vec::new();
+        };
+        let has_key = |theirs: u8| work.keys[usize::from(theirs)] != 0;
+        let links: Vec<(u8, u32, bool)> = side
+            .links()
+            .filter(|link| has_key(link.theirs))
+            .map(|link| {
+                let is_joined = link.connection.usable().is_some();
+                (
+                    link.rail,
+                    more.rates_mbps[usize::from(link.theirs)],
+                    is_joined,
+                )
+            })
+            .collect();
+        let mut rails = Vec::new();
+        for (rail, rate_there, is_joined) in links {
+            let here = &self.rails[usize::from(rail)];
+            match is_joined {
+                true if here.serves() => {
+                    rails.push((rail, here.port.facts().rate_mbps.min(rate_there)));
+                }
+                // None is given up for it.
+                false if self.has_room_for_pair() => self.want_pair(Line { peer, rail }),
+                _ => {}
+            }
+        }
+        divide(work.bytes, rails, self.limits.striped_bytes / 2)
+    }
+
+    /// A work that waits goes over the rail that is best now. `false`: there is none, and it has ended.
+    pub(super) fn bind_again(&mut self, index: u32) -> bool {
+        let (sides, rails) = (&mut self.sides, &mut self.rails);
+        let is_bound = self.works.bind_again(index, sides, rails);
+        if !is_bound {
+            self.finish(index);
+        }
+        is_bound
+    }
+
+    /// A link gets no queue pair now: reads and writes that wait for one go over another link that has it, or soon will.
+    #[cold]
+    pub(super) fn move_waiting(&mut self, line: Line) {
+        let links = self.links_instead(line);
+        let waiting = self
+            .sides
+            .link(line)
+            .map(|link| mem::take(&mut link.waiting));
+        for index in waiting.unwrap_or_default() {
+            if let Some(work) = self.works.get_mut(index) {
+                // What two devices do to one word is not done in one step; and nothing goes to and fro for ever.
+                let may_move = !matches!(work.kind, Kind::Atomic(_)) && work.tries < MOST_TRIES;
+                let has_key = |(_, theirs): &&(u8, u8)| work.keys[usize::from(*theirs)] != 0;
+                let to = links.iter().find(has_key).filter(|_| may_move).copied();
+                if let Some((rail, _)) = to {
+                    work.tries += 1;
+                    let (sides, rails) = (&mut self.sides, &mut self.rails);
+                    self.works.bind(index, rail, sides, rails);
+                }
+            }
+            self.works.put_back(index, &mut self.sides);
+        }
+        for (rail, _) in links {
+            let peer = line.peer;
+            self.push_works(Line { peer, rail });
+        }
+    }
+
+    /// The links to a peer that could do what one cannot, those with a queue pair first: rails here and there.
+    fn links_instead(&mut self, line: Line) -> Vec<(u8, u8)> {
+        // One that was joined before is asked for again.
+        let is_tried = |link: &&Link| link.connection.is_alive() || link.breaks != 0;
+        let mut tried: Vec<&Link> = self.sides.of(line.peer).links().filter(is_tried).collect();
+        tried.sort_by_key(|link| link.connection.usable().is_none());
+        let mut rails: Vec<(u8, u8)> = tried
+            .into_iter()
+            .map(|link| (link.rail, link.theirs))
+            .collect();
+        rails.retain(|(rail, _)| {
+            let other = Line {
+                rail: *rail,
+                ..line
+            };
+            other != line && self.rails[other.at()].serves() && self.hopes_for_pair(other)
+        });
+        rails
+    }
+
+    /// The links to a peer have changed: all that waits is shared out among them anew.
+    pub(super) fn bind_all_again(&mut self, peer: u32) {
+        let links = self.sides.of(peer).links_mut();
+        let waiting: Vec<u32> = links
+            .flat_map(|link| mem::take(&mut link.waiting))
+            .collect();
+        for index in waiting {
+            if self.bind_again(index) {
+                self.works.put_back(index, &mut self.sides);
+            }
+        }
+        self.works.count_strays(peer, &mut self.sides);
     }
 }
 
