@@ -519,6 +519,7 @@ impl<P: Port> Verbs<P> {
     }
 
     /// Ends a work whose parts have all ended, or puts it back in its place.
+    #[inline(never)]
     fn settle(&mut self, index: u32) {
         match self.works.settle(index, &self.sides) {
             Settled::Goes => {}
