@@ -246,48 +246,34 @@ impl<P: Port> Verbs<P> {
         hopes
     }
 
-    /// Whether anything could go over a link now.
-    fn serves(&self, link: &Link) -> bool {
-        self.rails.serves(link.rail)
-            && link.address.is_some()
-            && link.way_after_ns <= self.schedule.now_ns
-    }
-
     /// Another link becomes a peer's main one: that of rail `to`, or one that seems good. `false`: there is none.
     #[cold]
     pub(super) fn detour(&mut self, peer: u32, to: Option<u8>) -> bool {
+        let (rails, now_ns) = (&self.rails, self.schedule.now_ns);
         let is_wanted = |link: &Link| to.is_none_or(|rail| rail == link.rail);
-        self.detour_to(peer, |it, link| it.serves(link) && is_wanted(link))
+        let side = self.sides.get(peer);
+        let place =
+            side.and_then(|side| side.best_other(|it| rails.may_use(it, now_ns) && is_wanted(it)));
+        self.take_detour(peer, place)
     }
 
     /// The rail of a peer's main link is lost: takes any that is not.
     pub(super) fn leave_for_ever(&mut self, peer: u32) -> bool {
-        let is_there = |it: &Self, link: &Link| it.rails[usize::from(link.rail)].lost.is_none();
-        self.detour(peer, None) || self.detour_to(peer, is_there)
+        if self.detour(peer, None) {
+            return true;
+        }
+        let is_there = |link: &Link| self.rails[usize::from(link.rail)].lost.is_none();
+        let side = self.sides.get(peer);
+        let place = side.and_then(|side| side.best_other(is_there));
+        self.take_detour(peer, place)
     }
 
-    fn detour_to(&mut self, peer: u32, is_wanted: impl Fn(&Self, &Link) -> bool) -> bool {
-        let Some(side) = self.sides.get(peer) else {
-            return false;
-        };
-        let links = (0..).zip(side.others());
-        let wanted = links.filter(|(_, link)| is_wanted(self, link));
-        // One that is joined is most likely to be good; then they take turns.
-        let order = |(_, link): &(usize, &Link)| {
-            let is_joined = link.connection.usable().is_some();
-            (!is_joined, link.rail.wrapping_sub(side.main.rail))
-        };
-        let Some((place, _)) = wanted.min_by_key(order) else {
-            return false;
-        };
-        self.take_detour(peer, place);
-        true
-    }
-
-    fn take_detour(&mut self, peer: u32, place: usize) {
+    /// The link at a place among the others becomes a peer's main one. `false`: there is none.
+    fn take_detour(&mut self, peer: u32, place: Option<usize>) -> bool {
+        let Some(place) = place else { return false };
         let now_ns = self.schedule.now_ns;
         let Some(state) = self.sides.of(peer).swap_main(place, now_ns) else {
-            return;
+            return false;
         };
         self.counts.detours.add(1);
         match state {
@@ -299,6 +285,7 @@ impl<P: Port> Verbs<P> {
         }
         self.bind_all_again(peer);
         self.go_on(peer);
+        true
     }
 
     /// The peer has not acknowledged anything for some time.
@@ -363,7 +350,8 @@ impl<P: Port> Verbs<P> {
             let Some(side) = self.sides.get(peer).filter(|side| !side.is_lost()) else {
                 continue;
             };
-            let is_other_good = |link: &Link| link.rail != rail && self.serves(link);
+            let (rails, now_ns) = (&self.rails, self.schedule.now_ns);
+            let is_other_good = |link: &Link| link.rail != rail && rails.may_use(link, now_ns);
             let has_other = side.links().any(is_other_good);
             let link = side.link(rail);
             let end = link.and_then(|link| link.connection.end());

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::address::{self, Address, Rated};
 use super::keys::Regions;
 use super::ledger::Posted;
+use super::link::Link;
 use super::look::cannot_open;
 use super::memory::register_exported;
 use super::pools::{RecvPool, SendPool};
@@ -125,6 +126,11 @@ impl<P: Port> Rails<P> {
     /// Whether anything could go over one now.
     pub(super) fn serves(&self, rail: u8) -> bool {
         self.all[usize::from(rail)].serves()
+    }
+
+    /// Whether anything could go over a link now.
+    pub(super) fn may_use(&self, link: &Link, now_ns: u64) -> bool {
+        self.serves(link.rail) && link.address.is_some() && link.way_after_ns <= now_ns
     }
 
     /// A port carries nothing any more, or again: what the user is told.

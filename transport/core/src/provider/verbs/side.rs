@@ -126,6 +126,18 @@ impl Side {
         }
     }
 
+    /// The place of the best of its other links, of those that are wanted.
+    pub(super) fn best_other(&self, is_wanted: impl Fn(&Link) -> bool) -> Option<usize> {
+        let links = (0..).zip(self.others());
+        let wanted = links.filter(|(_, link)| is_wanted(link));
+        // One that is joined is most likely to be good; then they take turns.
+        let order = |(_, link): &(usize, &Link)| {
+            let is_joined = link.connection.usable().is_some();
+            (!is_joined, link.rail.wrapping_sub(self.main.rail))
+        };
+        wanted.min_by_key(order).map(|(place, _)| place)
+    }
+
     /// One of its other links becomes the main one for a while: how it was with the old one. All goes again.
     pub(super) fn swap_main(&mut self, place: usize, now_ns: u64) -> Option<State<u32>> {
         let more = self.more.as_mut()?;
@@ -369,3 +381,60 @@ const NOT_SILENT: u32 = u32::MAX;
 const MOST_PAUSE_NS: u64 = 2_000_000_000;
 /// A time that does not come.
 const NEVER: u64 = u64::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer with links on these rails, the first of which is the main one.
+    fn side(rails: &[u8]) -> Side {
+        let mut side = Side::new(0);
+        let links = rails.iter().map(|rail| Link::new(*rail, *rail, None));
+        side.set_links(links.collect(), |link| link.rail == rails[0]);
+        side
+    }
+
+    #[test]
+    fn other_links_take_turns_and_one_that_is_joined_is_first() {
+        let mut side = side(&[1, 0, 2, 3]);
+        let best = |side: &Side| side.best_other(|_| true).map(|at| side.others()[at].rail);
+        assert_eq!(best(&side), Some(2));
+        assert_eq!(side.best_other(|link| link.rail > 7), None);
+        let link = side.link_mut(0).unwrap();
+        link.connection.joined(9, true);
+        assert_eq!(best(&side), Some(0));
+    }
+
+    #[test]
+    fn the_main_link_stays_longer_each_time_it_is_replaced_in_vain() {
+        let mut side = side(&[0, 1]);
+        for (moves, rail) in [(0, 1), (1, 0), (2, 1)] {
+            assert!(side.swap_main(0, 100).is_some());
+            assert_eq!(side.main.rail, rail);
+            let more = side.more.as_ref().unwrap();
+            assert_eq!(more.moves_after_ns, 100 + (FIRST_STAY_NS << moves));
+        }
+    }
+
+    #[test]
+    fn whoever_waits_for_room_asks_at_once_and_then_ever_less_often() {
+        let mut side = side(&[0]);
+        let mut now_ns = 1_000_000_000;
+        assert!(side.ask_for_room(now_ns) && !side.ask_for_room(now_ns));
+        for pause_ns in [20, 40, 80, 160, 160].map(|ms| ms * 1_000_000) {
+            now_ns += pause_ns - 1_000_000;
+            assert!(!side.ask_for_room(now_ns), "{pause_ns}");
+            now_ns += 2_000_000;
+            assert!(side.ask_for_room(now_ns), "{pause_ns}");
+        }
+        assert!(!side.still_wants_room(), "there is room");
+    }
+
+    #[test]
+    fn a_peer_is_lost_once_for_the_first_reason() {
+        let mut side = side(&[0]);
+        assert!(side.lose("the first") && !side.lose("the second"));
+        assert_eq!(side.why_lost(), Some("the first"));
+        assert!(!side.timer_ended(u64::MAX), "nothing of it is due");
+    }
+}
