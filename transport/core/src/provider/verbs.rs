@@ -7,18 +7,19 @@
 //! reliable queue pairs. So memory does not grow with the number of peers but for [`Side`], which exists from the first
 //! packet on.
 //!
+//! State is in parts, each with its own file and methods: [`Rails`], [`Sides`], [`Pairs`], [`Works`], [`Registry`] and others.
+//! One that needs another is handed it. Methods of [`Verbs`] are what needs most of them: to send (`send.rs`), to take in
+//! (`arrive.rs`), to make and break queue pairs (`pairs.rs`), to find and lose peers (`peers.rs`), to move large data (`work.rs`,
+//! `fetch.rs`, `keys.rs`), and one turn of it all (`turn.rs`).
+//!
 //! [`Verbs::poll`] is what happens: completions of receives (`arrive.rs`), then of sends (`send.rs`), then what has become due.
 
 mod address;
 mod arrive;
 mod bounce;
-mod chain;
 mod choose;
 mod connect;
-mod detour;
 mod device;
-mod ends;
-mod events;
 mod fake;
 mod fetch;
 mod forgotten;
@@ -27,149 +28,100 @@ mod hosts;
 mod keys;
 mod lately;
 mod ledger;
+mod letters;
 mod limits;
 mod link;
 mod look;
 mod memory;
-mod notes;
+mod news;
 mod owned;
+mod pair;
 mod pairs;
+mod peers;
 mod plain;
 mod pools;
 mod port;
 mod rail;
+mod rails;
+mod ready;
+mod registry;
+mod schedule;
 mod send;
 mod session;
 mod side;
+mod sides;
 mod slab;
+mod strangers;
 mod stripes;
 mod turn;
 mod unsaid;
 mod wire;
 mod words;
 mod work;
+mod works;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ledger::NetCounts;
-use crate::{Completion, Completions, Peer, Rendezvous, wait};
+use crate::wait_set::WaitSet;
+use crate::{LocalKey, Network, Peer, Rendezvous, wait};
 pub use address::MOST_RECORD_BYTES;
-use address::{Address, Rated};
-use bounce::Bounces;
 pub(super) use device::Device;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
-use fetch::{Fetch, Letter};
+use fetch::Fetches;
 use hosts::Hosts;
-use keys::{Export, Told};
-use lately::Troubles;
+use keys::Told;
+use letters::Letters;
 pub use limits::{GidPlaces, NetLimits, NetTerms};
+use look::cannot_open;
 pub(crate) use look::look;
-use owned::{Kept, Owned};
-use pairs::Pair;
+use memory::Shared;
+use news::News;
+use pair::{Pair, Pairs};
 use plain::Chore;
 pub use plain::{FarLook, FarWord};
 use pools::SendPool;
 pub(super) use port::Registered;
-use port::{Access, CallError, Done, Port};
-use rail::{Line, Opened, Rail, largest_datagram, open_all};
-use session::Slot;
+use port::{CallError, Port};
+use rail::Rail;
+use rails::{Opened, Rails, open_all};
+use ready::Ready;
+use registry::Registry;
+use schedule::Schedule;
 use side::Side;
-use slab::Slab;
-use work::Work;
+use sides::Sides;
+use strangers::Strangers;
+use works::Works;
 
 /// The network of a process.
 #[derive(Debug)]
 pub(super) struct Verbs<P: Port> {
     me: u32,
-    /// The ports; there is at least one.
-    rails: Vec<Rail<P>>,
-    /// Where they were found at first: what the others know.
-    published: Vec<Address>,
+    rails: Rails<P>,
     limits: NetLimits,
-    /// Number of the first packet of every stream.
-    first_packet: u32,
-    sides: Box<[Option<Box<Side>>]>,
+    sides: Sides,
     sends: SendPool,
-    /// Largest packet that goes as a datagram.
-    datagram_bytes: usize,
-    /// Reliable queue pairs, and how many were ever made.
-    pairs: Vec<Option<Pair>>,
-    made: u32,
-    /// Works that were ever begun.
-    serial: u64,
-    works: Slab<Work>,
-    /// Bytes of reads under way that may lie.
-    doubted_bytes: u64,
-    /// Memory of this process that peers may reach, by the rail and the key that they were given.
-    exports: HashMap<(u8, u32), Export>,
-    /// Keys to memory of this process that were given and not withdrawn.
-    lent: u32,
+    pairs: Pairs,
+    works: Works,
+    registry: Registry,
     /// Further keys to memory of peers.
     told: Told,
-    /// Who reads large data between two processes, and reads that peers carry out, by their numbers.
-    rendezvous: Rendezvous,
-    fetches: HashMap<u64, Fetch>,
+    /// Reads that peers carry out.
+    fetches: Fetches,
     /// Packets of the provider's own that found no room.
-    letters: VecDeque<Letter>,
-    /// Memory that stays registered: our own, by address, and the program's.
-    owned: Vec<Owned>,
-    kept: Slab<Kept>,
-    /// What small reads go into, and what peers read small data from.
-    arrivals: Bounces,
-    offers: Bounces,
+    letters: Letters,
     /// What the word that was handed up last has left to be done.
     chore: Option<Chore>,
-    /// Links whose queue pairs break for the same reason again and again.
-    troubles: HashMap<Line, Troubles>,
-    /// Completions that found no room in the caller's array.
-    ready: VecDeque<Completion>,
-    /// Frames that came in several packets, until they are released.
-    assembled: Slab<Box<[u8]>>,
-    /// Peers with something that waits to be sent.
-    unsent: Vec<u32>,
-    /// Peers that may have to be told what has arrived.
-    owing: Vec<u32>,
-    /// Peers whose queue pair is given up, or has broken and waits for its last completions.
-    leaving: Vec<u32>,
-    timers: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Peers whose address should be asked for.
-    wanted: VecDeque<u32>,
-    /// Datagrams of peers whose address is not known yet: the sender as it says, buffer, and queue pair it came from.
-    strangers: VecDeque<(u32, Slot, u32)>,
-    /// This host, and those of peers.
-    host: String,
+    /// What the caller gets with its next polls.
+    ready: Ready,
+    strangers: Strangers,
     hosts: Hosts,
-    /// What the user should know, oldest first.
-    complaints: VecDeque<String>,
-    /// Ports that have gone down or come back, oldest first.
-    changes: VecDeque<PortChange>,
-    told_of_registration: bool,
-    /// All ports are lost, and so are all peers.
-    is_all_lost: bool,
-    /// Where completions are written; empty while they are looked at.
-    received: Vec<Done>,
-    sent: Vec<Done>,
-    polls: u64,
-    /// The rail on which something came last.
-    warm: usize,
-    /// Something was heard since the caller wanted to sleep last: what was full may have room.
-    has_stirred: bool,
-    now_ns: u64,
-    looks: Looks,
+    news: News,
+    schedule: Schedule,
     pub(super) counts: Arc<NetCounts>,
-}
-
-/// What is looked at now and then.
-#[derive(Debug, Default)]
-struct Looks {
-    /// When the ports are asked for events next, and when they were last.
-    events_at_ns: u64,
-    events_were_ns: u64,
-    /// When peers were last looked at that may have to say something.
-    receivers_ns: u64,
 }
 
 /// A port has gone down, or is back.
@@ -239,54 +191,24 @@ impl<P: Port> Verbs<P> {
             sends,
             words,
         } = open_all(ports.into_iter().map(counted), &limits)?;
-        let datagrams = rails.iter().map(|rail| largest_datagram(&rail.port));
         let mut verbs = Self {
             me: me.0,
-            now_ns: rails[0].port.now_ns(),
-            datagram_bytes: datagrams.min().unwrap_or(0),
-            published: rails.iter().map(Rail::address).collect(),
+            schedule: Schedule::new(rails.clock()),
             rails,
             limits,
-            first_packet: 0,
-            sides: (0..peers).map(|_| None).collect(),
+            sides: Sides::new(peers),
             sends,
-            pairs: Vec::new(),
-            made: 0,
-            serial: 0,
-            works: Slab::new(),
-            doubted_bytes: 0,
-            exports: HashMap::new(),
-            lent: 0,
+            pairs: Pairs::default(),
+            works: Works::new(),
+            registry: Registry::new(&limits),
             told: Told::default(),
-            rendezvous: Rendezvous::Auto,
-            fetches: HashMap::new(),
-            letters: VecDeque::new(),
-            owned: Vec::new(),
-            kept: Slab::new(),
-            arrivals: Bounces::new(Access::Own, limits.copied_bytes),
-            offers: Bounces::new(Access::Read, limits.copied_bytes),
+            fetches: Fetches::new(),
+            letters: Letters::default(),
             chore: None,
-            troubles: HashMap::new(),
-            ready: VecDeque::new(),
-            assembled: Slab::new(),
-            unsent: Vec::new(),
-            owing: Vec::new(),
-            leaving: Vec::new(),
-            timers: BinaryHeap::new(),
-            wanted: VecDeque::new(),
-            strangers: VecDeque::new(),
-            host: wait::host_name(),
-            hosts: Hosts::default(),
-            complaints: words.into(),
-            changes: VecDeque::new(),
-            told_of_registration: false,
-            is_all_lost: false,
-            received: vec![Done::default(); Completions::CAPACITY],
-            sent: vec![Done::default(); 16],
-            polls: 0,
-            warm: 0,
-            has_stirred: false,
-            looks: Looks::default(),
+            ready: Ready::new(),
+            strangers: Strangers::default(),
+            hosts: Hosts::new(wait::host_name()),
+            news: News::from(words),
             counts,
         };
         verbs.grant_bounces();
@@ -295,97 +217,138 @@ impl<P: Port> Verbs<P> {
 
     /// The streams begin with this number, here and at all others.
     pub(super) fn number_from(&mut self, first_packet: u32) {
-        self.first_packet = first_packet;
+        self.sides.number_from(first_packet);
     }
 
     /// Who moves large data.
     pub(super) fn meet_by(&mut self, rendezvous: Rendezvous) {
-        self.rendezvous = rendezvous;
-    }
-
-    /// The ports.
-    pub(in crate::provider) fn ports(&self) -> impl Iterator<Item = &P> {
-        self.rails.iter().map(|rail| &rail.port)
+        self.fetches.meet_by(rendezvous);
     }
 
     /// Where this process is found, for others: its address, and the name of its host for messages.
     pub(super) fn record(&self) -> Vec<u8> {
-        let port = |rail: &Rail<P>| (rail.address(), rail.port.facts().rate_mbps);
-        let ports: Vec<Rated> = self.rails.iter().map(port).collect();
-        address::to_record(&ports, &self.host)
+        self.rails.record(self.hosts.here())
     }
 
     /// Memory that all of this takes now, and that it takes at most, in bytes, with as many peers as there are.
     pub(super) fn memory(&self) -> (usize, usize) {
-        let sides = self.sides.iter().flatten();
-        let sides: usize = sides.map(|side| side.bytes()).sum();
-        let pairs = self.pairs.iter().flatten().count() * Pair::most_bytes(&self.limits);
-        let bounces = [&self.arrivals, &self.offers];
-        let made: usize = bounces.iter().map(|bounces| bounces.bytes()).sum();
-        let granted: usize = bounces.iter().map(|bounces| bounces.most_bytes()).sum();
-        let rails = self.rails.iter();
-        let received: usize = rails.map(|rail| rail.receives.bytes()).sum();
+        let pairs = self.pairs.bytes(&self.limits);
+        let (made, granted) = self.registry.bounced_bytes();
+        let fixed = self.fixed_bytes(self.rails.len());
         let now =
-            self.fixed_bytes(self.rails.len()) + sides + pairs + self.sends.bytes() + received;
+            fixed + self.sides.bytes() + pairs + self.sends.bytes() + self.rails.received_bytes();
         (now + made, self.most_bytes_on(self.rails.len()) + granted)
     }
 
     /// What is there from the beginning, with so many rails.
     fn fixed_bytes(&self, rails: usize) -> usize {
         let queues = 2 * COMPLETION_BYTES * self.limits.depths().completions as usize;
-        let sides = self.sides.len() * size_of::<Option<Box<Side>>>();
-        size_of::<Self>() + sides + rails * (size_of::<Rail<P>>() + queues)
+        size_of::<Self>() + self.sides.fixed_bytes() + rails * (size_of::<Rail<P>>() + queues)
     }
 
     /// The most with so many rails, without bounce buffers.
     fn most_bytes_on(&self, rails: usize) -> usize {
         let told = if rails > 1 { Told::MOST_BYTES } else { 0 };
-        let receives = self.rails.iter().take(rails);
-        let receives: usize = receives.map(|rail| rail.receives.most_bytes()).sum();
         self.fixed_bytes(rails)
             + self.sides.len() * Side::most_bytes(rails)
             + self.limits.pairs as usize * Pair::most_bytes(&self.limits)
             + self.sends.most_bytes()
             + told
-            + receives
+            + self.rails.received_most_bytes(rails)
+    }
+
+    /// Memory that stays registered until it is freed: zero, aligned to a page, shared with child processes. `None`: no more
+    /// can be mapped or registered.
+    pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        let mapping = Shared::new(bytes)?;
+        let place = mapping.place();
+        self.own_with(place, bytes, Some(mapping)).then_some(place)
+    }
+
+    /// Keeps memory registered that another provider has allocated, if that is possible.
+    pub(super) fn own(&mut self, place: NonNull<u8>, bytes: usize) {
+        self.own_with(place, bytes, None);
+    }
+
+    fn own_with(&mut self, place: NonNull<u8>, bytes: usize, mapping: Option<Shared>) -> bool {
+        let rails = &mut self.rails;
+        let owned = self.registry.owned.own(place, bytes, mapping, rails);
+        if let Err(error) = &owned {
+            self.complain_of_registration(error, bytes as u64);
+        }
+        owned.is_ok()
+    }
+
+    /// Forgets memory that is about to be freed. `true`: it was this provider's, and is freed.
+    pub(super) fn disown(&mut self, place: NonNull<u8>) -> bool {
+        self.registry.owned.disown(place, &mut self.rails)
+    }
+
+    /// Registers memory of the program's for many writes from there, where that saves anything.
+    pub(super) fn keep_registered(&mut self, base: u64, bytes: u64) -> Option<LocalKey> {
+        self.registry.owned.keep(base, bytes, &mut self.rails)
+    }
+
+    /// Forgets it.
+    pub(super) fn keep_no_more(&mut self, key: LocalKey) {
+        self.registry.owned.keep_no_more(key, &mut self.rails);
     }
 
     /// Bounce buffers may take what a process on one rail has not reserved.
     fn grant_bounces(&mut self) {
         let left = MOST_MEMORY_BYTES.saturating_sub(self.most_bytes_on(1));
-        self.arrivals.grant(left / 2);
-        self.offers.grant(left / 2);
+        self.registry.grant(left);
+    }
+}
+
+impl Verbs<Device> {
+    /// Opens the ports that suit a process.
+    ///
+    /// # Errors
+    /// Says what was found, why it cannot be used, and what to do.
+    pub(super) fn open_best(me: Peer, peers: u32, network: &Network) -> Result<Self, String> {
+        let (devices, words) = choose::open_best(network)?;
+        let facts = devices[0].facts().clone();
+        let mut verbs = Self::open(me, peers, devices, network.limits)
+            .map_err(|error| cannot_open(&error, &facts))?;
+        verbs.meet_by(network.rendezvous);
+        for words in words {
+            verbs.news.complain(words);
+        }
+        Ok(verbs)
+    }
+}
+
+impl Verbs<FakePort> {
+    /// The process sleeps in the time of the network, which somebody else lets pass, until a sign comes or something is due. Where
+    /// it waits for more than this network, it polls it now and then.
+    pub(super) fn fall_asleep_in_fake_time(&mut self, waits: &mut WaitSet) {
+        if !waits.is_empty() {
+            return waits.poll_after(POLLED_EVERY);
+        }
+        let longest = waits.longest();
+        let due = self.until_due().map_or(longest, |due| due.min(longest));
+        for rail in self.rails.iter() {
+            rail.port.fall_asleep(due, due == longest);
+        }
+        waits.poll_after(Duration::ZERO);
     }
 }
 
 impl<P: Port> Drop for Verbs<P> {
     /// Breaks what is there, forgets all memory, and lets the port go.
     fn drop(&mut self) {
-        for pair in self.pairs.iter_mut().filter_map(Option::take) {
-            let port = &mut self.rails[pair.line.at()].port;
-            port.fail(pair.end);
-            port.destroy(pair.end);
-        }
-        self.withdraw_all();
-        self.forget_fetches();
-        for work in self.works.iter() {
-            if let Some((rail, region)) = work.region() {
-                self.rails[rail].port.deregister(region);
-            }
-        }
-        self.disown_all();
+        self.pairs.retire(&mut self.rails);
+        self.registry.withdraw_all(&mut self.rails);
+        self.fetches.retire(&mut self.rails);
+        self.works.retire(&mut self.rails);
+        self.registry.owned.retire(&mut self.rails);
         for rail in 0..self.rails.len() {
-            self.forget_ways(rail);
+            self.sides.forget_ways(rail, &mut self.rails);
         }
         self.sends.retire(&mut self.rails);
-        self.arrivals.retire(&mut self.rails);
-        self.offers.retire(&mut self.rails);
-        for rail in &mut self.rails {
-            for (_, way) in std::mem::take(&mut rail.old_ways) {
-                rail.port.close_way(way);
-            }
-            rail.receives.retire(&mut rail.port);
-        }
+        self.registry.retire_bounces(&mut self.rails);
+        self.rails.retire();
     }
 }
 
@@ -418,9 +381,5 @@ const MOST_MEMORY_BYTES: usize = 8 << 20;
 const COMPLETION_BYTES: usize = 64;
 /// Where nothing waits for them, completions of sends are taken every so many polls.
 const SENDS_EVERY: u64 = 16;
-/// A poll is due after so many looks at most.
-const POLL_EVERY: u64 = 64;
-/// Ports are asked for events every so often, and where a timer runs out at most so often.
-const EVENTS_EVERY_NS: u64 = 100_000_000;
-const EVENTS_AT_MOST_EVERY_NS: u64 = 1_000_000;
-const MOST_COMPLAINTS: usize = 16;
+/// How often a process polls that sleeps in the time of a fake network, and waits for more than that.
+const POLLED_EVERY: Duration = Duration::from_millis(1);

@@ -1,101 +1,71 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What arrives: packets go through their peer's session and come out as frames, in order.
 //!
+//! Messages of one word that come in order over their peer's queue pair are looked for one by one (`plain.rs`), while nothing else
+//! is to be done.
+//!
 //! Everything here was written by somebody else. Who it is from is believed only if it came from the queue pair that this
 //! peer is known to have; lengths are those that the device counted.
 
-use std::collections::VecDeque;
-
 use super::Verbs;
+use super::plain::{Chore, FarLook, FarWord, WORD_BYTES};
 use super::pools::is_datagram;
-use super::port::{Done, Port, Status};
+use super::port::{Done, Port, Queue, Status};
 use super::rail::{Line, rail_of};
+use super::ready::is_assembled;
 use super::session::{ACK_EVERY, Slot, Verdict};
 use super::wire::{self, ASKS, BEGINS, ENDS, HEADER_BYTES, Message, Packet};
-use crate::{Arrived, Completion, Completions, Peer, RecvBuffer};
+use crate::{Arrived, Completion, Completions, Head, Peer, RecvBuffer};
 
-/// Marks the place of a frame that came in several packets.
-const ASSEMBLED: u32 = 1 << 30;
 /// Bytes of a packet whose body travels on inside the completion.
 const SHORT_BYTES: usize = HEADER_BYTES + ring::SLOT_BODY_BYTES;
-/// Datagrams of peers that are not known yet.
-const MOST_STRANGERS: usize = 16;
 
 impl<P: Port> Verbs<P> {
-    /// A receive has ended.
-    #[inline(always)]
-    pub(super) fn take_received(
-        &mut self,
-        rail: usize,
-        done: &Done,
-        completions: &mut Completions,
-    ) {
-        let receives = &mut self.rails[rail].receives;
-        if let Some(buffer) = receives.filled(done.work, done.bytes) {
-            self.take_filled(buffer, done, completions);
-        }
-    }
-
-    /// The same for its buffer.
+    /// A receive has ended: what is in its buffer.
     #[inline(always)]
     pub(super) fn take_filled(&mut self, buffer: Slot, done: &Done, completions: &mut Completions) {
-        let receives = self.receives(buffer);
+        let receives = self.rails.receives(buffer);
         if done.status != Status::Success {
             // Its queue pair broke, which the other queue tells.
-            return self.give_back(buffer);
+            return self.rails.give_back(buffer);
         }
         let mut start = [0; SHORT_BYTES];
         let short = receives.bytes_in(buffer).min(SHORT_BYTES);
         receives.copy_out(buffer, 0, &mut start[..short]);
         match wire::read(&start[..short]) {
-            Some(Message::Packet(packet)) if self.is_from(packet.source, done, buffer) => {
+            Some(Message::Packet(packet))
+                if self
+                    .pairs
+                    .is_from(packet.source, done, buffer, &self.sides, &self.rails) =>
+            {
                 self.take_packet(packet, &start, buffer, completions);
             }
-            Some(Message::Note { source, ack, say }) if self.is_from(source, done, buffer) => {
-                self.give_back(buffer);
+            Some(Message::Note { source, ack, say })
+                if self
+                    .pairs
+                    .is_from(source, done, buffer, &self.sides, &self.rails) =>
+            {
+                self.rails.give_back(buffer);
                 self.hear(line(source, buffer), ack, say, is_datagram(buffer));
             }
-            Some(Message::Moved { source, address }) if self.is_from(source, done, buffer) => {
-                self.give_back(buffer);
+            Some(Message::Moved { source, address })
+                if self
+                    .pairs
+                    .is_from(source, done, buffer, &self.sides, &self.rails) =>
+            {
+                self.rails.give_back(buffer);
                 self.follow(line(source, buffer), address);
             }
             Some(Message::Packet(Packet { source, .. }) | Message::Note { source, .. })
                 if self.is_stranger(source, buffer) =>
             {
-                self.strangers.push_back((source, buffer, done.source));
+                self.strangers.keep(source, buffer, done.source);
             }
             _ => {
                 self.counts.refused.add(1);
-                self.give_back(buffer);
+                self.rails.give_back(buffer);
             }
         }
-    }
-
-    /// Whether what came from there can be from this peer.
-    #[inline(always)]
-    fn is_from(&mut self, source: u32, done: &Done, buffer: Slot) -> bool {
-        let Some(Some(side)) = self.sides.get(source as usize) else {
-            return false;
-        };
-        if side.is_lost() {
-            return false;
-        }
-        let rail = rail_of(buffer);
-        let Some(link) = side.link(rail) else {
-            return false;
-        };
-        if is_datagram(buffer) {
-            return link.address.is_some_and(|at| at.number == done.source);
-        }
-        let current = link.connection.end();
-        let pair = current.and_then(|index| self.pairs[index as usize].as_ref());
-        if pair.is_some_and(|pair| pair.end.number == done.number) {
-            return true;
-        }
-        // One that broke may still have something to tell.
-        let index = self.rails[usize::from(rail)].numbers.get(&done.number);
-        let pair = index.and_then(|index| self.pairs[*index as usize].as_ref());
-        pair.is_some_and(|pair| pair.line.peer == source)
     }
 
     /// Whether a datagram is from a peer whose address is asked for; there is room for some of those.
@@ -104,23 +74,19 @@ impl<P: Port> Verbs<P> {
         if !is_datagram(buffer) || source as usize >= self.sides.len() || source == self.me {
             return false;
         }
-        let side = self.side(source);
+        let side = self.sides.of(source);
         if side.main.address.is_some() || side.is_lost() {
             return false;
         }
         let line = side.line(source);
         self.way_to(line);
-        self.strangers.len() < MOST_STRANGERS
+        self.strangers.has_room()
     }
 
     /// The address of a peer is known now: what came from it before.
     #[cold]
     pub(super) fn meet_strangers(&mut self, peer: u32) {
-        for (source, buffer, number) in std::mem::take(&mut self.strangers) {
-            if source != peer {
-                self.strangers.push_back((source, buffer, number));
-                continue;
-            }
+        for (buffer, number) in self.strangers.take(peer) {
             // As if it came now; what it completes waits for the next poll.
             let mut completions = Completions::new();
             let done = Done {
@@ -128,36 +94,36 @@ impl<P: Port> Verbs<P> {
                 ..Done::default()
             };
             let mut start = [0; SHORT_BYTES];
-            let short = self.receives(buffer).bytes_in(buffer).min(SHORT_BYTES);
-            self.receives(buffer)
+            let short = self
+                .rails
+                .receives(buffer)
+                .bytes_in(buffer)
+                .min(SHORT_BYTES);
+            self.rails
+                .receives(buffer)
                 .copy_out(buffer, 0, &mut start[..short]);
             match wire::read(&start[..short]) {
-                Some(Message::Packet(packet)) if self.is_from(source, &done, buffer) => {
+                Some(Message::Packet(packet))
+                    if self
+                        .pairs
+                        .is_from(peer, &done, buffer, &self.sides, &self.rails) =>
+                {
                     self.take_packet(packet, &start, buffer, &mut completions);
                 }
-                Some(Message::Note { ack, say, .. }) if self.is_from(source, &done, buffer) => {
-                    self.give_back(buffer);
-                    self.hear(line(source, buffer), ack, say, true);
+                Some(Message::Note { ack, say, .. })
+                    if self
+                        .pairs
+                        .is_from(peer, &done, buffer, &self.sides, &self.rails) =>
+                {
+                    self.rails.give_back(buffer);
+                    self.hear(line(peer, buffer), ack, say, true);
                 }
                 _ => {
                     self.counts.refused.add(1);
-                    self.give_back(buffer);
+                    self.rails.give_back(buffer);
                 }
             }
-            let taken = (0..completions.len()).filter_map(|index| completions.take(index));
-            self.ready.extend(taken);
-        }
-    }
-
-    /// Nobody will ever know whether what they sent is theirs.
-    pub(super) fn forget_strangers(&mut self, peer: u32) {
-        let (theirs, others) = std::mem::take(&mut self.strangers)
-            .into_iter()
-            .partition(|(source, ..)| *source == peer);
-        self.strangers = others;
-        let theirs: VecDeque<(u32, Slot, u32)> = theirs;
-        for (_, buffer, _) in theirs {
-            self.give_back(buffer);
+            self.ready.push_all(&mut completions);
         }
     }
 
@@ -170,7 +136,7 @@ impl<P: Port> Verbs<P> {
         completions: &mut Completions,
     ) {
         let peer = packet.source;
-        let Some(side) = self.sides[peer as usize].as_deref_mut() else {
+        let Some(side) = self.sides.get_mut(peer) else {
             return;
         };
         side.was_heard();
@@ -185,24 +151,24 @@ impl<P: Port> Verbs<P> {
             None => {}
         }
         if by_datagram {
-            self.now_ns = self.rails[0].port.now_ns();
+            self.schedule.now_ns = self.rails.clock();
         }
         let sends = &mut self.sends;
         side.session
-            .acknowledge(packet.ack, self.now_ns, |slot| sends.release(slot));
+            .acknowledge(packet.ack, self.schedule.now_ns, |slot| sends.release(slot));
         // What came too early must leave room for what it waits for. Reliable queue pairs do not send anything twice.
         let receives = &self.rails[usize::from(rail_of(buffer))].receives;
         let can_wait = !by_datagram || receives.has_datagram_buffers();
         let verdict = side.session.accept(packet.number, buffer, can_wait);
         let is_asked = verdict == Verdict::Twice || packet.parts & ASKS != 0;
         let owes = by_datagram || side.session.owed() >= ACK_EVERY || is_asked;
-        if owes && !std::mem::replace(&mut side.listed_owing, true) {
-            self.owing.push(peer);
-        }
         side.owes_anyway |= is_asked;
-        if side.session.has_unsent() {
-            // The peer misses some.
-            self.list_unsent(peer);
+        let misses_some = side.session.has_unsent();
+        if owes {
+            self.sides.list_owing(peer);
+        }
+        if misses_some {
+            self.sides.list_unsent(peer);
         }
         match verdict {
             Verdict::Deliver => {
@@ -210,14 +176,14 @@ impl<P: Port> Verbs<P> {
                 self.deliver_held(peer, completions);
             }
             Verdict::Held => {}
-            Verdict::Early => self.give_back(buffer),
+            Verdict::Early => self.rails.give_back(buffer),
             Verdict::Twice => {
                 self.counts.twice.add(1);
-                self.give_back(buffer);
+                self.rails.give_back(buffer);
             }
             Verdict::Wild => {
                 self.counts.refused.add(1);
-                self.give_back(buffer);
+                self.rails.give_back(buffer);
             }
         }
     }
@@ -225,12 +191,17 @@ impl<P: Port> Verbs<P> {
     /// Packets that were put aside until their turn came.
     #[inline(always)]
     fn deliver_held(&mut self, peer: u32, completions: &mut Completions) {
-        while let Some(side) = self.sides[peer as usize].as_deref_mut()
+        while let Some(side) = self.sides.get_mut(peer)
             && let Some(buffer) = side.session.next_held()
         {
             let mut start = [0; SHORT_BYTES];
-            let short = self.receives(buffer).bytes_in(buffer).min(SHORT_BYTES);
-            self.receives(buffer)
+            let short = self
+                .rails
+                .receives(buffer)
+                .bytes_in(buffer)
+                .min(SHORT_BYTES);
+            self.rails
+                .receives(buffer)
                 .copy_out(buffer, 0, &mut start[..short]);
             if let Some(Message::Packet(packet)) = wire::read(&start[..short]) {
                 self.deliver(packet, &start, buffer, completions);
@@ -247,7 +218,7 @@ impl<P: Port> Verbs<P> {
         buffer: Slot,
         completions: &mut Completions,
     ) {
-        let bytes = self.receives(buffer).bytes_in(buffer) - HEADER_BYTES;
+        let bytes = self.rails.receives(buffer).bytes_in(buffer) - HEADER_BYTES;
         if packet.parts & (BEGINS | ENDS) != BEGINS | ENDS {
             return self.assemble(packet, buffer, bytes, completions);
         }
@@ -261,7 +232,7 @@ impl<P: Port> Verbs<P> {
                 completions,
             );
         }
-        self.give_back(buffer);
+        self.rails.give_back(buffer);
         self.hand_up_short(packet, &start[HEADER_BYTES..], bytes, completions);
     }
 
@@ -292,10 +263,11 @@ impl<P: Port> Verbs<P> {
         completions: &mut Completions,
     ) {
         let mut part = vec![0; bytes];
-        self.receives(buffer)
+        self.rails
+            .receives(buffer)
             .copy_out(buffer, HEADER_BYTES, &mut part);
-        self.give_back(buffer);
-        let side = self.side(packet.source);
+        self.rails.give_back(buffer);
+        let side = self.sides.of(packet.source);
         if packet.parts & BEGINS != 0 {
             side.building = Some(Vec::new());
         }
@@ -318,7 +290,7 @@ impl<P: Port> Verbs<P> {
             body[..bytes].copy_from_slice(&frame);
             return self.hand_up_short(packet, &body, bytes, completions);
         }
-        let index = self.assembled.insert(frame.into_boxed_slice()) | ASSEMBLED;
+        let index = self.ready.lend(frame);
         let bytes = u32::try_from(bytes).unwrap_or(0);
         self.hand_up(
             packet,
@@ -357,11 +329,7 @@ impl<P: Port> Verbs<P> {
                 body,
             }),
         };
-        if completions.is_full() {
-            self.ready.push_back(completion);
-        } else {
-            completions.push(completion);
-        }
+        self.ready.tell(completion, completions);
     }
 
     /// Copies the body of a frame that was lent.
@@ -373,11 +341,13 @@ impl<P: Port> Verbs<P> {
     ) -> usize {
         let bytes = target.len().min(bytes as usize);
         let target = &mut target[..bytes];
-        if index & ASSEMBLED == 0 || is_datagram(index) {
-            self.receives(index).copy_out(index, HEADER_BYTES, target);
+        if !is_assembled(index) {
+            self.rails
+                .receives(index)
+                .copy_out(index, HEADER_BYTES, target);
             return bytes;
         }
-        let Some(body) = self.assembled.get(index & !ASSEMBLED) else {
+        let Some(body) = self.ready.lent(index) else {
             return 0;
         };
         let bytes = bytes.min(body.len());
@@ -387,15 +357,139 @@ impl<P: Port> Verbs<P> {
 
     /// Takes a frame of `peer` back that was lent.
     pub(in crate::provider) fn release(&mut self, peer: u32, index: u32) {
-        let side = self.side(peer);
-        if side.session.give_back() && !std::mem::replace(&mut side.listed_owing, true) {
+        let side = self.sides.of(peer);
+        if side.session.give_back() && !side.listed_owing {
             side.owes_anyway = true;
-            self.owing.push(peer);
+            self.sides.list_owing(peer);
         }
-        if index & ASSEMBLED == 0 || is_datagram(index) {
-            return self.give_back(index);
+        if !is_assembled(index) {
+            return self.rails.give_back(index);
         }
-        self.assembled.remove(index & !ASSEMBLED);
+        self.ready.release(index);
+    }
+
+    /// Looks whether a frame has come, and does nothing else.
+    #[inline(always)]
+    pub(in crate::provider) fn look(&mut self) -> FarLook {
+        if self.schedule.needs_poll() || !self.is_calm() {
+            return FarLook::Poll;
+        }
+        self.schedule.count();
+        // The others are polled when it is time for a poll.
+        let rail = self.rails.warm();
+        match self.rails[rail].port.poll_first(Queue::Receives) {
+            Some(done) => self.take_first(rail, &done),
+            None => {
+                self.catch_up();
+                FarLook::Nothing
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn is_calm(&self) -> bool {
+        self.ready.is_empty() && self.sides.is_calm()
+    }
+
+    #[inline(never)]
+    fn take_first(&mut self, rail: usize, done: &Done) -> FarLook {
+        self.catch_up();
+        let Some(buffer) = self.rails[rail].receives.filled(done.work, done.bytes) else {
+            return FarLook::Nothing;
+        };
+        match self.take_word(rail, buffer, done) {
+            Some(word) => FarLook::Word(word),
+            None => self.take_other(rail, buffer, done),
+        }
+    }
+
+    /// Something special has come: the next poll tells of it.
+    #[cold]
+    fn take_other(&mut self, rail: usize, buffer: Slot, done: &Done) -> FarLook {
+        let mut completions = Completions::new();
+        self.take_filled(buffer, done, &mut completions);
+        self.ready.tell_first(&mut completions);
+        self.schedule.stir();
+        let rail = &mut self.rails[rail];
+        rail.receives.tend(&mut rail.port);
+        FarLook::Poll
+    }
+
+    /// Takes a message of one word in. `None`: it is something else, and nothing was done.
+    #[inline(always)]
+    fn take_word(&mut self, rail: usize, buffer: Slot, done: &Done) -> Option<FarWord> {
+        let is_word = done.bytes as usize == WORD_BYTES && done.status == Status::Success;
+        if !is_word || is_datagram(buffer) {
+            return None;
+        }
+        let start = self.rails[rail].receives.start::<WORD_BYTES>(buffer);
+        let (header, body) = start.split_first_chunk::<HEADER_BYTES>()?;
+        let packet = wire::packet(header)?;
+        if packet.parts != BEGINS | ENDS || packet.kind >= FIRST_INTERNAL {
+            return None;
+        }
+        let side = self.sides.find_mut(packet.source)?;
+        let index = side.pair_on(rail_of(buffer))?;
+        let pair = self.pairs.get(index)?;
+        if pair.end.number != done.number || !side.session.accept_next(packet.number) {
+            return None;
+        }
+        self.chore = Some(Chore {
+            peer: packet.source,
+            buffer,
+            ack: packet.ack,
+        });
+        Some(FarWord {
+            peer: Peer(packet.source),
+            head: Head {
+                len: 8,
+                ..packet.head()
+            },
+            word: u64::from_ne_bytes(*body.first_chunk()?),
+        })
+    }
+
+    /// Does what the last word has left to be done.
+    #[inline(always)]
+    pub(super) fn catch_up(&mut self) {
+        if let Some(chore) = self.chore.take() {
+            self.do_chore(chore);
+        }
+    }
+
+    #[inline(never)]
+    fn do_chore(&mut self, Chore { peer, buffer, ack }: Chore) {
+        self.schedule.stir();
+        let rail = rail_of(buffer);
+        if let Some(side) = self.sides.get_mut(peer)
+            && !side.is_lost()
+        {
+            let sends = &mut self.sends;
+            side.session
+                .acknowledge(ack, self.schedule.now_ns, |slot| sends.release(slot));
+            // Where to answer (`peers.rs`).
+            side.heard_on = rail;
+            if side.needs_care() {
+                self.care_for(peer);
+            }
+        }
+        self.rails.give_back(buffer);
+        let rail = &mut self.rails[usize::from(rail)];
+        rail.receives.tend(&mut rail.port);
+    }
+
+    /// What a packet leaves to be done beside its own.
+    #[cold]
+    fn care_for(&mut self, peer: u32) {
+        let side = self.sides.of(peer);
+        side.recovered();
+        let (owes, waits) = (side.owes_much(), side.session.has_unsent());
+        if owes {
+            self.sides.list_owing(peer);
+        }
+        if waits {
+            self.sides.list_unsent(peer);
+        }
     }
 }
 

@@ -8,12 +8,10 @@
 //! - B3: a message is taken back when its peer has said that it reads no more, and is believed: a key that opened a buffer before
 //!   opens it for the next message too. Where that was not said, as by a peer that is lost, the buffer gets another key.
 
-use super::Verbs;
 use super::keys::Regions;
 use super::memory::Block;
 use super::port::{Access, Port};
 use super::rail::Rail;
-use super::work::{Kind, Work};
 use crate::Lease;
 
 /// Buffers for one direction. Each is made when it is needed for the first time, and registered by itself, with one rail.
@@ -136,7 +134,7 @@ impl Bounces {
     }
 
     /// Fills a lease with what is in one.
-    fn copy_to(&self, bounce: &Bounce, lease: &mut Lease) {
+    pub(super) fn copy_to(&self, bounce: &Bounce, lease: &mut Lease) {
         self.buffers[bounce.0 as usize].block.copy_to(lease);
     }
 
@@ -160,38 +158,6 @@ impl Bounces {
             buffer.block.deregister(buffer.rail, port);
         }
         self.free.clear();
-    }
-}
-
-impl<P: Port> Verbs<P> {
-    /// Whether data are copied: few, in memory that is not registered.
-    pub(super) fn is_copied(&self, address: u64, bytes: u64) -> bool {
-        let few = bytes != 0 && bytes <= self.limits.copied_bytes;
-        few && self.owned_regions(address, bytes).is_none()
-    }
-
-    /// Lets a read go into a bounce buffer, if there is one for it.
-    pub(super) fn divert(&mut self, work: &mut Work) {
-        let is_whole = work.kind == Kind::Read && work.lease.is_some() && work.local.is_none();
-        if is_whole && self.is_copied(work.base, work.bytes) {
-            work.bounce = self.arrivals.take(&mut self.rails, work.rail);
-        }
-        if let Some(bounce) = &work.bounce {
-            (work.base, _) = self.arrivals.place(bounce);
-        }
-    }
-
-    /// Brings home what a read that ends has left in its buffer.
-    pub(super) fn bring_home(&mut self, work: &mut Work, is_done: bool) {
-        let Some(bounce) = work.bounce.take() else {
-            return;
-        };
-        if let Some(lease) = work.lease.as_mut().filter(|_| is_done) {
-            self.arrivals.copy_to(&bounce, lease);
-        }
-        if work.under_way == 0 {
-            self.arrivals.give_back(bounce);
-        }
     }
 }
 

@@ -2,48 +2,37 @@
 //! Which ports a process uses: of those that serve, and that the user allows, some; the ranks of a node begin with different
 //! ones in turn.
 
-use super::Verbs;
 use super::device::{Device, Found, FoundDevice, list};
 use super::gid::Route;
-use super::look::cannot_open;
-use super::port::Port;
 use super::rail::MOST_RAILS;
-use crate::{Network, Peer};
+use crate::Network;
 
-impl Verbs<Device> {
-    /// Opens the ports that suit a process.
-    ///
-    /// # Errors
-    /// Says what was found, why it cannot be used, and what to do.
-    pub(in crate::provider) fn open_best(
-        me: Peer,
-        peers: u32,
-        network: &Network,
-    ) -> Result<Self, String> {
-        let (depths, terms) = (network.limits.depths(), &network.limits.terms);
-        let found = list(Route::Anywhere, terms).map_err(|error| error.to_string())?;
-        let ports = choose(&found, network)?;
-        let mut opened = ports.iter().map(|port| {
-            let (name, key) = (&port.device, network.q_key);
-            let device = Device::open(name, port.port, &depths, terms, key, None);
-            device.map_err(|error| error.to_string())
-        });
-        // There is at least one.
-        let Some(first) = opened.next() else {
-            return Err("there is no port".to_owned());
-        };
-        let first = first?;
-        let facts = first.facts().clone();
-        let (others, failed): (Vec<_>, Vec<_>) = opened.partition(Result::is_ok);
-        let ports = std::iter::once(first).chain(others.into_iter().flatten());
-        let mut verbs = Self::open(me, peers, ports, network.limits)
-            .map_err(|error| cannot_open(&error, &facts))?;
-        verbs.meet_by(network.rendezvous);
-        for words in failed.into_iter().filter_map(Result::err) {
-            verbs.complain(format!("goes on without a further port: {words}"));
+/// Opens the ports that suit a process, at least one; and says of others why they could not be opened.
+///
+/// # Errors
+/// Says what was found, why it cannot be used, and what to do.
+pub(super) fn open_best(network: &Network) -> Result<(Vec<Device>, Vec<String>), String> {
+    let (depths, terms) = (network.limits.depths(), &network.limits.terms);
+    let found = list(Route::Anywhere, terms).map_err(|error| error.to_string())?;
+    let ports = choose(&found, network)?;
+    let mut opened = ports.iter().map(|port| {
+        let (name, key) = (&port.device, network.q_key);
+        let device = Device::open(name, port.port, &depths, terms, key, None);
+        device.map_err(|error| error.to_string())
+    });
+    // There is at least one.
+    let Some(first) = opened.next() else {
+        return Err("there is no port".to_owned());
+    };
+    let mut devices = vec![first?];
+    let mut words = Vec::new();
+    for device in opened {
+        match device {
+            Ok(device) => devices.push(device),
+            Err(why) => words.push(format!("goes on without a further port: {why}")),
         }
-        Ok(verbs)
     }
+    Ok((devices, words))
 }
 
 /// The ports for a process, the one that it uses most first. Others of its node begin with another.

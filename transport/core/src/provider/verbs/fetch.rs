@@ -13,14 +13,17 @@
 //! - F4: nothing of the reader's is under way meanwhile that would tell that the owner's device is gone, so it writes
 //!   nothing there from time to time.
 
+use std::collections::HashMap;
+
 use super::arrive::{FETCH, FETCHED, KEYS};
 use super::keys::{Keys, Regions, name_of};
-use super::ledger::Posted;
-use super::port::Port;
+use super::letters::Letter;
+use super::port::{Facts, Port};
 use super::rail::{Line, MOST_RAILS};
+use super::rails::Rails;
 use super::wire::{BEGINS, ENDS};
-use super::work::{Kind, Work, nothing};
-use super::{MOST_POSTED, Verbs, name};
+use super::work::{Kind, Work};
+use super::{MOST_POSTED, Verbs};
 use crate::{Head, Lease, Outcome, RemoteKey, Rendezvous, WorkId};
 
 /// A read of this process that a peer carries out.
@@ -43,27 +46,95 @@ pub(super) struct Errand {
     pub(super) check: u64,
 }
 
-/// A packet of this provider's own that found no room as yet.
+/// All reads of this process that peers carry out, by their numbers, and which reads those are.
 #[derive(Debug)]
-pub(super) struct Letter {
-    to: u32,
-    head: Head,
-    body: Vec<u8>,
+pub(super) struct Fetches {
+    rendezvous: Rendezvous,
+    all: HashMap<u64, Fetch>,
+}
+
+impl Fetches {
+    pub(super) fn new() -> Self {
+        Self {
+            rendezvous: Rendezvous::Auto,
+            all: HashMap::new(),
+        }
+    }
+
+    /// Who moves large data.
+    pub(super) fn meet_by(&mut self, rendezvous: Rendezvous) {
+        self.rendezvous = rendezvous;
+    }
+
+    /// Whether reads over a port are carried out by the peer.
+    fn is_for(&self, facts: &Facts) -> bool {
+        match self.rendezvous {
+            Rendezvous::Read => false,
+            Rendezvous::Write => true,
+            Rendezvous::Auto => facts.reads <= POOR_READS,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Takes one that `peer` says has ended; `None`: it is not for this peer to say.
+    fn take(&mut self, number: u64, peer: u32) -> Option<Fetch> {
+        let theirs = self.all.get(&number).map(|fetch| fetch.peer);
+        let is_theirs = theirs == Some(peer);
+        is_theirs.then(|| self.all.remove(&number)).flatten()
+    }
+
+    /// Those that a peer carries out, oldest first.
+    fn from(&self, peer: u32) -> Vec<u64> {
+        let wanted = self.all.iter().filter(|(_, fetch)| fetch.peer == peer);
+        let mut numbers: Vec<u64> = wanted.map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// Peers whose device is to be tried now, each once (F4).
+    fn owners_to_try(&mut self, now_ns: u64) -> Vec<u32> {
+        let is_due = |fetch: &Fetch| now_ns.saturating_sub(fetch.tried_ns) >= TRY_EVERY_NS;
+        let mut due: Vec<(u64, u32)> = Vec::new();
+        for (number, fetch) in &mut self.all {
+            if is_due(fetch) {
+                fetch.tried_ns = now_ns;
+                due.push((*number, fetch.peer));
+            }
+        }
+        due.sort_unstable();
+        let mut peers = Vec::new();
+        for (_, peer) in due {
+            if !peers.contains(&peer) {
+                peers.push(peer);
+            }
+        }
+        peers
+    }
+
+    /// When a device is tried next.
+    pub(super) fn tries_owners_at(&self) -> Option<u64> {
+        let last = self.all.values().map(|fetch| fetch.tried_ns).min();
+        last.map(|last| last + TRY_EVERY_NS)
+    }
+
+    /// Takes all memory back that peers may write.
+    pub(super) fn retire<P: Port>(&mut self, rails: &mut Rails<P>) {
+        for (_, fetch) in std::mem::take(&mut self.all) {
+            rails.deregister(fetch.regions);
+        }
+    }
 }
 
 /// The reader's part.
 impl<P: Port> Verbs<P> {
     /// Whether reads from a peer are carried out by the peer.
     pub(super) fn is_fetched(&mut self, peer: u32) -> bool {
-        match self.rendezvous {
-            Rendezvous::Read => false,
-            Rendezvous::Write => true,
-            Rendezvous::Auto => {
-                let rail = self.side(peer).main.rail;
-                let facts = self.rails[usize::from(rail)].port.facts();
-                facts.reads <= POOR_READS
-            }
-        }
+        let rail = self.sides.of(peer).main.rail;
+        let facts = self.rails[usize::from(rail)].port.facts();
+        self.fetches.is_for(facts)
     }
 
     /// Asks a peer to write what would be read.
@@ -80,12 +151,11 @@ impl<P: Port> Verbs<P> {
             Ok(regions) => regions,
             Err(error) => {
                 self.complain_of_registration(&error, lease.bytes() as u64);
-                return self.end(id, Outcome::Unreachable, lease);
+                return self.ready.end(id, Outcome::Unreachable, lease);
             }
         };
-        self.serial += 1;
         self.counts.fetched.add(1);
-        let number = self.serial;
+        let number = self.works.next_serial();
         let (a, b) = (key_of(&regions, 0), key_of(&regions, 1));
         let (c, d) = (key_of(&regions, 2), key_of(&regions, 3));
         let words = [
@@ -101,70 +171,46 @@ impl<P: Port> Verbs<P> {
             id,
             lease,
             regions,
-            tried_ns: self.now_ns,
+            tried_ns: self.schedule.now_ns,
         };
-        self.fetches.insert(number, fetch);
+        self.fetches.all.insert(number, fetch);
         let body = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.write_letter(peer, head(FETCH, number, 0), body);
     }
 
     /// An owner says how a read has ended.
     fn hear_fetched(&mut self, peer: u32, number: u64, outcome: u16) {
-        let theirs = self.fetches.get(&number).map(|fetch| fetch.peer);
-        if theirs != Some(peer) {
+        let Some(fetch) = self.fetches.take(number, peer) else {
             self.counts.refused.add(1);
             return;
-        }
+        };
         let outcome = match outcome {
             DONE => Outcome::Done,
             BAD_KEY => Outcome::BadKey,
             _ => Outcome::Unreachable,
         };
-        self.end_fetch(number, outcome);
+        self.end_fetch(fetch, outcome);
     }
 
-    fn end_fetch(&mut self, number: u64, outcome: Outcome) {
-        if let Some(fetch) = self.fetches.remove(&number) {
-            self.deregister(fetch.regions);
-            self.end(fetch.id, outcome, fetch.lease);
-        }
+    fn end_fetch(&mut self, fetch: Fetch, outcome: Outcome) {
+        self.rails.deregister(fetch.regions);
+        self.ready.end(fetch.id, outcome, fetch.lease);
     }
 
     /// A peer is lost: it carries nothing out any more.
     pub(super) fn end_fetches(&mut self, peer: u32) {
-        for number in self.fetches_from(|fetch| fetch.peer == peer) {
-            self.end_fetch(number, Outcome::Unreachable);
-        }
-    }
-
-    fn fetches_from(&self, is_wanted: impl Fn(&Fetch) -> bool) -> Vec<u64> {
-        let wanted = self.fetches.iter().filter(|(_, fetch)| is_wanted(fetch));
-        let mut numbers: Vec<u64> = wanted.map(|(number, _)| *number).collect();
-        numbers.sort_unstable();
-        numbers
-    }
-
-    /// Takes all memory back that peers may write.
-    pub(super) fn forget_fetches(&mut self) {
-        for (_, fetch) in std::mem::take(&mut self.fetches) {
-            self.deregister(fetch.regions);
+        for number in self.fetches.from(peer) {
+            if let Some(fetch) = self.fetches.take(number, peer) {
+                self.end_fetch(fetch, Outcome::Unreachable);
+            }
         }
     }
 
     /// Tries the devices of those that have something to write (F4).
     pub(super) fn try_owners(&mut self) {
-        let now_ns = self.now_ns;
-        let is_due = |fetch: &Fetch| now_ns.saturating_sub(fetch.tried_ns) >= TRY_EVERY_NS;
-        let due = self.fetches_from(is_due);
-        let mut tried = Vec::new();
-        for number in due {
-            let Some(fetch) = self.fetches.get_mut(&number) else {
-                continue;
-            };
-            fetch.tried_ns = now_ns;
-            let peer = fetch.peer;
-            if !tried.contains(&peer) {
-                tried.push(peer);
+        for peer in self.fetches.owners_to_try(self.schedule.now_ns) {
+            // One may have been lost over another.
+            if !self.sides.of(peer).is_lost() {
                 self.try_device(peer);
             }
         }
@@ -172,26 +218,14 @@ impl<P: Port> Verbs<P> {
 
     /// Writes nothing to a peer: its device answers even where the process computes, and if it does not, the queue pair breaks.
     pub(super) fn try_device(&mut self, peer: u32) {
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         let line = side.line(peer);
         let Some(index) = side.pair_for_sends() else {
             return self.want_pair(line);
         };
-        let Some(pair) = self.pairs[index as usize].as_mut() else {
-            return;
-        };
-        let request = nothing(name(index, pair.ledger.next()));
-        let rail = &mut self.rails[line.at()];
-        if rail.posted < MOST_POSTED && rail.port.post(pair.end, &[request]) == 1 {
-            pair.ledger.push(Posted::Mark { read: None }, true);
-            rail.posted += 1;
+        if self.rails[line.at()].posted < MOST_POSTED {
+            self.pairs.post_nothing(index, &mut self.rails);
         }
-    }
-
-    /// When a device is tried next.
-    pub(super) fn tries_owners_at(&self) -> Option<u64> {
-        let last = self.fetches.values().map(|fetch| fetch.tried_ns).min();
-        last.map(|last| last + TRY_EVERY_NS)
     }
 }
 
@@ -214,7 +248,11 @@ impl<P: Port> Verbs<P> {
     fn serve(&mut self, peer: u32, number: u64, words: [u64; 6]) {
         let [address, bytes, check, target, ab, cd] = words;
         let check = name_of(check);
-        if self.exported(peer, check, address, bytes).is_none() {
+        if self
+            .registry
+            .exported(peer, check, address, bytes)
+            .is_none()
+        {
             return self.answer_fetch(peer, number, Outcome::BadKey);
         }
         if self.works.len() >= MOST_ERRANDS {
@@ -234,19 +272,18 @@ impl<P: Port> Verbs<P> {
         (target, keys): (u64, Keys),
         errand: Errand,
     ) -> Work {
-        self.serial += 1;
+        let serial = self.works.next_serial();
         Work {
             base,
             bytes,
             errand: Some(errand),
-            ..Work::new(peer, self.serial, Kind::Write, target, keys)
+            ..Work::new(peer, serial, Kind::Write, target, keys)
         }
     }
 
     /// The answer to an errand that has ended. Who takes none in gets none: others ask only as fast as they listen.
     pub(super) fn answer_fetch(&mut self, peer: u32, number: u64, outcome: Outcome) {
-        let waiting = self.letters.iter().filter(|letter| letter.to == peer);
-        if waiting.count() >= 2 * MOST_ERRANDS {
+        if self.letters.count_to(peer) >= 2 * MOST_ERRANDS {
             self.counts.refused.add(1);
             return;
         }
@@ -263,7 +300,7 @@ impl<P: Port> Verbs<P> {
     pub(super) fn recall(&mut self, peer: u32, check: u64) -> bool {
         let mut is_busy = false;
         let check = name_of(check);
-        for index in self.works.numbers() {
+        for index in self.works.places() {
             let Some(work) = self.works.get_mut(index) else {
                 continue;
             };
@@ -273,7 +310,7 @@ impl<P: Port> Verbs<P> {
             }
             work.outcome = Outcome::BadKey;
             let (rail, is_idle) = (work.rail, work.under_way == 0);
-            if let Some(link) = self.link(Line { peer, rail }) {
+            if let Some(link) = self.sides.link(Line { peer, rail }) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
             // The device tells the end of what is under way: it may not read that any more.
@@ -291,31 +328,31 @@ impl<P: Port> Verbs<P> {
 impl<P: Port> Verbs<P> {
     /// Sends a packet of the provider's own, as soon as there is room.
     fn write_letter(&mut self, to: u32, head: Head, body: Vec<u8>) {
-        self.letters.push_back(Letter { to, head, body });
+        self.letters.push(Letter { to, head, body });
         self.post_letters();
     }
 
     /// Sends those that have room now.
     pub(super) fn post_letters(&mut self) {
-        let mut left = std::mem::take(&mut self.letters);
+        let mut left = self.letters.take();
         left.retain(|letter| !self.post_letter(letter));
-        self.letters = left;
+        self.letters.put_back(left);
     }
 
     /// `false`: there is no room.
     fn post_letter(&mut self, letter: &Letter) -> bool {
         let to = letter.to;
-        if self.side(to).is_lost() {
+        if self.sides.of(to).is_lost() {
             return true;
         }
         if self
             .keep(to, letter.head, BEGINS | ENDS, &letter.body)
             .is_err()
         {
-            self.list_unsent(to);
+            self.sides.list_unsent(to);
             return false;
         }
-        let side = self.side(to);
+        let side = self.sides.of(to);
         side.packets = side.packets.saturating_add(1);
         self.flush(to);
         true

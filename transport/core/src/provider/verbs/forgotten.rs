@@ -4,10 +4,7 @@
 //! when a link goes down at the wrong moment, and waits for an answer for ever then. A queue pair of which nothing was told
 //! for longer than all its limits allow is broken here, as its device should have done.
 
-use super::Verbs;
 use super::ledger::Ledger;
-use super::pairs::Pair;
-use super::port::{Done, Port, Status};
 
 /// How far the end of what was posted to a queue pair is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +16,7 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Whether the device is late. `patience`: what the queue pair was told to wait for an answer.
-    fn is_late(&mut self, ledger: &Ledger, patience: u8, now_ns: u64) -> bool {
+    pub(super) fn is_late(&mut self, ledger: &Ledger, patience: u8, now_ns: u64) -> bool {
         let progress = ledger.progress();
         if !progress.1 || progress != self.progress {
             *self = Self {
@@ -31,46 +28,6 @@ impl Watch {
         let waited_ns = now_ns.saturating_sub(self.since_ns);
         let limit_ns = GRACE_NS + (MOST_ANSWERS << patience);
         waited_ns > limit_ns && waited_ns > limit_ns + NS_OF_BYTE * ledger.bytes()
-    }
-}
-
-impl<P: Port> Verbs<P> {
-    /// Breaks queue pairs that have forgotten what was posted. Whoever sleeps over that sees it when it wakes.
-    pub(super) fn break_forgotten(&mut self) {
-        let pairs = 0..self.pairs.len();
-        if pairs.clone().filter(|at| self.is_late(*at)).count() == 0 {
-            return;
-        }
-        // What was told while nobody looked counts.
-        self.poll_sends();
-        for at in pairs {
-            if self.is_late(at) {
-                self.forget(u32::try_from(at).unwrap_or(u32::MAX));
-            }
-        }
-    }
-
-    fn is_late(&mut self, at: usize) -> bool {
-        let now_ns = self.now_ns;
-        let pair = self.pairs[at].as_mut().filter(|pair| pair.is_whole());
-        pair.is_some_and(|pair| pair.watch.is_late(&pair.ledger, pair.patience, now_ns))
-    }
-
-    /// As if the device had told that what it told nothing of has failed.
-    #[cold]
-    fn forget(&mut self, index: u32) {
-        let pair = self.pairs[index as usize].as_ref();
-        let Some((line, posted)) = pair.and_then(Pair::awaited) else {
-            return;
-        };
-        let done = Done {
-            status: Status::Forgotten,
-            ..Done::default()
-        };
-        self.judge(index, done.status);
-        self.complain_of(index, &posted, &done);
-        self.break_pair(index);
-        self.detour_if_joined(line, done.status);
     }
 }
 

@@ -1,16 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! On which host a peer is, for messages.
+//! On which host this process and its peers are, for messages.
 
 use std::collections::HashMap;
 
 /// The names of hosts, each once: many peers are on the same.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Hosts {
+    here: String,
     names: Vec<Box<str>>,
     numbers: HashMap<Box<str>, u32>,
 }
 
 impl Hosts {
+    /// None but the one that this process is on.
+    pub(super) fn new(here: String) -> Self {
+        Self {
+            here,
+            names: Vec::new(),
+            numbers: HashMap::new(),
+        }
+    }
+
+    /// The one that this process is on.
+    pub(super) fn here(&self) -> &str {
+        &self.here
+    }
+
     pub(super) fn number(&mut self, name: &str) -> u32 {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -28,5 +43,20 @@ impl Hosts {
         Some(name)
             .map(|name| &**name)
             .filter(|name| !name.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_one_number_and_nobody_has_none() {
+        let mut hosts = Hosts::new("here".to_owned());
+        let (one, other) = (hosts.number("one"), hosts.number("other"));
+        assert_eq!((one, other, hosts.number("one")), (1, 2, 1));
+        let nameless = hosts.number("");
+        assert_eq!(hosts.name(nameless), None, "it has not said its name");
+        assert_eq!((hosts.name(0), hosts.name(2)), (None, Some("other")));
     }
 }

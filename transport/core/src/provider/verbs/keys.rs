@@ -9,29 +9,15 @@ use std::collections::VecDeque;
 
 use super::Verbs;
 use super::arrive::KEYS;
-use super::bounce::Bounce;
-use super::memory::register_exported;
 use super::port::{CallError, Port, Region};
 use super::rail::MOST_RAILS;
 use super::wire::{BEGINS, ENDS};
-use super::words::{self, LockedMemory};
 use crate::{Head, Peer, RemoteKey};
 
 /// Registered memory: its region on each rail with which it is.
 pub(super) type Regions = [Option<Region>; MOST_RAILS];
 /// Keys to one stretch of memory, by the rails of its owner; 0 where there is none.
 pub(super) type Keys = [u32; MOST_RAILS];
-
-/// Memory that a peer may reach.
-#[derive(Debug)]
-pub(super) struct Export {
-    peer: u32,
-    address: u64,
-    bytes: u64,
-    regions: Regions,
-    /// It is a copy, in this buffer of ours.
-    bounce: Option<Bounce>,
-}
 
 /// What peers have told of their memory: the newest of it, whoever it was.
 #[derive(Debug, Default)]
@@ -54,6 +40,14 @@ impl Told {
         let found = all.find(|told| (told.0, told.1) == (peer, key));
         found.map(|(_, _, keys)| *keys)
     }
+
+    /// The keys to memory of a peer, of which one was handed over. `may_be_told`: there may be more.
+    pub(super) fn keys_to(&self, peer: u32, key: RemoteKey, may_be_told: bool) -> Keys {
+        let told = may_be_told.then(|| self.of(peer, key)).flatten();
+        let mut keys = told.unwrap_or_default();
+        keys[usize::from(rail_of(key.check))] = low(key.check);
+        keys
+    }
 }
 
 impl<P: Port> Verbs<P> {
@@ -67,7 +61,7 @@ impl<P: Port> Verbs<P> {
         let Some(length) = usize::try_from(bytes).ok().filter(|length| *length != 0) else {
             return RemoteKey::default();
         };
-        let regions = match self.owned_regions(address, bytes) {
+        let regions = match self.registry.owned.regions(address, bytes) {
             Some(regions) => regions,
             None => match self.register_for(peer.0, address, length) {
                 Ok(regions) => regions,
@@ -78,24 +72,16 @@ impl<P: Port> Verbs<P> {
                 }
             },
         };
-        let main = self.side(peer.0).main.rail;
-        let Some((rail, region)) = first_of(&regions, main) else {
+        let (ranks, memory) = ((self.me, peer.0), (address, bytes));
+        let main = self.sides.of(peer.0).main.rail;
+        let Some(key) = self.registry.export(ranks, memory, regions, main) else {
             return RemoteKey::default();
         };
-        let key = sealed(address, bytes, rail, region.remote_key, (self.me, peer.0));
-        if self.owned_regions(address, bytes).is_none() {
-            let export = Export {
-                peer: peer.0,
-                address,
-                bytes,
-                regions,
-                bounce: None,
-            };
-            self.exports.insert((rail, region.remote_key), export);
-        }
-        self.lent += 1;
         let several = regions.iter().flatten().count() > 1;
-        if several && bytes >= self.limits.striped_bytes && !self.side(peer.0).others().is_empty() {
+        if several
+            && bytes >= self.limits.striped_bytes
+            && !self.sides.of(peer.0).others().is_empty()
+        {
             self.tell_keys(peer.0, key, &regions);
         }
         key
@@ -103,35 +89,16 @@ impl<P: Port> Verbs<P> {
 
     /// Lets `peer` read memory whose bytes do not change meanwhile: a copy of them, if they are few.
     pub(in crate::provider) fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
-        let is_small = self.is_copied(address, bytes) && bytes < self.limits.striped_bytes;
-        let main = self.side(peer.0).main.rail;
-        let bounce = is_small.then(|| self.offers.take(&mut self.rails, main));
-        match bounce.flatten() {
-            Some(bounce) => self.offer_copy(peer, address, bytes, bounce),
+        let is_copied = self.registry.is_copied(address, bytes);
+        let is_small = is_copied && bytes < self.limits.striped_bytes;
+        let main = self.sides.of(peer.0).main.rail;
+        let (ranks, memory) = ((self.me, peer.0), (address, bytes));
+        let rails = &mut self.rails;
+        let copy = is_small.then(|| self.registry.export_copy(ranks, memory, main, rails));
+        match copy.flatten() {
+            Some(key) => key,
             None => self.export(peer, address, bytes),
         }
-    }
-
-    fn offer_copy(&mut self, peer: Peer, address: u64, bytes: u64, bounce: Bounce) -> RemoteKey {
-        let (place, regions) = self.offers.place(&bounce);
-        let main = self.side(peer.0).main.rail;
-        let Some((rail, region)) = first_of(&regions, main) else {
-            self.offers.give_back(bounce);
-            return RemoteKey::default();
-        };
-        self.offers
-            .fill(&bounce, address, crate::mr::to_usize(bytes));
-        let key = sealed(place, bytes, rail, region.remote_key, (self.me, peer.0));
-        let export = Export {
-            peer: peer.0,
-            address: place,
-            bytes,
-            regions,
-            bounce: Some(bounce),
-        };
-        self.exports.insert((rail, region.remote_key), export);
-        self.lent += 1;
-        key
     }
 
     /// Registers memory with the main rail to a peer; large memory with all that lead there.
@@ -142,28 +109,20 @@ impl<P: Port> Verbs<P> {
         bytes: usize,
     ) -> Result<Regions, CallError> {
         let least = self.limits.striped_bytes;
-        let side = self.side(peer);
-        let main = usize::from(side.main.rail);
+        let side = self.sides.of(peer);
+        let main = side.main.rail;
         let mut others = [false; MOST_RAILS];
         if bytes as u64 >= least {
             for link in side.others() {
                 others[usize::from(link.rail)] = true;
             }
         }
-        let mut regions = [None; MOST_RAILS];
-        let port = &mut self.rails[main].port;
-        regions[main] = Some(register_exported(port, address, bytes)?);
-        for (at, rail) in self.rails.iter_mut().enumerate() {
-            if others[at] && at != main && rail.serves() {
-                regions[at] = register_exported(&mut rail.port, address, bytes).ok();
-            }
-        }
-        Ok(regions)
+        self.rails.register(main, others, address, bytes)
     }
 
     /// Tells a peer the keys of the other rails, if there is room for that.
     fn tell_keys(&mut self, peer: u32, key: RemoteKey, regions: &Regions) {
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         if side.is_lost() {
             return;
         }
@@ -195,7 +154,7 @@ impl<P: Port> Verbs<P> {
             check,
         };
         let me = self.me;
-        let is_one_of_several = self.side(peer).more.is_some();
+        let is_one_of_several = self.sides.of(peer).more.is_some();
         if !is_one_of_several || !is_sealed(key, peer, me) {
             self.counts.refused.add(1);
             return;
@@ -205,92 +164,33 @@ impl<P: Port> Verbs<P> {
         self.told.put(peer, key, [a, b, c, d]);
     }
 
-    /// The keys to memory of a peer, of which one was handed over.
-    pub(super) fn keys_to(&mut self, peer: u32, key: RemoteKey) -> Keys {
-        let may_be_told = key.bytes >= self.limits.striped_bytes && self.side(peer).more.is_some();
-        let told = may_be_told.then(|| self.told.of(peer, key)).flatten();
-        let mut keys = told.unwrap_or_default();
-        keys[usize::from(rail_of_key(key))] = low(key.check);
-        keys
-    }
-
     /// The end of [`export`](Self::export). What stays registered is open to the peer until it is freed; and what it is known
     /// by is that of all messages in it, of which others may be under way.
     pub(in crate::provider) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
-        let name = (rail_of_key(key), low(key.check));
         if !is_sealed(key, self.me, peer.0) {
             return;
         }
-        self.lent = self.lent.saturating_sub(1);
-        let Some(export) = self.exports.remove(&name) else {
+        let Some(export) = self.registry.withdraw(key) else {
             return;
         };
         let Some(bounce) = export.bounce else {
-            self.deregister(export.regions);
+            self.rails.deregister(export.regions);
             self.recall(peer.0, key.check);
             return;
         };
-        let is_written = self.recall(peer.0, key.check);
-        if is_written || self.side(peer.0).is_lost() {
-            self.offers.give_back_anew(bounce, &mut self.rails);
-        } else {
-            self.offers.give_back(bounce);
-        }
+        let is_read = self.recall(peer.0, key.check) || self.sides.of(peer.0).is_lost();
+        self.registry.give_back(bounce, is_read, &mut self.rails);
     }
 
-    /// The regions of memory that was exported to this peer, where a check names it: what is not inside is not found.
-    pub(super) fn exported(
-        &self,
-        peer: u32,
-        check: u64,
-        address: u64,
-        bytes: u64,
-    ) -> Option<Regions> {
-        let name = (rail_of(check), low(check));
-        if let Some(export) = self.exports.get(&name) {
-            let from = address.checked_sub(export.address)?;
-            let end = from.checked_add(bytes)?;
-            let is_theirs = export.peer == peer && bytes != 0 && end <= export.bytes;
-            return is_theirs.then_some(export.regions);
-        }
-        // What stays registered is known to all who were told its key, whole.
-        let regions = self.owned_regions(address, bytes).filter(|_| bytes != 0)?;
-        let region = regions[usize::from(name.0)]?;
-        (region.remote_key == name.1).then_some(regions)
-    }
-
-    /// Takes all memory away from peers.
-    pub(super) fn withdraw_all(&mut self) {
-        for (_, export) in std::mem::take(&mut self.exports) {
-            // Copies are taken away with all buffers.
-            if export.bounce.is_none() {
-                self.deregister(export.regions);
-            }
-        }
-    }
-
-    pub(super) fn deregister(&mut self, regions: Regions) {
-        for (rail, region) in self.rails.iter_mut().zip(regions) {
-            if let Some(region) = region {
-                rail.port.deregister(region);
-            }
-        }
-    }
-
-    /// Large messages are slow then: told once.
     #[cold]
     pub(super) fn complain_of_registration(&mut self, error: &CallError, bytes: u64) {
-        if std::mem::replace(&mut self.told_of_registration, true) {
-            return;
-        }
         let facts = self.rails[0].port.facts();
-        let words = words::of_registration(error, facts, bytes, LockedMemory::now());
-        self.complain(format!("{words}; such messages go through buffers"));
+        self.news.complain_of_registration(error, facts, bytes);
     }
 }
 
 /// The region of rail `main`, or of another if there is none.
-fn first_of(regions: &Regions, main: u8) -> Option<(u8, Region)> {
+pub(super) fn first_of(regions: &Regions, main: u8) -> Option<(u8, Region)> {
     let region = regions[usize::from(main)].map(|region| (main, region));
     region.or_else(|| {
         let mut all = (0..).zip(regions);
@@ -299,7 +199,13 @@ fn first_of(regions: &Regions, main: u8) -> Option<(u8, Region)> {
 }
 
 /// A key: the low half of its check is the device's, then comes the rail of the owner, the rest is a seal.
-fn sealed(address: u64, bytes: u64, rail: u8, remote_key: u32, ranks: (u32, u32)) -> RemoteKey {
+pub(super) fn sealed(
+    address: u64,
+    bytes: u64,
+    rail: u8,
+    remote_key: u32,
+    ranks: (u32, u32),
+) -> RemoteKey {
     let check = u64::from(rail) << RAIL_SHIFT | u64::from(remote_key);
     let key = RemoteKey {
         address,
@@ -329,24 +235,20 @@ pub(super) fn is_sealed(key: RemoteKey, owner: u32, reader: u32) -> bool {
     key.check >> SEAL_SHIFT == seal(key, (owner, reader)) >> SEAL_SHIFT
 }
 
-/// The rail of its owner that a key is for.
-fn rail_of_key(key: RemoteKey) -> u8 {
-    rail_of(key.check)
-}
-
 /// What a check names, without its seal.
 pub(super) fn name_of(check: u64) -> u64 {
     check & ((1 << SEAL_SHIFT) - 1)
 }
 
-fn rail_of(check: u64) -> u8 {
+/// The rail of its owner that a check is for.
+pub(super) fn rail_of(check: u64) -> u8 {
     #[allow(clippy::cast_possible_truncation, reason = "two bits")]
     let rail = (check >> RAIL_SHIFT) as u8 & 3;
     rail
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "the low half")]
-fn low(word: u64) -> u32 {
+pub(super) fn low(word: u64) -> u32 {
     word as u32
 }
 
@@ -365,7 +267,7 @@ mod tests {
     fn a_key_of_another_rail_peer_or_place_is_not_sealed() {
         let key = sealed(0x1000, 64, 2, 0xabcd, (3, 4));
         assert!(is_sealed(key, 3, 4) && !is_sealed(key, 4, 3));
-        assert_eq!((rail_of_key(key), low(key.check)), (2, 0xabcd));
+        assert_eq!((rail_of(key.check), low(key.check)), (2, 0xabcd));
         for bit in 0..64 {
             let check = key.check ^ 1 << bit;
             assert!(!is_sealed(RemoteKey { check, ..key }, 3, 4), "bit {bit}");

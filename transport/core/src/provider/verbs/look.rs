@@ -9,7 +9,7 @@ use super::choose::{fit, is_allowed, rails};
 use super::device::{Found, FoundDevice, list};
 use super::fetch::POOR_READS;
 use super::gid::{self, Interface, Route};
-use super::pairs::Pair;
+use super::pair::Pair;
 use super::pools::{RecvPool, SendPool};
 use super::port::{Access, CallError, Facts};
 use super::words::{LockedMemory, of_registration, state_in_words};

@@ -7,7 +7,7 @@
 //!   drops it without that leaks the mapping rather than take it away from a device.
 //! - So do blocks that the program's data pass through (`bounce.rs`): they are copied from and to while no device is at them.
 //! - The device writes to blocks for receives at any time: they are copied from, never borrowed. It only reads blocks for sends.
-//! - A [`Lease`] promises its memory until it comes back, and it comes back after the region is gone (`ends.rs`).
+//! - A [`Lease`] promises its memory until it comes back, and it comes back after the region is gone (`work.rs`).
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -253,7 +253,7 @@ pub(super) fn register_leased<P: Port>(
     })?;
     let bytes = crate::mr::to_usize(bytes);
     // SAFETY: a lease promises that its memory stays, and is written by nobody else, until it comes back; this provider
-    // gives it back after `deregister` (`ends.rs`), that of a work in shares after the last of these has ended. Memory that is
+    // gives it back after `deregister` (`work.rs`), that of a work in shares after the last of these has ended. Memory that is
     // kept registered (`owned.rs`) stays until the caller gives its key back; the device reads it for leases only. A bounce
     // buffer (`bounce.rs`) that a port does not know yet stays until all reads into it have ended.
     unsafe { port.register(base, bytes, access) }

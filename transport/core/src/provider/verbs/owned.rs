@@ -4,15 +4,23 @@
 
 use std::ptr::NonNull;
 
-use super::Verbs;
 use super::keys::Regions;
 use super::memory::{Shared, register_leased, register_owned};
-use super::port::{Access, Port};
+use super::port::{Access, CallError, Port};
+use super::rails::Rails;
+use super::slab::Slab;
 use crate::LocalKey;
 
-/// A stretch of it.
+/// All of it: our own, by address, and the program's.
 #[derive(Debug)]
 pub(super) struct Owned {
+    ours: Vec<Ours>,
+    kept: Slab<Kept>,
+}
+
+/// A stretch of our own.
+#[derive(Debug)]
+struct Ours {
     base: u64,
     bytes: u64,
     regions: Regions,
@@ -22,83 +30,84 @@ pub(super) struct Owned {
 
 /// A stretch of the program's memory.
 #[derive(Debug)]
-pub(super) struct Kept {
+struct Kept {
     base: u64,
     bytes: u64,
     regions: Regions,
 }
 
-impl<P: Port> Verbs<P> {
-    /// Memory that stays registered until it is freed: zero, aligned to a page, shared with child processes. `None`: no more
-    /// can be mapped or registered.
-    pub(in crate::provider) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        let mapping = Shared::new(bytes)?;
-        let place = mapping.place();
-        self.own_with(place, bytes, Some(mapping)).then_some(place)
+impl Owned {
+    pub(super) fn new() -> Self {
+        Self {
+            ours: Vec::new(),
+            kept: Slab::new(),
+        }
     }
 
-    /// Keeps memory registered that another provider has allocated, if that is possible.
-    pub(in crate::provider) fn own(&mut self, place: NonNull<u8>, bytes: usize) {
-        self.own_with(place, bytes, None);
-    }
-
-    fn own_with(&mut self, place: NonNull<u8>, bytes: usize, mapping: Option<Shared>) -> bool {
+    /// Registers memory, which stays so until it is freed. `mapping`: it is this provider's.
+    pub(super) fn own<P: Port>(
+        &mut self,
+        place: NonNull<u8>,
+        bytes: usize,
+        mapping: Option<Shared>,
+        rails: &mut Rails<P>,
+    ) -> Result<(), CallError> {
         let mut regions = Regions::default();
-        for (rail, region) in self.rails.iter_mut().zip(&mut regions) {
+        for (rail, region) in rails.iter_mut().zip(&mut regions) {
             if rail.lost.is_some() {
                 continue;
             }
             match register_owned(&mut rail.port, place, bytes) {
                 Ok(made) => *region = Some(made),
                 Err(error) => {
-                    self.deregister(regions);
-                    self.complain_of_registration(&error, bytes as u64);
-                    return false;
+                    rails.deregister(regions);
+                    return Err(error);
                 }
             }
         }
         let base = place.as_ptr().expose_provenance() as u64;
-        let at = self.owned.partition_point(|owned| owned.base < base);
-        let owned = Owned {
+        let at = self.ours.partition_point(|ours| ours.base < base);
+        let ours = Ours {
             base,
             bytes: bytes as u64,
             regions,
             mapping,
         };
-        self.owned.insert(at, owned);
-        true
+        self.ours.insert(at, ours);
+        Ok(())
     }
 
     /// Forgets memory that is about to be freed. `true`: it was this provider's, and is freed.
-    pub(in crate::provider) fn disown(&mut self, place: NonNull<u8>) -> bool {
+    pub(super) fn disown<P: Port>(&mut self, place: NonNull<u8>, rails: &mut Rails<P>) -> bool {
         let base = place.as_ptr().expose_provenance() as u64;
-        let found = self.owned.binary_search_by_key(&base, |owned| owned.base);
+        let found = self.ours.binary_search_by_key(&base, |ours| ours.base);
         let Ok(at) = found else { return false };
-        let owned = self.owned.remove(at);
-        self.deregister(owned.regions);
-        owned.mapping.is_some()
+        let ours = self.ours.remove(at);
+        rails.deregister(ours.regions);
+        ours.mapping.is_some()
     }
 
-    /// The regions that all of this memory is in.
-    pub(super) fn owned_regions(&self, address: u64, bytes: u64) -> Option<Regions> {
-        let after = self.owned.partition_point(|owned| owned.base <= address);
-        let owned = self.owned.get(after.checked_sub(1)?)?;
-        let end = (address - owned.base).checked_add(bytes)?;
-        (end <= owned.bytes).then_some(owned.regions)
+    /// The regions that all of this memory is in, of our own.
+    pub(super) fn regions(&self, address: u64, bytes: u64) -> Option<Regions> {
+        let after = self.ours.partition_point(|ours| ours.base <= address);
+        let ours = self.ours.get(after.checked_sub(1)?)?;
+        let end = (address - ours.base).checked_add(bytes)?;
+        (end <= ours.bytes).then_some(ours.regions)
     }
 
     /// Registers memory of the program's for many writes from there. `None`: it is known already, or cannot be registered; then
     /// each write tries to register what it moves.
-    pub(in crate::provider) fn keep_registered(
+    pub(super) fn keep<P: Port>(
         &mut self,
         base: u64,
         bytes: u64,
+        rails: &mut Rails<P>,
     ) -> Option<LocalKey> {
-        if bytes == 0 || self.owned_regions(base, bytes).is_some() {
+        if bytes == 0 || self.regions(base, bytes).is_some() {
             return None;
         }
         let mut regions = Regions::default();
-        for (rail, region) in self.rails.iter_mut().zip(&mut regions) {
+        for (rail, region) in rails.iter_mut().zip(&mut regions) {
             if rail.lost.is_none() {
                 *region = register_leased(&mut rail.port, base, bytes, Access::OwnRead).ok();
             }
@@ -113,9 +122,9 @@ impl<P: Port> Verbs<P> {
     }
 
     /// Forgets it.
-    pub(in crate::provider) fn keep_no_more(&mut self, key: LocalKey) {
+    pub(super) fn keep_no_more<P: Port>(&mut self, key: LocalKey, rails: &mut Rails<P>) {
         if let Some(kept) = self.kept.remove(key.0) {
-            self.deregister(kept.regions);
+            rails.deregister(kept.regions);
         }
     }
 
@@ -132,14 +141,14 @@ impl<P: Port> Verbs<P> {
     }
 
     /// Forgets all of it.
-    pub(super) fn disown_all(&mut self) {
+    pub(super) fn retire<P: Port>(&mut self, rails: &mut Rails<P>) {
         for number in self.kept.numbers() {
-            self.keep_no_more(LocalKey(number));
+            self.keep_no_more(LocalKey(number), rails);
         }
-        for owned in std::mem::take(&mut self.owned) {
-            self.deregister(owned.regions);
+        for ours in std::mem::take(&mut self.ours) {
+            rails.deregister(ours.regions);
             // What the program still holds stays mapped.
-            std::mem::forget(owned.mapping);
+            std::mem::forget(ours.mapping);
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reliable queue pairs: made when a peer is worth one, given up when others are worth more, broken and made again. What has
-//! to be said about that is decided in `connect.rs`.
+//! to be said about that is decided in `connect.rs`, and said here, in notes: datagrams outside the streams.
 //!
 //! - P1: a queue pair is taken apart only when every work request that was posted to it has come back, and after that
 //!   nothing has arrived for a while: so no slot, buffer or lease is still the device's.
@@ -10,66 +10,15 @@
 use std::mem;
 
 use super::address::Address;
-use super::connect::State;
-use super::forgotten::Watch;
-use super::ledger::{Ledger, Posted};
-use super::port::{Body, CallError, Done, Operation, Port, QueuePair, Remote, Request, Status};
+use super::connect::{Do, Overdue, State};
+use super::ledger::Posted;
+use super::pair::Pair;
+use super::port::{CallError, Done, Port, Status};
 use super::rail::Line;
-use super::unsaid::Unsaid;
-use super::wire::{End, NUMBER_MASK, Say};
+use super::session::ACK_EVERY;
+use super::wire::{self, Ack, End, Say};
 use super::words::{self, Ends};
-use super::{NetLimits, Side, Verbs, name};
-
-/// A reliable queue pair.
-#[derive(Debug)]
-pub(super) struct Pair {
-    pub(super) line: Line,
-    /// Its number among all that this process ever made.
-    pub(super) made: u32,
-    pub(super) end: QueuePair,
-    /// Number of the first packet of the network's that it sends.
-    pub(super) first: u32,
-    pub(super) ledger: Ledger,
-    /// Poll in which it was used last.
-    pub(super) used_at: u64,
-    /// Whether the peer says what has arrived over it (`unsaid.rs`).
-    pub(super) unsaid: Unsaid,
-    /// What it was told to wait for an answer: 4.096 µs × 2 to that power.
-    pub(super) patience: u8,
-    pub(super) watch: Watch,
-    life: Life,
-}
-
-/// Whether a queue pair can be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
-    Whole,
-    /// It broke; work requests come back. `marked`: one was posted that tells of the last.
-    Broken {
-        marked: bool,
-    },
-    /// All have come back; polls that found nothing since.
-    Silent {
-        polls: u8,
-    },
-}
-
-impl Pair {
-    /// What one takes, with the queue that the device's library keeps for it.
-    pub(super) fn most_bytes(limits: &NetLimits) -> usize {
-        let entry = size_of::<Posted>() + QUEUE_ENTRY_BYTES;
-        size_of::<Self>() + limits.send_depth as usize * entry
-    }
-
-    pub(super) fn is_whole(&self) -> bool {
-        self.life == Life::Whole
-    }
-
-    /// The oldest of what was posted, if its end is to be told.
-    pub(super) fn awaited(&self) -> Option<(Line, Posted)> {
-        Some((self.line, self.ledger.awaited()?))
-    }
-}
+use super::{Side, Verbs};
 
 impl<P: Port> Verbs<P> {
     /// Makes a queue pair for a peer, if that is possible now.
@@ -78,9 +27,11 @@ impl<P: Port> Verbs<P> {
         if self.way_to(line).is_none() {
             return;
         }
-        let now_ns = self.now_ns;
-        let waits = self.side(line.peer).waits_for_last;
-        let Some(link) = self.link(line) else { return };
+        let now_ns = self.schedule.now_ns;
+        let waits = self.sides.of(line.peer).waits_for_last;
+        let Some(link) = self.sides.link(line) else {
+            return;
+        };
         if waits || !link.connection.may_ask(now_ns) {
             return;
         }
@@ -94,50 +45,42 @@ impl<P: Port> Verbs<P> {
         }
         // Where the device has no more: stay with datagrams for now.
         let made = has_room.then(|| self.make_pair(line).ok()).flatten();
-        let Some(link) = self.link(line) else { return };
+        let Some(link) = self.sides.link(line) else {
+            return;
+        };
         let Some(index) = made else {
             link.connection.refused(now_ns + REFUSED_NS);
-            return self.arm(line.peer);
+            return self.sides.arm(line.peer, self.schedule.now_ns);
         };
         link.connection.ask(index, now_ns);
         self.say_again(line);
     }
 
     pub(super) fn has_room_for_pair(&self) -> bool {
-        let pairs = self.rails.iter().map(|rail| rail.numbers.len());
-        pairs.sum::<usize>() < self.limits.pairs as usize
+        self.rails.pairs() < self.limits.pairs as usize
     }
 
     fn make_pair(&mut self, line: Line) -> Result<u32, CallError> {
-        let end = self.rails[line.at()].port.create()?;
-        let free = self.pairs.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.pairs.len());
-        if index == self.pairs.len() {
-            self.pairs.push(None);
-        }
-        // The last number is nobody's (`session.rs`).
-        self.made = self.made.wrapping_add(1) % u32::MAX;
-        let chance = self.now_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        self.pairs[index] = Some(Pair {
-            line,
-            made: self.made,
-            end,
-            first: u32::try_from(chance).unwrap_or(0) & NUMBER_MASK,
-            ledger: Ledger::default(),
-            used_at: self.polls,
-            unsaid: Unsaid::default(),
-            patience: self.limits.terms.patience(),
-            watch: Watch::default(),
-            life: Life::Whole,
-        });
-        let index = u32::try_from(index).unwrap_or(u32::MAX);
-        self.rails[line.at()].numbers.insert(end.number, index);
+        let now = (self.schedule.now_ns, self.schedule.polls());
+        let rail = &mut self.rails[line.at()];
+        self.pairs.make(line, rail, &self.limits, now)
+    }
+
+    /// Connects an end of ours to one of the peer's; takes it apart if that fails.
+    fn connect(&mut self, index: u32, address: Address, theirs: End) -> Result<u32, CallError> {
+        let patience = (self.limits.terms.patience(), self.schedule.now_ns);
+        let theirs = (address, theirs);
+        self.pairs
+            .connect(index, theirs, &mut self.rails, patience)?;
+        self.counts.joined.add(1);
         Ok(index)
     }
 
     /// The peer asks for a queue pair.
     pub(super) fn answer(&mut self, line: Line, attempt: u32, theirs: End, again: bool) {
-        let Some(link) = self.link(line) else { return };
+        let Some(link) = self.sides.link(line) else {
+            return;
+        };
         let Some(address) = link.address else {
             return;
         };
@@ -152,18 +95,18 @@ impl<P: Port> Verbs<P> {
             return self.refuse(line, attempt);
         }
         let made = self.make_pair(line);
-        let Ok(index) = made.and_then(|index| self.join_end(index, address, theirs)) else {
+        let Ok(index) = made.and_then(|index| self.connect(index, address, theirs)) else {
             return self.refuse(line, attempt);
         };
-        let now_ns = self.now_ns;
-        if let Some(link) = self.link(line) {
+        let now_ns = self.schedule.now_ns;
+        if let Some(link) = self.sides.link(line) {
             link.connection.answered(attempt, index, now_ns);
             self.say_again(line);
         }
     }
 
     fn refuse(&mut self, line: Line, attempt: u32) {
-        if let Some(link) = self.link(line) {
+        if let Some(link) = self.sides.link(line) {
             link.connection.attempt = attempt;
             self.say(line, Say::Refuse { attempt });
         }
@@ -171,121 +114,73 @@ impl<P: Port> Verbs<P> {
 
     /// The peer has joined its end to ours.
     pub(super) fn join(&mut self, line: Line, theirs: End) {
-        let Some(link) = self.link(line) else { return };
+        let Some(link) = self.sides.link(line) else {
+            return;
+        };
         let (end, address, attempt) =
             (link.connection.end(), link.address, link.connection.attempt);
         let (Some(index), Some(address)) = (end, address) else {
             return;
         };
-        if self.join_end(index, address, theirs).is_err() {
+        if self.connect(index, address, theirs).is_err() {
             return self.abandon(line);
         }
-        if let Some(link) = self.link(line) {
+        if let Some(link) = self.sides.link(line) {
             link.connection.joined(index, true);
         }
         self.say(line, Say::Ready { attempt });
         self.go_on(line.peer);
     }
 
-    /// Joins an end of ours to one of the peer's; takes it apart if that fails.
-    fn join_end(&mut self, index: u32, address: Address, theirs: End) -> Result<u32, CallError> {
-        let patience = self.patience(index);
-        let Some(pair) = self.pairs[index as usize].as_mut() else {
-            return Ok(index);
-        };
-        pair.patience = patience;
-        let remote = Remote {
-            address,
-            number: theirs.number,
-            their_first: theirs.first,
-            our_first: pair.first,
-            patience,
-        };
-        let joined = self.rails[pair.line.at()].port.connect(pair.end, &remote);
-        if joined.is_err() {
-            self.drop_pair(index);
-        } else {
-            self.counts.joined.add(1);
-        }
-        joined.map(|()| index)
-    }
-
-    /// How long a queue pair waits for answers: longer with each that broke in vain, until there were none for a while.
-    fn patience(&self, index: u32) -> u8 {
-        let now_ns = self.now_ns;
-        let line = self.pairs[index as usize].as_ref().map(|pair| pair.line);
-        let troubles = line.and_then(|line| self.troubles.get(&line));
-        let breaks = troubles.map_or(0, |troubles| troubles.unanswered.count(now_ns));
-        self.limits.terms.patience() + breaks.min(MORE_PATIENCE)
-    }
-
     /// An end that was made comes to nothing: the peer has no room for it, or ours cannot be joined.
     pub(super) fn abandon(&mut self, line: Line) {
-        let now_ns = self.now_ns;
-        let end = self.link(line).and_then(|link| link.connection.end());
+        let now_ns = self.schedule.now_ns;
+        let end = self.sides.link(line).and_then(|link| link.connection.end());
         if let Some(index) = end {
-            self.drop_pair(index);
+            self.pairs.destroy(index, &mut self.rails);
         }
-        if let Some(link) = self.link(line) {
+        if let Some(link) = self.sides.link(line) {
             link.connection.refused(now_ns + REFUSED_NS);
         }
         self.go_on(line.peer);
-        self.arm(line.peer);
+        self.sides.arm(line.peer, self.schedule.now_ns);
     }
 
     /// Gives the queue pair up that was not used for longest.
     fn give_one_up(&mut self) {
-        let idle = |pair: &&Pair| {
-            let side = self.sides[pair.line.peer as usize].as_deref();
-            let link = side.and_then(|side| side.link(pair.line.rail));
-            link.is_some_and(|link| matches!(link.connection.state, State::Joined { .. }))
-                && pair.life == Life::Whole
-        };
-        let pairs = self.pairs.iter().flatten().filter(idle);
-        if let Some(line) = pairs.min_by_key(|pair| pair.used_at).map(|pair| pair.line) {
+        if let Some(line) = self.pairs.used_least(&self.sides) {
             self.counts.given_up.add(1);
-            self.leave(line, false);
-        }
-    }
-
-    /// Sends nothing more over a peer's queue pair. `heard`: nor does the peer.
-    pub(super) fn leave(&mut self, line: Line, heard: bool) {
-        if let Some(link) = self.link(line)
-            && let Some(index) = link.connection.end()
-        {
-            link.connection.leave(index, heard);
-            self.list_leaving(line.peer);
-        }
-    }
-
-    fn list_leaving(&mut self, peer: u32) {
-        let side = self.side(peer);
-        if !mem::replace(&mut side.listed_leaving, true) {
-            self.leaving.push(peer);
+            self.sides.leave(line, false);
         }
     }
 
     /// Looks after queue pairs that are on their way out.
     #[cold]
     pub(super) fn leave_some(&mut self) {
-        for peer in mem::take(&mut self.leaving) {
-            self.side(peer).listed_leaving = false;
-            let rails: Vec<u8> = self.side(peer).links().map(|link| link.rail).collect();
+        for peer in self.sides.take_leaving() {
+            self.sides.of(peer).listed_leaving = false;
+            let rails: Vec<u8> = self.sides.of(peer).links().map(|link| link.rail).collect();
             let mut left = false;
             for rail in rails {
                 left |= self.leave_on(Line { peer, rail });
             }
-            left |= self.bury(peer);
+            let is_any_broken = self.pairs.bury(peer, &mut self.rails);
+            if !is_any_broken && mem::take(&mut self.sides.of(peer).waits_for_last) {
+                // What waited for it may be posted again, and nobody is told otherwise.
+                self.schedule.stir();
+                self.go_on(peer);
+            }
+            left |= is_any_broken;
             if left {
-                self.list_leaving(peer);
+                self.sides.list_leaving(peer);
             }
         }
     }
 
     /// A queue pair that is given up: tells the peer when all has arrived. `true`: not yet.
     fn leave_on(&mut self, line: Line) -> bool {
-        let now_ns = self.now_ns;
-        let state = self.link(line).map(|link| link.connection.state);
+        let now_ns = self.schedule.now_ns;
+        let state = self.sides.link(line).map(|link| link.connection.state);
         let Some(State::Leaving {
             end,
             said: false,
@@ -294,10 +189,10 @@ impl<P: Port> Verbs<P> {
         else {
             return false;
         };
-        let Some(pair) = self.pairs[end as usize].as_ref() else {
+        let Some(pair) = self.pairs.get(end) else {
             return false;
         };
-        let side = self.sides[line.peer as usize].as_deref();
+        let side = self.sides.get(line.peer);
         let under_way = side.is_some_and(|side| side.session.is_under_way(pair.made));
         if !pair.ledger.is_empty() || under_way {
             if pair.ledger.unsignaled() != 0 {
@@ -308,7 +203,7 @@ impl<P: Port> Verbs<P> {
         if heard {
             self.say_gone(line);
             self.take_apart(line);
-        } else if let Some(link) = self.link(line) {
+        } else if let Some(link) = self.sides.link(line) {
             link.connection.said(end, now_ns);
             self.say_again(line);
         }
@@ -317,7 +212,7 @@ impl<P: Port> Verbs<P> {
 
     /// Nobody uses the peer's queue pair any more.
     pub(super) fn take_apart(&mut self, line: Line) {
-        let end = self.link(line).and_then(|link| link.connection.end());
+        let end = self.sides.link(line).and_then(|link| link.connection.end());
         if let Some(index) = end {
             self.break_quietly(index);
         }
@@ -327,7 +222,7 @@ impl<P: Port> Verbs<P> {
     /// A work request has failed: its queue pair is broken.
     #[cold]
     pub(super) fn take_failed(&mut self, index: u32, number: u32, done: &Done) {
-        while let Some(pair) = self.pairs.get_mut(index as usize).and_then(Option::as_mut)
+        while let Some(pair) = self.pairs.get_mut(index)
             && let Some(posted) = pair.ledger.ended(number.wrapping_sub(1))
         {
             let made = pair.made;
@@ -338,81 +233,49 @@ impl<P: Port> Verbs<P> {
                 Posted::Packet { .. } | Posted::Mark { .. } => self.retire(posted, made),
             }
         }
-        let Some(pair) = self.pairs.get_mut(index as usize).and_then(Option::as_mut) else {
+        let Some(pair) = self.pairs.get_mut(index) else {
             return;
         };
         let Some(posted) = pair.ledger.failed(number) else {
             return;
         };
-        let pair_line = pair.line;
-        self.rails[pair_line.at()].posted -= 1;
-        self.judge(index, done.status);
-        self.complain_of(index, &posted, done);
-        self.break_pair(index);
-        self.detour_if_joined(pair_line, done.status);
-        match posted {
-            Posted::Packet { read, .. } | Posted::Mark { read } => {
-                if let Some(slot) = read {
-                    self.sends.retired(slot);
-                }
-            }
-            Posted::Part { work, bytes, .. } => self.part_failed(work, bytes, done.status),
+        let line = pair.line;
+        self.rails[line.at()].posted -= 1;
+        self.fail_pair(index, line, &posted, done);
+        if let Posted::Part { work, bytes, .. } = posted {
+            self.part_failed(work, bytes, done.status);
         }
+        self.sends.posted_ended(posted);
     }
 
-    /// What an error tells of the peer.
-    pub(super) fn judge(&mut self, index: u32, status: Status) {
-        let now_ns = self.now_ns;
-        let pair = self.pairs[index as usize].as_ref();
-        let Some(line) = pair.map(|pair| pair.line) else {
-            return;
-        };
-        match status {
-            Status::Flushed => return,
-            Status::NotReady => {
-                self.counts.not_ready.add(1);
-                self.troubles
-                    .entry(line)
-                    .or_default()
-                    .not_ready
-                    .again(now_ns);
-                // Its device is there.
-                return;
-            }
-            Status::RetryExceeded => {
-                self.troubles
-                    .entry(line)
-                    .or_default()
-                    .unanswered
-                    .again(now_ns);
-            }
-            _ => {}
-        }
-        if let Some(link) = self.link(line) {
-            link.is_suspected = true;
-        }
+    /// A queue pair breaks since something has failed that was posted to it.
+    fn fail_pair(&mut self, index: u32, line: Line, posted: &Posted, done: &Done) {
+        let (now_ns, sides) = (self.schedule.now_ns, &mut self.sides);
+        self.pairs
+            .judge(line, done.status, now_ns, sides, &self.counts);
+        self.complain_of(index, posted, done);
+        self.break_pair(index);
+        self.detour_if_joined(line, done.status);
     }
 
     /// Says what failed, unless that is only what follows, or was said often.
-    pub(super) fn complain_of(&mut self, index: u32, posted: &Posted, done: &Done) {
-        let Some(pair) = self.pairs[index as usize].as_ref() else {
+    fn complain_of(&mut self, index: u32, posted: &Posted, done: &Done) {
+        let Some(pair) = self.pairs.get(index) else {
             return;
         };
-        let Some(side) = self.sides[pair.line.peer as usize].as_deref() else {
+        let Some(side) = self.sides.get(pair.line.peer) else {
             return;
         };
         let link = side.link(pair.line.rail);
         let often = match done.status {
             // A process that computes gives no buffers back; whoever is told wants to know of one that does so for long.
             Status::NotReady => {
-                let troubles = self.troubles.get(&pair.line);
-                let breaks = troubles.map_or(0, |it| it.not_ready.count(self.now_ns));
-                breaks != TOLD_NOT_READY
+                self.pairs.not_ready(pair.line, self.schedule.now_ns) != TOLD_NOT_READY
             }
             // Most of them heal, and where many break they do so for one reason.
             _ => !(self.counts.broken.get() + 1).is_power_of_two(),
         };
-        if pair.life != Life::Whole || done.status == Status::Flushed || often {
+        if !pair.is_whole() || done.status == Status::Flushed || often {
             return;
         }
         let what = match posted {
@@ -421,170 +284,120 @@ impl<P: Port> Verbs<P> {
         };
         let ends = Ends {
             rank: self.me,
-            host: &self.host,
+            host: self.hosts.here(),
             facts: self.rails[pair.line.at()].port.facts(),
             peer: pair.line.peer,
             peer_host: self.hosts.name(side.host),
             address: link.and_then(|link| link.address.as_ref()),
         };
         let words = words::of_failure(&what, done.status, done.vendor, &ends);
-        self.complain(words);
+        self.news.complain(words);
     }
 
     /// A queue pair is broken; if there is work for it, another one is asked for as soon as its last work request is back.
     pub(super) fn break_pair(&mut self, index: u32) {
-        let Some(pair) = self.pairs[index as usize].as_ref() else {
-            return;
-        };
-        let (line, was_whole) = (pair.line, pair.life == Life::Whole);
-        self.break_quietly(index);
-        if was_whole {
-            self.counts.broken.add(1);
-            let peer = line.peer;
-            let side = self.side(peer);
-            if let Some(link) = side.link_mut(line.rail) {
-                link.breaks = link.breaks.saturating_add(1);
-            }
-            // What the peer was told last may be lost with it.
-            side.owes_anyway = true;
-            if !mem::replace(&mut side.listed_owing, true) {
-                self.owing.push(peer);
-            }
-        }
+        let (rails, sides) = (&mut self.rails, &mut self.sides);
+        self.pairs.break_pair(index, rails, sides, &self.counts);
     }
 
+    /// The same of one that nobody will miss.
     pub(super) fn break_quietly(&mut self, index: u32) {
-        let Some(pair) = self.pairs[index as usize].as_mut() else {
-            return;
-        };
-        if pair.life != Life::Whole {
-            return;
-        }
-        pair.life = Life::Broken { marked: false };
-        let (line, made) = (pair.line, pair.made);
-        self.rails[line.at()].port.fail(pair.end);
-        let side = self.side(line.peer);
-        side.waits_for_last = true;
-        side.session.broke(made);
-        if let Some(link) = side.link_mut(line.rail)
-            && link.connection.end() == Some(index)
-        {
-            link.connection.apart();
-        }
-        self.list_leaving(line.peer);
+        let (rails, sides) = (&mut self.rails, &mut self.sides);
+        self.pairs.break_quietly(index, rails, sides);
     }
 
-    /// Looks after the broken queue pairs of a peer (P1). `true`: there are some still.
-    fn bury(&mut self, peer: u32) -> bool {
-        let mut left = false;
-        for index in 0..self.pairs.len() {
-            let of_peer = self.pairs[index]
-                .as_ref()
-                .filter(|pair| pair.line.peer == peer);
-            if of_peer.is_some_and(|pair| pair.life != Life::Whole) {
-                let index = u32::try_from(index).unwrap_or(u32::MAX);
-                left |= !self.has_gone(index);
+    /// Breaks queue pairs that have forgotten what was posted (`forgotten.rs`). Whoever sleeps over that sees it when it wakes.
+    pub(super) fn break_forgotten(&mut self) {
+        let now_ns = self.schedule.now_ns;
+        let mut is_any_late = false;
+        for index in self.pairs.places() {
+            is_any_late |= self.pairs.is_late(index, now_ns);
+        }
+        if !is_any_late {
+            return;
+        }
+        // What was told while nobody looked counts.
+        self.poll_sends();
+        for index in self.pairs.places() {
+            if self.pairs.is_late(index, self.schedule.now_ns) {
+                self.forget(index);
             }
         }
-        if !left && mem::take(&mut self.side(peer).waits_for_last) {
-            // What waited for it may be posted again, and nobody is told otherwise.
-            self.has_stirred = true;
-            self.go_on(peer);
-        }
-        left
     }
 
-    /// Whether nothing of a broken queue pair is left.
-    fn has_gone(&mut self, index: u32) -> bool {
-        let Some(pair) = self.pairs[index as usize].as_mut() else {
-            return true;
+    /// As if the device had told that what it told nothing of has failed.
+    #[cold]
+    fn forget(&mut self, index: u32) {
+        let Some((line, posted)) = self.pairs.get(index).and_then(Pair::awaited) else {
+            return;
         };
-        match pair.life {
-            Life::Whole => return true,
-            Life::Broken { marked: false } if pair.ledger.unsignaled() != 0 => {
-                let end = pair.end;
-                let work = name(index, pair.ledger.next());
-                let request = Request {
-                    work,
-                    operation: Operation::Send,
-                    body: Body::Inline(&[]),
-                    signaled: true,
-                };
-                let rail = &mut self.rails[pair.line.at()];
-                if rail.port.post(end, &[request]) == 1 {
-                    pair.ledger.push(Posted::Mark { read: None }, true);
-                    pair.life = Life::Broken { marked: true };
-                    rail.posted += 1;
+        let done = Done {
+            status: Status::Forgotten,
+            ..Done::default()
+        };
+        self.fail_pair(index, line, &posted, &done);
+    }
+
+    /// Looks at all peers that do not say what has arrived, if it is time for that (`unsaid.rs`).
+    pub(super) fn try_receivers(&mut self) {
+        if !self.schedule.are_receivers_due() {
+            return;
+        }
+        for index in self.pairs.places() {
+            match self.pairs.look_at_unsaid(index, &self.sides) {
+                0 => {}
+                1 => {
+                    self.mark(index);
+                }
+                _ => {
+                    if let Some(line) = self.pairs.line(index) {
+                        self.try_device(line.peer);
+                    }
                 }
             }
-            Life::Broken { .. } if pair.ledger.is_empty() => {
-                pair.life = Life::Silent { polls: 0 };
-            }
-            Life::Broken { .. } => {}
-            Life::Silent { polls } if polls < SILENT_POLLS => {
-                pair.life = Life::Silent { polls: polls + 1 };
-            }
-            Life::Silent { .. } => {
-                self.drop_pair(index);
-                return true;
-            }
         }
-        false
+    }
+
+    /// When that is due next.
+    pub(super) fn tries_receivers_at(&self) -> Option<u64> {
+        let any = self.pairs.is_any_unsaid(&self.sides);
+        any.then(|| self.schedule.receivers_at_ns())
     }
 
     /// Takes the queue pairs of a lost rail apart, whether or not it tells the end of what was posted. What was goes over
     /// others.
     pub(super) fn forget_pairs(&mut self, rail: usize, is_gone: bool) {
-        for index in 0..self.pairs.len() {
-            let of_rail = |pair: &&mut Pair| pair.line.at() == rail;
-            let Some(pair) = self.pairs[index].as_mut().filter(of_rail) else {
+        for index in self.pairs.places() {
+            let line = self.pairs.line(index);
+            if line.is_none_or(|line| line.at() != rail) {
                 continue;
-            };
-            let mut ledger = mem::take(&mut pair.ledger);
-            let index = u32::try_from(index).unwrap_or(u32::MAX);
-            self.break_quietly(index);
-            // From here on the device touches nothing for it.
-            self.drop_pair(index);
+            }
+            let (rails, sides) = (&mut self.rails, &mut self.sides);
+            let mut ledger = self.pairs.forget(index, rails, sides);
             while let Some(posted) = ledger.oldest() {
                 self.rails[rail].posted -= 1;
-                match posted {
-                    Posted::Part { work, bytes, .. } => {
-                        self.part_failed(work, bytes, Status::Flushed)
-                    }
-                    Posted::Packet { read, .. } | Posted::Mark { read } => {
-                        if let Some(slot) = read {
-                            self.sends.retired(slot);
-                        }
-                    }
+                if let Posted::Part { work, bytes, .. } = posted {
+                    self.part_failed(work, bytes, Status::Flushed);
                 }
+                self.sends.posted_ended(posted);
             }
         }
         let datagrams = &mut self.rails[rail].datagrams;
         while let Some(posted) = is_gone.then(|| datagrams.oldest()).flatten() {
-            if let Posted::Mark { read: Some(slot) } = posted {
-                self.sends.retired(slot);
-            }
-        }
-    }
-
-    fn drop_pair(&mut self, index: u32) {
-        if let Some(pair) = self.pairs[index as usize].take() {
-            let rail = &mut self.rails[pair.line.at()];
-            rail.numbers.remove(&pair.end.number);
-            rail.port.destroy(pair.end);
+            self.sends.posted_ended(posted);
         }
     }
 
     /// Something may go on for a peer: works that wait, then packets (P2).
     pub(super) fn go_on(&mut self, peer: u32) {
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         if side.is_lost() {
             return;
         }
         if side.has_waiting() {
             self.push_all_works(peer);
         }
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         if side.main.waiting.is_empty() || side.pair_for_sends().is_none() {
             self.flush_held(peer);
         }
@@ -593,33 +406,186 @@ impl<P: Port> Verbs<P> {
     /// No slot is left: finds out which are not needed any more.
     #[cold]
     pub(super) fn relieve(&mut self) {
-        for index in 0..self.pairs.len() {
-            let pair = self.pairs[index].as_ref();
-            let Some(pair) = pair.filter(|pair| pair.life == Life::Whole) else {
+        for index in self.pairs.places() {
+            let Some(pair) = self.pairs.get(index).filter(|pair| pair.is_whole()) else {
                 continue;
             };
             let peer = pair.line.peer;
             if pair.ledger.unsignaled() != 0 {
-                self.mark(u32::try_from(index).unwrap_or(u32::MAX));
-            } else if self.side(peer).session.awaits_word().is_some() {
+                self.mark(index);
+            } else if self.sides.of(peer).session.awaits_word().is_some() {
                 self.ask_for_ack(peer);
             }
         }
         self.poll_sends();
     }
+
+    /// A note has arrived. Over a reliable queue pair only acknowledgements do.
+    #[inline(never)]
+    pub(super) fn hear(&mut self, line: Line, ack: Ack, say: Say, by_datagram: bool) {
+        self.schedule.now_ns = self.rails.clock();
+        let peer = line.peer;
+        let (me, now_ns) = (self.me, self.schedule.now_ns);
+        let sends = &mut self.sends;
+        let Some(side) = self.sides.get_mut(peer) else {
+            return;
+        };
+        side.was_heard();
+        side.heard_on = line.rail;
+        side.session
+            .acknowledge(ack, now_ns, |slot| sends.release(slot));
+        let mut link = side.link_mut(line.rail);
+        if let Some(link) = link.as_mut().filter(|_| by_datagram) {
+            link.connection.heard();
+        }
+        if let Say::Ack { asks } = say {
+            if let Some(link) = link.filter(|_| !by_datagram) {
+                link.connection.was_used();
+            }
+            side.owes_anyway |= asks;
+            if asks {
+                self.sides.list_owing(peer);
+            }
+        } else if let Some(link) = link.filter(|_| by_datagram) {
+            let todo = link.connection.hear(say, me, peer);
+            self.carry_out(line, say, todo);
+        }
+        if self.sides.of(peer).session.has_unsent() {
+            self.sides.list_unsent(peer);
+        }
+    }
+
+    fn carry_out(&mut self, line: Line, say: Say, todo: Do) {
+        match todo {
+            Do::Nothing => {}
+            Do::Answer { end, again } => {
+                if let Say::Connect { attempt, .. } = say {
+                    self.answer(line, attempt, end, again);
+                }
+            }
+            Do::AnswerAgain => self.say_again(line),
+            Do::Join { end } => self.join(line, end),
+            Do::ReadyAgain => {
+                if let Some(link) = self.sides.link(line) {
+                    let attempt = link.connection.attempt;
+                    self.say(line, Say::Ready { attempt });
+                }
+            }
+            Do::Use => {
+                if let Some(link) = self.sides.link(line) {
+                    link.connection.was_used();
+                }
+                self.go_on(line.peer);
+            }
+            Do::Abandon => self.abandon(line),
+            Do::Leave => self.sides.leave(line, true),
+            Do::TakeApart { asked } => {
+                if asked {
+                    self.say_gone(line);
+                }
+                self.take_apart(line);
+            }
+            Do::GoneAgain => self.say_gone(line),
+        }
+    }
+
+    pub(super) fn say_gone(&mut self, line: Line) {
+        if let Some(link) = self.sides.link(line) {
+            let attempt = link.connection.attempt;
+            let done = true;
+            self.say(line, Say::GiveUp { attempt, done });
+        }
+    }
+
+    /// Nobody has answered: says it again, but answers to what may have been asked long ago not for ever.
+    pub(super) fn say_again_or_not(&mut self, line: Line, overdue: Overdue) {
+        let state = self.sides.link(line).map(|link| link.connection.state);
+        match state {
+            Some(State::Answered { end, .. }) if overdue.tries > MOST_ANSWERS => {
+                self.break_quietly(end);
+            }
+            _ if self.detour_if_silent(line, overdue.tries) => {}
+            _ => self.say_again(line),
+        }
+    }
+
+    /// Says again what nobody has answered.
+    pub(super) fn say_again(&mut self, line: Line) {
+        let Some(link) = self.sides.link(line) else {
+            return;
+        };
+        let (attempt, again) = (link.connection.attempt, link.breaks != 0);
+        let (state, end) = (link.connection.state, link.connection.end());
+        let pair = end.and_then(|index| self.pairs.get(index));
+        let Some(end) = pair.map(Pair::as_end) else {
+            return;
+        };
+        let say = match state {
+            State::Asking { .. } => Say::Connect {
+                attempt,
+                end,
+                again,
+            },
+            State::Answered { .. } | State::Joined { .. } => Say::Accept { attempt, end },
+            State::Leaving { said: true, .. } => Say::GiveUp {
+                attempt,
+                done: false,
+            },
+            State::Leaving { .. } | State::Apart => return,
+        };
+        self.say(line, say);
+    }
+
+    /// Sends a note. One that finds no room is lost, as it may be on its way.
+    pub(super) fn say(&mut self, line: Line, say: Say) {
+        let Some(to) = self.way_to(line) else { return };
+        let rail = &self.rails[line.at()];
+        if rail.has_moved {
+            let note = wire::moved(self.me, rail.address());
+            self.rails.send_note(line.rail, to, &note, &mut self.sends);
+        }
+        let ack = self.sides.of(line.peer).session.tell();
+        let note = wire::note(self.me, ack, say);
+        self.rails.send_note(line.rail, to, &note, &mut self.sends);
+        self.sides.arm(line.peer, self.schedule.now_ns);
+    }
+
+    /// Asks over a reliable queue pair for an acknowledgement, which also tells the end of all that was posted before.
+    pub(super) fn mark(&mut self, index: u32) -> bool {
+        let Some(line) = self.pairs.line(index) else {
+            return false;
+        };
+        let ack = self.sides.of(line.peer).session.tell();
+        let note = wire::note(self.me, ack, Say::Ack { asks: true });
+        let (sends, rails) = (&mut self.sends, &mut self.rails);
+        self.pairs.post_note(index, &note, sends, rails)
+    }
+
+    /// Tells peers what has arrived, unless something that went to them meanwhile has.
+    #[cold]
+    pub(super) fn tell_owed(&mut self) {
+        for peer in self.sides.take_owing() {
+            let side = self.sides.of(peer);
+            side.listed_owing = false;
+            let anyway = mem::take(&mut side.owes_anyway);
+            let joined = side.pair_for_sends().is_some();
+            let owed = side.session.owed();
+            if anyway || owed >= ACK_EVERY || (owed != 0 && !joined) {
+                // The main line may lead nowhere now.
+                let rail = side.heard_on;
+                self.say(Line { peer, rail }, Say::Ack { asks: false });
+            }
+        }
+    }
 }
 
-/// 67 ms without an answer, seven times, then a queue pair breaks: half a second, where nothing else is set. After this many
-/// doublings it is 1.1 s, seven times: a network that is so slow loses packets, not processes.
-const MORE_PATIENCE: u8 = 4;
 /// So many breaks in a row since the peer had no buffer are told.
 const TOLD_NOT_READY: u8 = 3;
 /// Where the peer or the device has refused a queue pair, the next one is asked for after this time.
 const REFUSED_NS: u64 = 100_000_000;
-/// Polls that find nothing before a queue pair whose work requests are back is taken apart.
-const SILENT_POLLS: u8 = 2;
-/// What a device's library keeps for a work request of one.
-const QUEUE_ENTRY_BYTES: usize = 128;
 
 // A side's size is in the promise about memory.
 const _: () = assert!(size_of::<Side>() <= 512);
+
+/// An answer is repeated so often.
+const MOST_ANSWERS: u8 = 12;

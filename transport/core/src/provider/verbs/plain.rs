@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fast path of receiving: messages of one word that come in order over their peer's queue pair, one by one, while nothing
-//! else is to be done. Whatever is not of that kind goes the way of all (`arrive.rs`), and waits for the next poll.
+//! What the fast path of receiving (`Verbs::look`) tells, and leaves to be done: messages of one word that come in order over
+//! their peer's queue pair, one by one, while nothing else is to be done. Whatever is not of that kind goes the way of all
+//! (`arrive.rs`), and waits for the next poll.
 //!
 //! A word is handed up as soon as it is known whose it is. What it leaves to be done (its [`Chore`]) is done while nothing
 //! comes, or before anything else is: nobody can tell that from a packet that came so much later.
 
-use super::arrive::FIRST_INTERNAL;
-use super::pools::is_datagram;
-use super::port::{Done, Port, Queue, Status};
-use super::rail::rail_of;
 use super::session::Slot;
-use super::wire::{self, Ack, BEGINS, ENDS, HEADER_BYTES};
-use super::{POLL_EVERY, Verbs};
-use crate::{Arrived, Completions, Head, Peer, RecvBuffer};
+use super::wire::{Ack, HEADER_BYTES};
+use crate::{Arrived, Head, Peer, RecvBuffer};
 
 /// What a [look](crate::Fabric::look_far) at the network has found.
 #[derive(Debug)]
@@ -55,142 +51,12 @@ impl FarWord {
 /// What a word that was handed up leaves to be done.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chore {
-    peer: u32,
+    pub(super) peer: u32,
     /// It lay there.
-    buffer: Slot,
+    pub(super) buffer: Slot,
     /// And told this.
-    ack: Ack,
+    pub(super) ack: Ack,
 }
 
 /// Bytes of a packet whose body is a word.
-const WORD_BYTES: usize = HEADER_BYTES + 8;
-
-impl<P: Port> Verbs<P> {
-    /// Looks whether a frame has come, and does nothing else.
-    #[inline(always)]
-    pub(in crate::provider) fn look(&mut self) -> FarLook {
-        let polls = self.polls + 1;
-        if polls.is_multiple_of(POLL_EVERY) || !self.is_calm() {
-            return FarLook::Poll;
-        }
-        self.polls = polls;
-        // The others are polled when it is time for a poll.
-        let rail = self.warm;
-        match self.rails[rail].port.poll_first(Queue::Receives) {
-            Some(done) => self.take_first(rail, &done),
-            None => {
-                self.catch_up();
-                FarLook::Nothing
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn is_calm(&self) -> bool {
-        self.ready.is_empty()
-            && self.owing.is_empty()
-            && self.unsent.is_empty()
-            && self.leaving.is_empty()
-    }
-
-    #[inline(never)]
-    fn take_first(&mut self, rail: usize, done: &Done) -> FarLook {
-        self.catch_up();
-        let Some(buffer) = self.rails[rail].receives.filled(done.work, done.bytes) else {
-            return FarLook::Nothing;
-        };
-        match self.take_word(rail, buffer, done) {
-            Some(word) => FarLook::Word(word),
-            None => self.take_other(rail, buffer, done),
-        }
-    }
-
-    /// Something special has come: the next poll tells of it.
-    #[cold]
-    fn take_other(&mut self, rail: usize, buffer: Slot, done: &Done) -> FarLook {
-        let mut completions = Completions::new();
-        self.take_filled(buffer, done, &mut completions);
-        self.tell_first(&mut completions);
-        self.has_stirred = true;
-        let rail = &mut self.rails[rail];
-        rail.receives.tend(&mut rail.port);
-        FarLook::Poll
-    }
-
-    /// Takes a message of one word in. `None`: it is something else, and nothing was done.
-    #[inline(always)]
-    fn take_word(&mut self, rail: usize, buffer: Slot, done: &Done) -> Option<FarWord> {
-        let is_word = done.bytes as usize == WORD_BYTES && done.status == Status::Success;
-        if !is_word || is_datagram(buffer) {
-            return None;
-        }
-        let start = self.rails[rail].receives.start::<WORD_BYTES>(buffer);
-        let (header, body) = start.split_first_chunk::<HEADER_BYTES>()?;
-        let packet = wire::packet(header)?;
-        if packet.parts != BEGINS | ENDS || packet.kind >= FIRST_INTERNAL {
-            return None;
-        }
-        let side = self.sides.get_mut(packet.source as usize)?.as_deref_mut()?;
-        let index = side.pair_on(rail_of(buffer))?;
-        let pair = self.pairs.get(index as usize)?.as_ref()?;
-        if pair.end.number != done.number || !side.session.accept_next(packet.number) {
-            return None;
-        }
-        self.chore = Some(Chore {
-            peer: packet.source,
-            buffer,
-            ack: packet.ack,
-        });
-        Some(FarWord {
-            peer: Peer(packet.source),
-            head: Head {
-                len: 8,
-                ..packet.head()
-            },
-            word: u64::from_ne_bytes(*body.first_chunk()?),
-        })
-    }
-
-    /// Does what the last word has left to be done.
-    #[inline(always)]
-    pub(super) fn catch_up(&mut self) {
-        if let Some(chore) = self.chore.take() {
-            self.do_chore(chore);
-        }
-    }
-
-    #[inline(never)]
-    fn do_chore(&mut self, Chore { peer, buffer, ack }: Chore) {
-        self.has_stirred = true;
-        let rail = rail_of(buffer);
-        if let Some(side) = self.sides[peer as usize].as_deref_mut()
-            && !side.is_lost()
-        {
-            let sends = &mut self.sends;
-            side.session
-                .acknowledge(ack, self.now_ns, |slot| sends.release(slot));
-            // Where to answer (`detour.rs`).
-            side.heard_on = rail;
-            if side.needs_care() {
-                self.care_for(peer);
-            }
-        }
-        self.give_back(buffer);
-        let rail = &mut self.rails[usize::from(rail)];
-        rail.receives.tend(&mut rail.port);
-    }
-
-    /// What a packet leaves to be done beside its own.
-    #[cold]
-    fn care_for(&mut self, peer: u32) {
-        let side = self.side(peer);
-        side.recovered();
-        let (owes, waits) = (side.owes_much(), side.session.has_unsent());
-        if owes && !std::mem::replace(&mut side.listed_owing, true) {
-            self.owing.push(peer);
-        }
-        if waits {
-            self.list_unsent(peer);
-        }
-    }
-}
+pub(super) const WORD_BYTES: usize = HEADER_BYTES + 8;

@@ -3,11 +3,12 @@
 //! grow, block by block, to a limit that does not depend on how many peers there are.
 
 use super::NetLimits;
+use super::ledger::Posted;
 use super::memory::Block;
 use super::port::{Access, Body, CallError, GRH_BYTES, Piece, Port, Receives};
 use super::rail::{RAIL_SHIFT, Rail};
 use super::session::Slot;
-use super::wire::HEADER_BYTES;
+use super::wire::{HEADER_BYTES, NOTE_BYTES};
 
 /// Slots for sends.
 #[derive(Debug)]
@@ -67,8 +68,19 @@ impl SendPool {
     }
 
     /// A free slot for a note. Packets leave some for these, or nobody could be asked which packets have arrived.
-    pub(super) fn take_for_note<P: Port>(&mut self, rails: &mut [Rail<P>]) -> Option<Slot> {
+    fn take_for_note<P: Port>(&mut self, rails: &mut [Rail<P>]) -> Option<Slot> {
         self.small.take(rails, 0)
+    }
+
+    /// The same with the note in it.
+    pub(super) fn note<P: Port>(
+        &mut self,
+        rails: &mut [Rail<P>],
+        note: &[u8; NOTE_BYTES],
+    ) -> Option<Slot> {
+        let slot = self.take_for_note(rails)?;
+        self.bytes_mut(slot, NOTE_BYTES).copy_from_slice(note);
+        Some(slot)
     }
 
     /// A free slot for a short packet, if there are more than enough.
@@ -146,6 +158,16 @@ impl SendPool {
     pub(super) fn retired(&mut self, slot: Slot) {
         let (slots, slot) = self.of(slot);
         slots.retired(slot);
+    }
+
+    /// What was posted to a queue has ended, or never will: the device does not read its slot any more.
+    #[inline(always)]
+    pub(super) fn posted_ended(&mut self, posted: Posted) {
+        if let Posted::Packet { read, .. } | Posted::Mark { read } = posted
+            && let Some(slot) = read
+        {
+            self.retired(slot);
+        }
     }
 
     /// Takes all memory away from the ports.

@@ -5,11 +5,10 @@ use std::collections::{HashMap, VecDeque};
 
 use super::address::Address;
 use super::ledger::Ledger;
-use super::look::cannot_open;
 use super::pools::{RecvPool, SendPool};
-use super::port::{CallError, Facts, Port, Way};
+use super::port::{CallError, Port, Way};
 use super::session::Slot;
-use super::{MOST_DATAGRAM_BYTES, NetLimits, Verbs};
+use super::{MOST_DATAGRAM_BYTES, NetLimits};
 
 /// Rails of a process at most.
 pub(super) const MOST_RAILS: usize = 4;
@@ -90,6 +89,16 @@ impl<P: Port> Rail<P> {
         !self.is_down && self.lost.is_none()
     }
 
+    /// A datagram has left, or could not: whoever misses it will ask.
+    pub(super) fn datagram_ended(&mut self, number: u32, sends: &mut SendPool) {
+        while let Some(posted) = self.datagrams.ended(number) {
+            sends.posted_ended(posted);
+        }
+        if !self.old_ways.is_empty() {
+            self.close_ways();
+        }
+    }
+
     /// A way is not used any more.
     pub(super) fn leave_way(&mut self, way: Option<Way>) {
         let last = self.datagrams.next();
@@ -119,78 +128,6 @@ pub(super) fn rail_of(buffer: Slot) -> u8 {
     #[allow(clippy::cast_possible_truncation, reason = "two bits")]
     let rail = (buffer >> RAIL_SHIFT) as u8 & 3;
     rail
-}
-
-/// What a process begins with.
-#[derive(Debug)]
-pub(super) struct Opened<P: Port> {
-    pub(super) rails: Vec<Rail<P>>,
-    pub(super) sends: SendPool,
-    /// What the user should know.
-    pub(super) words: Vec<String>,
-}
-
-/// Ports as rails, with slots for sends that all of them know. The first must serve; what is wrong with others is told.
-pub(super) fn open_all<P: Port>(
-    ports: impl IntoIterator<Item = P>,
-    limits: &NetLimits,
-) -> Result<Opened<P>, CallError> {
-    let mut rails: Vec<Rail<P>> = Vec::new();
-    let mut words = Vec::new();
-    for port in ports.into_iter().take(MOST_RAILS) {
-        let facts = port.facts().clone();
-        let at = u8::try_from(rails.len()).unwrap_or(u8::MAX);
-        match Rail::open(at, port, limits) {
-            Ok(rail) => rails.push(rail),
-            Err(error) if rails.is_empty() => return Err(error),
-            Err(error) => words.push(left_out(&error, &facts)),
-        }
-    }
-    loop {
-        let mut sends = SendPool::new();
-        let Err(error) = sends.open(&mut rails) else {
-            return Ok(Opened {
-                rails,
-                sends,
-                words,
-            });
-        };
-        sends.retire(&mut rails);
-        match rails.pop().filter(|_| !rails.is_empty()) {
-            Some(mut last) => {
-                words.push(left_out(&error, last.port.facts()));
-                last.receives.retire(&mut last.port);
-            }
-            None => return Err(error),
-        }
-    }
-}
-
-fn left_out(error: &CallError, facts: &Facts) -> String {
-    format!(
-        "goes on without a further port: {}",
-        cannot_open(error, facts)
-    )
-}
-
-impl<P: Port> Verbs<P> {
-    /// A buffer for receives may be posted again.
-    #[inline(always)]
-    pub(super) fn give_back(&mut self, buffer: Slot) {
-        self.rails[usize::from(rail_of(buffer))].give_back(buffer);
-    }
-
-    /// The buffers that one is of.
-    #[inline(always)]
-    pub(super) fn receives(&self, buffer: Slot) -> &RecvPool {
-        &self.rails[usize::from(rail_of(buffer))].receives
-    }
-
-    /// Time since any moment in the past.
-    #[inline(always)]
-    pub(super) fn clock(&self) -> u64 {
-        self.rails[0].port.now_ns()
-    }
 }
 
 /// Where the number of its rail stands in the name of a buffer for receives.

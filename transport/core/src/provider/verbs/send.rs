@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packets on their way out: kept in their peer's stream, sent over its queue pair or as datagrams, and what is heard of them.
+//! Those that were held back go with one ring of the device's bell; one that need not wait goes alone, and at once.
 
 use super::ledger::Posted;
 use super::pools::SendPool;
 use super::port::{Body, Done, Operation, Port, Queue, Request, Status};
-use super::session::{Due, Moment, Slot, Via};
+use super::session::{Due, Moment, Session, Slot, Via};
 use super::wire::{self, Ack, BEGINS, ENDS, HEADER_BYTES, Packet};
 use super::{DATAGRAMS, MOST_POSTED, Verbs, name, parts_of};
 use crate::{Full, Head, Peer};
@@ -27,7 +28,7 @@ impl<P: Port> Verbs<P> {
             return Ok(());
         }
         self.catch_up();
-        let side = self.side(to.0);
+        let side = self.sides.of(to.0);
         if side.is_lost() {
             // The caller was told; nobody will ever read this.
             return Ok(());
@@ -37,11 +38,14 @@ impl<P: Port> Verbs<P> {
             self.ask_for_ack(to.0);
             return Err(Full);
         }
-        let side = self.side(to.0);
+        let side = self.sides.of(to.0);
         side.packets = side.packets.saturating_add(1);
         let (begins, whole) = match side.pair_for_sends() {
             Some(_) => (true, true),
-            None => (false, HEADER_BYTES + body.len() <= self.datagram_bytes),
+            None => (
+                false,
+                HEADER_BYTES + body.len() <= self.rails.datagram_bytes(),
+            ),
         };
         if begins || whole {
             self.keep(to.0, head, BEGINS | ENDS, body)?;
@@ -49,7 +53,7 @@ impl<P: Port> Verbs<P> {
             self.keep_parts(to.0, head, body)?;
         }
         if is_large {
-            self.side(to.0).session.lend();
+            self.sides.of(to.0).session.lend();
         }
         self.counts.sends.add(1);
         self.flush(to.0);
@@ -71,13 +75,13 @@ impl<P: Port> Verbs<P> {
     /// `false`: nothing was done.
     #[inline(always)]
     fn send_straight(&mut self, to: u32, head: Head, body: &[u8]) -> bool {
-        let Some(side) = self.sides[to as usize].as_deref_mut() else {
+        let Some(side) = self.sides.get_mut(to) else {
             return false;
         };
         let Some(index) = side.pair_for_more() else {
             return false;
         };
-        let Some(pair) = self.pairs[index as usize].as_mut() else {
+        let Some(pair) = self.pairs.get_mut(index) else {
             return false;
         };
         let bytes = HEADER_BYTES + body.len();
@@ -116,7 +120,7 @@ impl<P: Port> Verbs<P> {
             read: None,
         };
         pair.ledger.push(posted, signaled);
-        pair.used_at = self.polls;
+        pair.used_at = self.schedule.polls();
         rail.posted += 1;
         self.counts.packets.add(1);
         side.packets = side.packets.saturating_add(1);
@@ -131,7 +135,7 @@ impl<P: Port> Verbs<P> {
     #[inline(always)]
     pub(super) fn keep(&mut self, to: u32, head: Head, parts: u8, body: &[u8]) -> Result<(), Full> {
         let bytes = HEADER_BYTES + body.len();
-        let side = self.sides[to as usize].as_deref_mut().ok_or(Full)?;
+        let side = self.sides.get_mut(to).ok_or(Full)?;
         if side.session.room() == 0 {
             self.ask_for_ack(to);
             return Err(Full);
@@ -157,13 +161,13 @@ impl<P: Port> Verbs<P> {
     /// Keeps a frame as several packets, each of which goes as a datagram; all or none.
     #[cold]
     fn keep_parts(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
-        let line = self.side(to).line(to);
+        let line = self.sides.of(to).line(to);
         if self.hopes_for_pair(line) {
             // Better over the queue pair that is being made.
             return Err(Full);
         }
-        let datagram_bytes = self.datagram_bytes;
-        let side = self.side(to);
+        let datagram_bytes = self.rails.datagram_bytes();
+        let side = self.sides.of(to);
         let part_bytes = datagram_bytes.min(side.datagram_bytes()) - HEADER_BYTES;
         let parts = body.len().div_ceil(part_bytes);
         if (side.session.room() as usize) < parts || !self.sends.has(part_bytes, parts) {
@@ -181,7 +185,7 @@ impl<P: Port> Verbs<P> {
     /// Sends what waits in the peer's stream, as far as it goes now.
     #[inline(always)]
     pub(super) fn flush(&mut self, peer: u32) {
-        while let Some(side) = self.sides[peer as usize].as_deref_mut()
+        while let Some(side) = self.sides.get_mut(peer)
             && let Some(due) = side.session.next_unsent()
         {
             // A packet that tells of a write must not come before it.
@@ -191,25 +195,14 @@ impl<P: Port> Verbs<P> {
                 None => self.send_datagram(peer, due),
             };
             if !sent {
-                return self.list_unsent(peer);
+                return self.sides.list_unsent(peer);
             }
-        }
-    }
-
-    #[cold]
-    pub(super) fn list_unsent(&mut self, peer: u32) {
-        let side = self.side(peer);
-        if !std::mem::replace(&mut side.listed_unsent, true) {
-            self.unsent.push(peer);
         }
     }
 
     #[inline(always)]
     fn send_over(&mut self, peer: u32, index: u32, due: Due) -> bool {
-        let (Some(side), Some(pair)) = (
-            self.sides[peer as usize].as_deref_mut(),
-            self.pairs[index as usize].as_mut(),
-        ) else {
+        let (Some(side), Some(pair)) = (self.sides.get_mut(peer), self.pairs.get_mut(index)) else {
             return false;
         };
         let at = pair.line.at();
@@ -245,7 +238,7 @@ impl<P: Port> Verbs<P> {
             read,
         };
         pair.ledger.push(posted, signaled);
-        pair.used_at = self.polls;
+        pair.used_at = self.schedule.polls();
         rail.posted += 1;
         self.counts.packets.add(1);
         if let Some(slot) = read {
@@ -257,40 +250,42 @@ impl<P: Port> Verbs<P> {
 
     fn send_datagram(&mut self, peer: u32, due: Due) -> bool {
         let first = self.limits.datagrams_first;
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         let line = side.line(peer);
         let wants_pair = side.packets > first || due.bytes as usize > side.datagram_bytes();
         if wants_pair && !side.waits_for_last {
             self.want_pair(line);
         }
-        self.now_ns = self.clock();
-        let now_ns = self.now_ns;
+        self.schedule.now_ns = self.rails.clock();
+        let now_ns = self.schedule.now_ns;
         let Some(to) = self.way_to(line) else {
             return false;
         };
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         if due.bytes as usize > side.datagram_bytes() {
             return false;
         }
         if self.sends.is_still(due.slot) {
-            let ack = self.side(peer).session.tell();
+            let ack = self.sides.of(peer).session.tell();
             stamp(&mut self.sends, due.slot, ack);
         }
-        if !self.post_datagram(line.rail, to, due.slot, due.bytes as usize) {
+        let packet = (due.slot, due.bytes as usize);
+        let sends = &mut self.sends;
+        if !self.rails.post_datagram(line.rail, to, sends, packet) {
             return false;
         }
         self.counts.datagrams.add(1);
         let at = Moment::of(now_ns);
         let via = Via::Datagram { at };
-        self.side(peer).session.sent(due.number, via);
-        self.arm(peer);
+        self.sides.of(peer).session.sent(due.number, via);
+        self.sides.arm(peer, self.schedule.now_ns);
         true
     }
 
     /// Takes completions of sends.
     #[inline(never)]
     pub(super) fn poll_sends(&mut self) {
-        let mut done = std::mem::take(&mut self.sent);
+        let mut done = std::mem::take(&mut self.rails.sent);
         for rail in 0..self.rails.len() {
             loop {
                 let count = self.rails[rail].port.poll(Queue::Sends, &mut done);
@@ -302,12 +297,12 @@ impl<P: Port> Verbs<P> {
                 }
             }
         }
-        self.sent = done;
+        self.rails.sent = done;
     }
 
     #[inline(never)]
     fn take_all_sent(&mut self, rail: usize, done: &[Done]) {
-        self.has_stirred = true;
+        self.schedule.stir();
         for one in done {
             self.take_sent(rail, one);
         }
@@ -317,16 +312,16 @@ impl<P: Port> Verbs<P> {
     fn take_sent(&mut self, rail: usize, done: &Done) {
         let (index, number) = parts_of(done.work);
         if index == DATAGRAMS {
-            return self.take_sent_datagram(rail, number);
+            return self.rails[rail].datagram_ended(number, &mut self.sends);
         }
         if done.status != Status::Success {
             return self.take_failed(index, number, done);
         }
-        let Some(pair) = self.pairs.get_mut(index as usize).and_then(Option::as_mut) else {
+        let Some(pair) = self.pairs.get_mut(index) else {
             return;
         };
         let (number, lacks_proof) = pair.ledger.told(number);
-        while let Some(pair) = self.pairs.get_mut(index as usize).and_then(Option::as_mut)
+        while let Some(pair) = self.pairs.get_mut(index)
             && let Some(posted) = pair.ledger.ended(number)
         {
             let made = pair.made;
@@ -346,7 +341,7 @@ impl<P: Port> Verbs<P> {
                 if let Some(slot) = read {
                     self.sends.retired(slot);
                 }
-                if let Some(side) = self.sides[peer as usize].as_deref_mut() {
+                if let Some(side) = self.sides.get_mut(peer) {
                     side.was_heard();
                     side.session.arrived(number, made);
                 }
@@ -358,6 +353,76 @@ impl<P: Port> Verbs<P> {
                 }
             }
         }
+    }
+
+    /// Sends what waits in a peer's stream, as far as it goes now, in chains where there is a queue pair.
+    pub(super) fn flush_held(&mut self, peer: u32) {
+        while let Some(side) = self.sides.get(peer)
+            && side.session.unsent() > 1
+            && (side.immediates == 0 || side.is_ready())
+            && let Some(index) = side.pair_for_sends()
+            && self.send_chain(peer, index)
+        {}
+        self.flush(peer);
+    }
+
+    /// Sends some packets over a queue pair. `false`: there is no room for more.
+    fn send_chain(&mut self, peer: u32, index: u32) -> bool {
+        let (Some(side), Some(pair)) = (self.sides.get_mut(peer), self.pairs.get_mut(index)) else {
+            return false;
+        };
+        let at = pair.line.at();
+        let rail = &mut self.rails[at];
+        let facts = rail.port.facts();
+        let (depth, inline_bytes) = (facts.depth as usize, facts.inline_bytes as usize);
+        let room = depth.saturating_sub(pair.ledger.len());
+        let room = room.min(MOST_POSTED.saturating_sub(rail.posted));
+        let mut due = [NOTHING; MOST_IN_CHAIN];
+        let count = side
+            .session
+            .next_of_unsent(&mut due[..room.min(MOST_IN_CHAIN)]);
+        if count < 2 {
+            return false;
+        }
+        let due = &due[..count];
+        stamp_all(&mut self.sends, &mut side.session, due);
+        let is_scarce = self.sends.is_scarce();
+        let signal_every = self.limits.signal_every;
+        let mut unsignaled = pair.ledger.unsignaled();
+        let mut requests = [EMPTY; MOST_IN_CHAIN];
+        for (place, (request, one)) in requests.iter_mut().zip(due).enumerate() {
+            let (posted, under_way) = (rail.posted + place, pair.ledger.len() + place);
+            let scarce = is_scarce
+                || posted >= MOST_POSTED / 2
+                || under_way + signal_every as usize >= depth;
+            let signaled = scarce || unsignaled + 1 >= signal_every;
+            unsignaled = if signaled { 0 } else { unsignaled + 1 };
+            let number = u32::try_from(place).unwrap_or(0);
+            *request = Request {
+                work: name(index, pair.ledger.next().wrapping_add(number)),
+                operation: Operation::Send,
+                body: self
+                    .sends
+                    .body(one.slot, at, one.bytes as usize, inline_bytes),
+                signaled,
+            };
+        }
+        let taken = rail.port.post(pair.end, &requests[..count]);
+        let posted =
+            requests.map(|request| (request.signaled, matches!(request.body, Body::Piece(_))));
+        for (one, (signaled, is_read)) in due[..taken].iter().zip(posted) {
+            let (number, read) = (one.number, is_read.then_some(one.slot));
+            pair.ledger
+                .push(Posted::Packet { peer, number, read }, signaled);
+            if let Some(slot) = read {
+                self.sends.posted(slot);
+            }
+            side.session.sent(number, Via::Pair { made: pair.made });
+        }
+        pair.used_at = self.schedule.polls();
+        rail.posted += taken;
+        self.counts.packets.add(taken as u64);
+        taken == count
     }
 }
 
@@ -385,3 +450,26 @@ pub(super) fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
         }
     }
 }
+
+/// Tells the peer with each packet what has come of it.
+fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[Due]) {
+    for one in due {
+        if sends.is_still(one.slot) {
+            stamp(sends, one.slot, session.tell());
+        }
+    }
+}
+
+const NOTHING: Due = Due {
+    number: 0,
+    slot: 0,
+    bytes: 0,
+};
+const EMPTY: Request<'static> = Request {
+    work: 0,
+    operation: Operation::Send,
+    body: Body::Inline(&[]),
+    signaled: false,
+};
+/// So many at once: as many as a device is told in one list.
+const MOST_IN_CHAIN: usize = 16;

@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process keeps for one peer on the network, from the first packet on.
+//! What a process keeps for one peer on the network, from the first packet on. Nothing in here reaches a port.
 
-use std::cmp::Reverse;
-
-use super::address::{self, Address};
-use super::link::{Link, pair_up};
-use super::port::{CallError, Port, Way};
-use super::rail::{Line, MOST_RAILS, rail_of};
+use super::MOST_DATAGRAM_BYTES;
+use super::connect::State;
+use super::link::Link;
+use super::rail::{Line, MOST_RAILS};
 use super::session::{ACK_EVERY, Moment, Session};
-use super::wire::{HEADER_BYTES, Say};
-use super::{MOST_DATAGRAM_BYTES, Verbs};
-use crate::{Completion, Peer};
+use super::wire::HEADER_BYTES;
 
 /// One peer.
 #[derive(Debug)]
 pub(super) struct Side {
     /// The link that carries packets.
     pub(super) main: Link,
-    /// The name of its host, by its place in [`Verbs`].
+    /// The name of its host, by its number among [`Hosts`](super::hosts::Hosts).
     pub(super) host: u32,
     pub(super) session: Session,
     /// Frames that were posted.
@@ -39,14 +35,14 @@ pub(super) struct Side {
     /// last, and how often.
     wants_room: bool,
     /// The caller keeps something until there is a queue pair.
-    awaits_pair: bool,
+    pub(super) awaits_pair: bool,
     asked_at: Moment,
     asks: u8,
     pub(super) listed_owing: bool,
     pub(super) listed_leaving: bool,
     asked: bool,
-    /// What [`Verbs::arm`] has set.
-    timer_ns: u64,
+    /// What [`Sides::arm`](super::sides::Sides::arm) has set.
+    pub(super) timer_ns: u64,
     /// How long it has not answered, in milliseconds, and when that was found last.
     silent_ms: u32,
     silent_at: Moment,
@@ -85,7 +81,7 @@ impl Side {
         size_of::<Self>() + more
     }
 
-    fn new(first_packet: u32) -> Self {
+    pub(super) fn new(first_packet: u32) -> Self {
         Self {
             main: Link::new(0, 0, None),
             host: 0,
@@ -110,6 +106,48 @@ impl Side {
             silent_at: Moment::of(0),
             lost: None,
         }
+    }
+
+    /// The links of one that had none; the first that serves is the main one.
+    pub(super) fn set_links(&mut self, mut links: Vec<Link>, serves: impl Fn(&Link) -> bool) {
+        let main = links.iter().position(serves).unwrap_or(0);
+        let main = links.remove(main);
+        let waiting = std::mem::take(&mut self.main.waiting);
+        self.main = Link { waiting, ..main };
+        self.heard_on = self.main.rail;
+        if !links.is_empty() {
+            self.more = Some(Box::new(More {
+                links,
+                rates_mbps: [0; MOST_RAILS],
+                moves: 0,
+                moves_after_ns: 0,
+                strays: 0,
+            }));
+        }
+    }
+
+    /// The place of the best of its other links, of those that are wanted.
+    pub(super) fn best_other(&self, is_wanted: impl Fn(&Link) -> bool) -> Option<usize> {
+        let links = (0..).zip(self.others());
+        let wanted = links.filter(|(_, link)| is_wanted(link));
+        // One that is joined is most likely to be good; then they take turns.
+        let order = |(_, link): &(usize, &Link)| {
+            let is_joined = link.connection.usable().is_some();
+            (!is_joined, link.rail.wrapping_sub(self.main.rail))
+        };
+        wanted.min_by_key(order).map(|(place, _)| place)
+    }
+
+    /// One of its other links becomes the main one for a while: how it was with the old one. All goes again.
+    pub(super) fn swap_main(&mut self, place: usize, now_ns: u64) -> Option<State<u32>> {
+        let more = self.more.as_mut()?;
+        std::mem::swap(&mut self.main, &mut more.links[place]);
+        // Whether anybody hears there is found out anew.
+        self.main.connection.heard();
+        more.moves_after_ns = now_ns + (FIRST_STAY_NS << more.moves.min(MOST_DOUBLINGS));
+        more.moves = more.moves.saturating_add(1);
+        self.session.send_all_again();
+        Some(more.links[place].connection.state)
     }
 
     /// Its main line; `peer` is its number.
@@ -229,6 +267,55 @@ impl Side {
         self.lost.is_some()
     }
 
+    /// Gives it up. `false`: it was already.
+    pub(super) fn lose(&mut self, why: &str) -> bool {
+        let is_new = self.lost.is_none();
+        if is_new {
+            self.lost = Some(Box::new(why.into()));
+        }
+        is_new
+    }
+
+    /// Why it was given up.
+    pub(super) fn why_lost(&self) -> Option<&str> {
+        self.lost.as_deref().map(|why| &**why)
+    }
+
+    /// Whether its address is to be asked for: once.
+    pub(super) fn ask_address(&mut self) -> bool {
+        !std::mem::replace(&mut self.asked, true)
+    }
+
+    /// A timer of it has run out. `false`: a later one was replaced by an earlier one, which has been here.
+    pub(super) fn timer_ended(&mut self, now_ns: u64) -> bool {
+        if self.timer_ns > now_ns || self.is_lost() {
+            return false;
+        }
+        self.timer_ns = NEVER;
+        // The caller tries again now.
+        self.awaits_pair = false;
+        true
+    }
+
+    /// Something waits for it to say what it has taken; that it did may be lost. `true`: it is asked now.
+    pub(super) fn ask_for_room(&mut self, now_ns: u64) -> bool {
+        self.wants_room = true;
+        let is_due = self.ask_pause_ns(now_ns) == 0;
+        if is_due {
+            self.asked_at = Moment::of(now_ns);
+            self.asks = (self.asks + 1).min(MOST_ASKS);
+        }
+        is_due
+    }
+
+    /// Whether there is still no room: the question may be lost, and so may the answer.
+    pub(super) fn still_wants_room(&mut self) -> bool {
+        if self.wants_room && self.session.room() != 0 && self.session.may_lend() {
+            (self.wants_room, self.asks) = (false, self.asks.min(1));
+        }
+        self.wants_room
+    }
+
     /// Something was heard of it.
     #[inline(always)]
     pub(super) fn was_heard(&mut self) {
@@ -236,7 +323,7 @@ impl Side {
     }
 
     /// It has not answered again: for how long now. Time in which this process did not look does not count.
-    fn still_silent(&mut self, now_ns: u64) -> u64 {
+    pub(super) fn still_silent(&mut self, now_ns: u64) -> u64 {
         let more = self.silent_at.until(now_ns).min(MOST_PAUSE_NS) / 1_000_000;
         self.silent_ms = match self.silent_ms {
             NOT_SILENT => {
@@ -261,7 +348,7 @@ impl Side {
     }
 
     /// When something is to be done that nothing else brings about.
-    fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
+    pub(super) fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
         let waits = self.session.has_unsent() || self.has_waiting() || self.awaits_pair;
         // Whoever waits for those is tried again then.
         let later = |time_ns: u64| (waits && time_ns > now_ns).then_some(time_ns);
@@ -281,332 +368,9 @@ impl Side {
     }
 }
 
-impl<P: Port> Verbs<P> {
-    /// What is kept for a peer.
-    #[inline(always)]
-    pub(super) fn side(&mut self, peer: u32) -> &mut Side {
-        let first = self.first_packet;
-        self.sides[peer as usize].get_or_insert_with(|| Box::new(Side::new(first)))
-    }
-
-    /// A peer's link of a rail; `None`: that does not lead there.
-    #[inline(always)]
-    pub(super) fn link(&mut self, line: Line) -> Option<&mut Link> {
-        self.side(line.peer).link_mut(line.rail)
-    }
-
-    /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
-    pub(super) fn way_to(&mut self, line: Line) -> Option<(Way, u32)> {
-        if self.is_all_lost {
-            self.lose_with_all(line);
-            return None;
-        }
-        let now_ns = self.now_ns;
-        let side = self.side(line.peer);
-        let link = side.link_mut(line.rail)?;
-        let Some(address) = link.address else {
-            if !std::mem::replace(&mut side.asked, true) {
-                self.wanted.push_back(line.peer);
-            }
-            return None;
-        };
-        if let Some(way) = link.way {
-            return Some((way, address.number));
-        }
-        if self.rails[line.at()].lost.is_some() {
-            if self.is_main(line) && !self.leave_for_ever(line.peer) {
-                self.lose_with_all(line);
-            }
-            return None;
-        }
-        let link = self.link(line)?;
-        if now_ns < link.way_after_ns {
-            return None;
-        }
-        let mut opened = self.rails[line.at()].port.open_way(&address);
-        if opened.is_err() && self.find_port_again(line.at()) {
-            // Telling the others may have opened it.
-            if let Some(way) = self.link(line)?.way {
-                return Some((way, address.number));
-            }
-            opened = self.rails[line.at()].port.open_way(&address);
-        }
-        match opened {
-            Ok(way) => {
-                self.link(line)?.way = Some(way);
-                Some((way, address.number))
-            }
-            Err(error) => {
-                self.no_way(line, error);
-                None
-            }
-        }
-    }
-
-    /// A way could not be opened: a port may be down for a while.
-    #[cold]
-    fn no_way(&mut self, line: Line, error: CallError) {
-        let (now_ns, silence_ns) = (self.now_ns, self.limits.silence_ns);
-        let peer = line.peer;
-        if let Some(link) = self.link(line) {
-            link.way_after_ns = now_ns + WAY_AGAIN_NS;
-        }
-        if !self.is_main(line) || self.detour(peer, None) {
-            return;
-        }
-        let side = self.side(peer);
-        if side.still_silent(now_ns) > silence_ns {
-            return self.lose(peer, &format!("there is no way to its address: {error}"));
-        }
-        self.arm(peer);
-    }
-
-    /// The ways of a rail have changed: they are opened anew when they are needed.
-    pub(super) fn forget_ways(&mut self, rail: usize) {
-        let of_rail = |link: &&mut Link| usize::from(link.rail) == rail;
-        let sides = self.sides.iter_mut().flatten();
-        let links = sides.flat_map(|side| side.links_mut());
-        for link in links.filter(of_rail) {
-            self.rails[rail].leave_way(link.way.take());
-        }
-    }
-
-    /// What the launcher says about a peer.
-    pub(in crate::provider) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
-        let Some((ports, host)) = address::from_record(record) else {
-            let why = "its address record is of another version of this library, or damaged";
-            return self.lose(peer.0, why);
-        };
-        let (addresses, rates): (Vec<Address>, Vec<u32>) = ports.into_iter().unzip();
-        let host = self.hosts.number(&String::from_utf8_lossy(host));
-        let table = pair_up(&self.published, &addresses, self.me < peer.0);
-        let links: Vec<Link> = table
-            .iter()
-            .map(|(ours, theirs)| Link::new(*ours, *theirs, Some(addresses[usize::from(*theirs)])))
-            .collect();
-        let side = self.side(peer.0);
-        side.host = host;
-        if side.main.address.is_none() {
-            self.set_links(peer.0, links);
-        } else {
-            for link in links {
-                let (peer, rail) = (peer.0, link.rail);
-                self.set_address(Line { peer, rail }, link.address);
-            }
-        }
-        if let Some(more) = &mut self.side(peer.0).more {
-            more.rates_mbps
-                .iter_mut()
-                .zip(rates)
-                .for_each(|(place, rate)| *place = rate);
-        }
-        self.meet_strangers(peer.0);
-        self.go_on(peer.0);
-    }
-
-    /// The links to a peer that had none.
-    fn set_links(&mut self, peer: u32, mut links: Vec<Link>) {
-        // What goes over a link that is of no use finds that out.
-        let serves = |link: &Link| self.rails[usize::from(link.rail)].serves();
-        let main = links.iter().position(serves).unwrap_or(0);
-        let main = links.remove(main);
-        let side = self.side(peer);
-        let waiting = std::mem::take(&mut side.main.waiting);
-        side.main = Link { waiting, ..main };
-        side.heard_on = side.main.rail;
-        if !links.is_empty() {
-            side.more = Some(Box::new(More {
-                links,
-                rates_mbps: [0; MOST_RAILS],
-                moves: 0,
-                moves_after_ns: 0,
-                strays: 0,
-            }));
-        }
-        self.bind_all_again(peer);
-    }
-
-    /// The record of a peer names another address than the last.
-    fn set_address(&mut self, line: Line, address: Option<Address>) {
-        if let Some(link) = self.link(line)
-            && link.address != address
-        {
-            link.address = address;
-            let way = link.way.take();
-            self.rails[line.at()].leave_way(way);
-        }
-    }
-
-    /// A peer is found elsewhere from now on.
-    #[cold]
-    pub(super) fn follow(&mut self, line: Line, address: Address) {
-        let side = self.side(line.peer);
-        side.was_heard();
-        let Some(link) = side.link_mut(line.rail) else {
-            return;
-        };
-        // The queue pair for datagrams stays the same; else it is not this peer's note.
-        let is_new = link
-            .address
-            .is_some_and(|old| old != address && old.number == address.number);
-        if !is_new {
-            return;
-        }
-        link.address = Some(address);
-        link.way_after_ns = 0;
-        let (way, end) = (link.way.take(), link.connection.usable());
-        self.rails[line.at()].leave_way(way);
-        if let Some(index) = end {
-            self.break_pair(index);
-        }
-        self.go_on(line.peer);
-    }
-
-    /// Sets the timer of a peer, if anything of it has a deadline.
-    pub(super) fn arm(&mut self, peer: u32) {
-        let now_ns = self.now_ns;
-        let side = self.sides[peer as usize].as_deref_mut();
-        let Some(side) = side.filter(|side| !side.is_lost()) else {
-            return;
-        };
-        let Some(deadline) = side.deadline_ns(now_ns) else {
-            return;
-        };
-        if side.timer_ns > deadline {
-            side.timer_ns = deadline;
-            self.timers.push(Reverse((deadline, peer)));
-        }
-    }
-
-    /// A timer of a peer has run out.
-    pub(super) fn time_is_over(&mut self, peer: u32) {
-        let now_ns = self.now_ns;
-        let side = self.side(peer);
-        // A later one was replaced by an earlier one, which has been here.
-        if side.timer_ns > now_ns || side.is_lost() {
-            return;
-        }
-        side.timer_ns = NEVER;
-        // The caller tries again now.
-        side.awaits_pair = false;
-        let again = side.session.timeout(now_ns);
-        let overdue = side.links_mut().filter_map(|link| {
-            let overdue = link.connection.timeout(now_ns)?;
-            Some((link.rail, overdue))
-        });
-        let overdue: Vec<_> = overdue.collect();
-        if again || !overdue.is_empty() {
-            let silent_ns = side.still_silent(now_ns);
-            // One that computes does not answer either, but its device does.
-            let has_moved = side.more.as_ref().is_some_and(|more| more.moves > 0);
-            let is_suspected = side.main.is_suspected
-                || (has_moved && side.others().iter().any(|link| link.is_suspected));
-            if is_suspected && silent_ns > self.limits.silence_ns {
-                let seconds = self.limits.silence_ns / 1_000_000_000;
-                let why = format!("it has not answered for {seconds} s");
-                return self.lose(peer, &why);
-            }
-        }
-        for (rail, overdue) in overdue {
-            self.say_again_or_not(Line { peer, rail }, overdue);
-        }
-        if again {
-            self.detour_if_stuck(peer);
-        }
-        if again {
-            self.counts.overdue.add(1);
-            self.flush(peer);
-        }
-        self.ask_again(peer);
-        self.arm(peer);
-    }
-
-    /// Something waits for the peer to say what it has taken; that it did may be lost.
-    #[cold]
-    pub(super) fn ask_for_ack(&mut self, peer: u32) {
-        self.now_ns = self.clock();
-        let now_ns = self.now_ns;
-        let side = self.side(peer);
-        side.wants_room = true;
-        if side.ask_pause_ns(now_ns) == 0 {
-            side.asked_at = Moment::of(now_ns);
-            side.asks = (side.asks + 1).min(MOST_ASKS);
-            let line = side.line(peer);
-            self.say(line, Say::Ack { asks: true });
-        }
-        self.arm(peer);
-    }
-
-    /// The question may be lost, and so may the answer: asks once more if there is still no room.
-    fn ask_again(&mut self, peer: u32) {
-        let side = self.side(peer);
-        if !side.wants_room {
-            return;
-        }
-        if side.session.room() != 0 && side.session.may_lend() {
-            (side.wants_room, side.asks) = (false, side.asks.min(1));
-            return;
-        }
-        self.ask_for_ack(peer);
-    }
-
-    /// Gives a peer up.
-    pub(in crate::provider) fn lose(&mut self, peer: u32, why: &str) {
-        let side = self.side(peer);
-        if side.is_lost() {
-            return;
-        }
-        side.lost = Some(Box::new(why.into()));
-        let ends: Vec<u32> = side
-            .links()
-            .filter_map(|link| link.connection.end())
-            .collect();
-        let (sends, rails) = (&mut self.sends, &mut self.rails);
-        let side = self.sides[peer as usize].as_deref_mut();
-        if let Some(side) = side {
-            side.session.forget(
-                |slot| sends.release(slot),
-                |buffer| rails[usize::from(rail_of(buffer))].give_back(buffer),
-            );
-        }
-        for index in ends {
-            self.break_pair(index);
-        }
-        let rails: Vec<u8> = self.side(peer).links().map(|link| link.rail).collect();
-        for rail in rails {
-            self.fail_waiting(Line { peer, rail });
-        }
-        self.end_fetches(peer);
-        self.forget_strangers(peer);
-        let peer = Peer(peer);
-        self.ready.push_back(Completion::Lost { peer });
-    }
-
-    /// Why a peer was given up.
-    pub(in crate::provider) fn why_lost(&self, peer: Peer) -> Option<&str> {
-        let side = self.sides.get(peer.0 as usize)?.as_deref()?;
-        side.lost.as_deref().map(|why| &**why)
-    }
-
-    /// Whether a queue pair for the peer is being made, or could be.
-    pub(super) fn hopes_for_pair(&mut self, line: Line) -> bool {
-        self.want_pair(line);
-        let waits = self.side(line.peer).waits_for_last;
-        let hopes = |link: &mut Link| link.connection.is_alive() || link.address.is_none() || waits;
-        let hopes = self.link(line).is_some_and(hopes);
-        if hopes {
-            self.await_pair(line.peer);
-        }
-        hopes
-    }
-
-    /// What needs a queue pair is refused: whoever sleeps over it is woken when one can be asked for again.
-    pub(super) fn await_pair(&mut self, peer: u32) {
-        self.side(peer).awaits_pair = true;
-        self.arm(peer);
-    }
-}
-
+/// The main link stays so for this time at least, and longer each time until the peer is heard.
+const FIRST_STAY_NS: u64 = 500_000_000;
+const MOST_DOUBLINGS: u8 = 5;
 /// While a window stays full, the peer is asked so often.
 const ASK_EVERY_NS: u64 = 20_000_000;
 /// Each time half as often as before, until this one.
@@ -615,7 +379,62 @@ const MOST_ASKS: u8 = 4;
 const NOT_SILENT: u32 = u32::MAX;
 /// Whoever does not answer is asked more often than this.
 const MOST_PAUSE_NS: u64 = 2_000_000_000;
-/// After this time a way that could not be opened is tried again.
-const WAY_AGAIN_NS: u64 = 10_000_000;
 /// A time that does not come.
 const NEVER: u64 = u64::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer with links on these rails, the first of which is the main one.
+    fn side(rails: &[u8]) -> Side {
+        let mut side = Side::new(0);
+        let links = rails.iter().map(|rail| Link::new(*rail, *rail, None));
+        side.set_links(links.collect(), |link| link.rail == rails[0]);
+        side
+    }
+
+    #[test]
+    fn other_links_take_turns_and_one_that_is_joined_is_first() {
+        let mut side = side(&[1, 0, 2, 3]);
+        let best = |side: &Side| side.best_other(|_| true).map(|at| side.others()[at].rail);
+        assert_eq!(best(&side), Some(2));
+        assert_eq!(side.best_other(|link| link.rail > 7), None);
+        let link = side.link_mut(0).unwrap();
+        link.connection.joined(9, true);
+        assert_eq!(best(&side), Some(0));
+    }
+
+    #[test]
+    fn the_main_link_stays_longer_each_time_it_is_replaced_in_vain() {
+        let mut side = side(&[0, 1]);
+        for (moves, rail) in [(0, 1), (1, 0), (2, 1)] {
+            assert!(side.swap_main(0, 100).is_some());
+            assert_eq!(side.main.rail, rail);
+            let more = side.more.as_ref().unwrap();
+            assert_eq!(more.moves_after_ns, 100 + (FIRST_STAY_NS << moves));
+        }
+    }
+
+    #[test]
+    fn whoever_waits_for_room_asks_at_once_and_then_ever_less_often() {
+        let mut side = side(&[0]);
+        let mut now_ns = 1_000_000_000;
+        assert!(side.ask_for_room(now_ns) && !side.ask_for_room(now_ns));
+        for pause_ns in [20, 40, 80, 160, 160].map(|ms| ms * 1_000_000) {
+            now_ns += pause_ns - 1_000_000;
+            assert!(!side.ask_for_room(now_ns), "{pause_ns}");
+            now_ns += 2_000_000;
+            assert!(side.ask_for_room(now_ns), "{pause_ns}");
+        }
+        assert!(!side.still_wants_room(), "there is room");
+    }
+
+    #[test]
+    fn a_peer_is_lost_once_for_the_first_reason() {
+        let mut side = side(&[0]);
+        assert!(side.lose("the first") && !side.lose("the second"));
+        assert_eq!(side.why_lost(), Some("the first"));
+        assert!(!side.timer_ended(u64::MAX), "nothing of it is due");
+    }
+}

@@ -4,10 +4,6 @@
 //! packets are gone with it, and nothing that is under way here would tell. So whoever says nothing for some time is asked,
 //! once, and from then on its device is tried: the queue pair breaks if that does not answer, and all goes again.
 
-use super::Verbs;
-use super::fetch::TRY_EVERY_NS;
-use super::port::Port;
-
 /// How it is with one queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unsaid {
@@ -18,7 +14,7 @@ pub(super) struct Unsaid {
 
 impl Unsaid {
     /// A look at it: how often this packet has been the oldest at a look before.
-    fn look(&mut self, oldest: Option<u32>) -> u8 {
+    pub(super) fn look(&mut self, oldest: Option<u32>) -> u8 {
         let is_same = oldest.is_some() && oldest == self.oldest;
         self.times = if is_same {
             self.times.saturating_add(1)
@@ -27,44 +23,6 @@ impl Unsaid {
         };
         self.oldest = oldest;
         self.times
-    }
-}
-
-impl<P: Port> Verbs<P> {
-    /// Looks at all queue pairs, if it is time for that.
-    pub(super) fn try_receivers(&mut self) {
-        if self.now_ns < self.looks.receivers_ns + TRY_EVERY_NS {
-            return;
-        }
-        self.looks.receivers_ns = self.now_ns;
-        for place in 0..self.pairs.len() {
-            let Some(pair) = self.pairs[place].as_mut() else {
-                continue;
-            };
-            let index = u32::try_from(place).unwrap_or(u32::MAX);
-            let peer = pair.line.peer;
-            let side = self.sides[peer as usize].as_deref();
-            let side = side.filter(|side| side.pair_for_sends() == Some(index));
-            let oldest = side.and_then(|side| side.session.awaits_word());
-            match pair.unsaid.look(oldest) {
-                0 => {}
-                1 => {
-                    self.mark(index);
-                }
-                _ => self.try_device(peer),
-            }
-        }
-    }
-
-    /// When that is due next.
-    pub(super) fn tries_receivers_at(&self) -> Option<u64> {
-        let waits = |peer: u32| {
-            let side = self.sides[peer as usize].as_deref();
-            side.is_some_and(|side| side.session.awaits_word().is_some())
-        };
-        let mut pairs = self.pairs.iter().flatten();
-        let any = pairs.any(|pair| waits(pair.line.peer));
-        any.then_some(self.looks.receivers_ns + TRY_EVERY_NS)
     }
 }
 

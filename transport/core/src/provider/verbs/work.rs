@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads, writes and atomic operations on peers' memory by the device, and memory of ours that peers reach.
+//! Reads, writes and atomic operations on peers' memory by the device: how they begin, which rails they go over, and how they end.
+//! How far each is, `works.rs` knows.
 //!
 //! - W1: a lease comes back, with its completion, only after the device has forgotten the memory.
 //! - W2: what was under way on a queue pair that broke is posted again, in the old order. A read or write that has happened
@@ -14,16 +15,19 @@
 //!   is under way by then. The same holds for a request that the peer's device finds wrong: Linux' rxe was seen to
 //!   say so of a good write on a busy machine. Why it does is not known.
 
+use std::mem;
+
+use super::Verbs;
 use super::arrive::IMMEDIATE;
 use super::bounce::Bounce;
 use super::fetch::Errand;
 use super::keys::{Keys, is_sealed};
-use super::ledger::Posted;
-use super::memory::register_leased;
-use super::port::{Access, Body, CallError, Facts, Operation, Piece, Port, Region, Request};
+use super::link::Link;
+use super::port::{Access, Facts, Operation, Piece, Port, Region, Status};
 use super::rail::Line;
+use super::stripes::divide;
 use super::wire::{BEGINS, ENDS};
-use super::{MOST_POSTED, Verbs, name};
+use super::works::{MOST_TRIES, Pushed, Route, Settled};
 use crate::{Atomic, Head, Lease, LocalKey, Outcome, Peer, RemoteKey, WorkId};
 
 /// What is done to a peer's memory.
@@ -83,13 +87,13 @@ pub(super) struct Work {
 /// The memory of a work, and the rail that must know it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stretch {
-    base: u64,
-    bytes: u64,
-    local: Option<LocalKey>,
-    rail: u8,
-    access: Access,
+    pub(super) base: u64,
+    pub(super) bytes: u64,
+    pub(super) local: Option<LocalKey>,
+    pub(super) rail: u8,
+    pub(super) access: Access,
     /// To whom it was exported, and what names it.
-    export: Option<(u32, u64)>,
+    pub(super) export: Option<(u32, u64)>,
 }
 
 /// How a device knows the memory of a work.
@@ -171,7 +175,7 @@ impl Work {
     }
 
     /// Bytes of one work request of it, at most.
-    fn most_in_part(&self, facts: &Facts, most: u64) -> u64 {
+    pub(super) fn most_in_part(&self, facts: &Facts, most: u64) -> u64 {
         facts.message_bytes.min(most).min(match self.kind {
             Kind::Read if facts.reads_lie => MOST_DOUBTED_PART_BYTES >> self.halvings,
             Kind::Write if facts.in_software => MOST_COUNTED_PART_BYTES >> self.halvings,
@@ -180,7 +184,7 @@ impl Work {
     }
 
     /// What moves the next bytes that were not posted, with the key of the peer's rail `theirs`.
-    fn part(&self, bytes: u32, theirs: u8) -> (Operation, Piece) {
+    pub(super) fn part(&self, bytes: u32, theirs: u8) -> (Operation, Piece) {
         let address = self.address.wrapping_add(self.posted);
         let operation = self.kind.operation(address, self.keys[usize::from(theirs)]);
         let piece = Piece {
@@ -231,7 +235,7 @@ impl<P: Port> Verbs<P> {
             self.begin(peer.0, lease, key, offset, id, Kind::Write);
             return Ok(());
         };
-        let ready = self.side(peer.0).is_lost() || self.is_ready_for_immediate(peer.0);
+        let ready = self.sides.of(peer.0).is_lost() || self.is_ready_for_immediate(peer.0);
         if !ready {
             return Err(lease);
         }
@@ -243,16 +247,16 @@ impl<P: Port> Verbs<P> {
         };
         let end = self.known_end(peer.0, &lease, key, offset, Kind::Write);
         if let Some(outcome) = end.filter(|end| *end != Outcome::Done) {
-            self.end(id, outcome, lease);
+            self.ready.end(id, outcome, lease);
             return Ok(());
         }
         // Kept before the write begins, sent behind it: nothing else is posted between.
-        let number = self.side(peer.0).session.next();
+        let number = self.sides.of(peer.0).session.next();
         if end.is_some() {
             if self.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
                 return Err(lease);
             }
-            self.end(id, Outcome::Done, lease);
+            self.ready.end(id, Outcome::Done, lease);
             self.go_on(peer.0);
             return Ok(());
         }
@@ -266,10 +270,10 @@ impl<P: Port> Verbs<P> {
             }
         };
         if self.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
-            self.deregister_work(&work);
+            self.rails.deregister_of(&work);
             return work.lease.map_or(Ok(()), Err);
         }
-        self.side(peer.0).immediates += 1;
+        self.sides.of(peer.0).immediates += 1;
         self.start(Work {
             immediate: Some(number),
             ..work
@@ -280,13 +284,13 @@ impl<P: Port> Verbs<P> {
 
     /// Whether a write and its packet can be posted now, with nothing before them.
     fn is_ready_for_immediate(&mut self, peer: u32) -> bool {
-        let side = self.side(peer);
+        let side = self.sides.of(peer);
         let joined = side.pair_for_sends().is_some();
         let idle = side.main.waiting.is_empty() && !side.session.has_unsent();
         if !joined {
             let line = side.line(peer);
             self.want_pair(line);
-            self.await_pair(peer);
+            self.sides.await_pair(peer, self.schedule.now_ns);
         }
         joined && idle
     }
@@ -302,7 +306,7 @@ impl<P: Port> Verbs<P> {
         kind: Kind,
     ) {
         if let Some(outcome) = self.known_end(peer, &lease, key, offset, kind) {
-            return self.end(id, outcome, lease);
+            return self.ready.end(id, outcome, lease);
         }
         if kind == Kind::Read && self.is_fetched(peer) {
             return self.fetch(peer, lease, key, offset, id);
@@ -333,16 +337,18 @@ impl<P: Port> Verbs<P> {
         id: WorkId,
         kind: Kind,
     ) -> Work {
-        self.serial += 1;
+        let serial = self.works.next_serial();
         let there = key.address.wrapping_add(offset);
-        let keys = self.keys_to(peer, key);
+        let is_large = key.bytes >= self.limits.striped_bytes;
+        let may_be_told = is_large && self.sides.of(peer).more.is_some();
+        let keys = self.told.keys_to(peer, key, may_be_told);
         Work {
             id,
             base: lease.address(),
             bytes: lease.bytes() as u64,
             local: lease.key(),
             lease: Some(lease),
-            ..Work::new(peer, self.serial, kind, there, keys)
+            ..Work::new(peer, serial, kind, there, keys)
         }
     }
 
@@ -352,12 +358,12 @@ impl<P: Port> Verbs<P> {
         reason = "it is given back as it was taken, and that is rare"
     )]
     fn prepare(&mut self, mut work: Work) -> Result<Work, Work> {
-        let Some(rail) = self.rail_for(work.peer, &work.keys) else {
+        let Some(rail) = self.sides.rail_for(work.peer, &work.keys, &self.rails) else {
             return Err(work);
         };
         work.rail = rail;
-        self.divert(&mut work);
-        match self.register(work.stretch()) {
+        self.registry.divert(&mut work, &mut self.rails);
+        match self.registry.register(work.stretch(), &mut self.rails) {
             Ok(registered) => work.registered = Some(registered),
             Err(error) => {
                 if work.errand.is_none() {
@@ -370,65 +376,14 @@ impl<P: Port> Verbs<P> {
     }
 
     fn end_unbegun(&mut self, mut work: Work) {
-        self.bring_home(&mut work, false);
+        self.registry.bring_home(&mut work, false);
         self.tell_end(work, Outcome::Unreachable);
-    }
-
-    /// Gives a work a place among all.
-    pub(super) fn place(&mut self, work: Work) -> u32 {
-        self.works.insert(work)
     }
 
     /// Puts a work behind those that wait for its rail, and posts what can be posted.
     pub(super) fn start(&mut self, work: Work) {
-        let (peer, rail) = (work.peer, work.rail);
-        let is_told = work.immediate.is_some();
-        let index = self.place(work);
-        let line = Line { peer, rail };
-        if let Some(link) = self.link(line) {
-            link.waiting.push(index);
-        }
-        if is_told {
-            self.count_strays(peer);
-        }
+        let line = self.works.start(work, &mut self.sides);
         self.push_works(line);
-    }
-
-    /// The key to a work's memory on its rail, and its region if it was registered for this.
-    pub(super) fn register(&mut self, memory: Stretch) -> Result<Registered, CallError> {
-        let rail = usize::from(memory.rail);
-        if let Some((peer, check)) = memory.export {
-            let regions = self.exported(peer, check, memory.base, memory.bytes);
-            let region = regions.and_then(|regions| regions[rail]);
-            let region = region.ok_or(NOT_EXPORTED)?;
-            return Ok(Registered {
-                local_key: region.local_key,
-                region: None,
-            });
-        }
-        let (base, bytes) = (memory.base, memory.bytes);
-        let owned = self.owned_regions(base, bytes);
-        let known = owned.or_else(|| self.kept_regions(memory.local, base, bytes));
-        let known = known.or_else(|| self.arrivals.regions_at(base));
-        if let Some(region) = known.and_then(|regions| regions[rail]) {
-            let local_key = region.local_key;
-            return Ok(Registered {
-                local_key,
-                region: None,
-            });
-        }
-        let port = &mut self.rails[rail].port;
-        let region = register_leased(port, base, bytes, memory.access)?;
-        Ok(Registered {
-            local_key: region.local_key,
-            region: Some(region),
-        })
-    }
-
-    pub(super) fn deregister_work(&mut self, work: &Work) {
-        if let Some((rail, region)) = work.region() {
-            self.rails[rail].port.deregister(region);
-        }
     }
 
     /// How a work ends that need not begin.
@@ -440,7 +395,7 @@ impl<P: Port> Verbs<P> {
         offset: u64,
         kind: Kind,
     ) -> Option<Outcome> {
-        if self.side(peer).is_lost() {
+        if self.sides.of(peer).is_lost() {
             return Some(Outcome::Unreachable);
         }
         if key.check == 0 {
@@ -465,16 +420,16 @@ impl<P: Port> Verbs<P> {
 
     /// Whether the device does them that serves a peer first.
     fn has_atomics(&mut self, peer: u32) -> bool {
-        let rail = self.side(peer).main.rail;
+        let rail = self.sides.of(peer).main.rail;
         self.rails[usize::from(rail)].port.facts().atomics
     }
 
     /// Posts works of a peer that wait, oldest first, on all its links.
     pub(super) fn push_all_works(&mut self, peer: u32) {
-        let line = self.side(peer).line(peer);
+        let line = self.sides.of(peer).line(peer);
         self.push_works(line);
-        for place in 0..self.side(peer).others().len() {
-            let link = self.side(peer).others().get(place);
+        for place in 0..self.sides.of(peer).others().len() {
+            let link = self.sides.of(peer).others().get(place);
             if let Some(rail) = link.map(|link| link.rail) {
                 self.push_works(Line { peer, rail });
             }
@@ -483,24 +438,28 @@ impl<P: Port> Verbs<P> {
 
     /// The same on one link.
     pub(super) fn push_works(&mut self, line: Line) {
-        while let Some(link) = self.link(line)
+        while let Some(link) = self.sides.link(line)
             && let Some(index) = link.waiting.first().copied()
         {
             let pair = link.connection.usable();
-            if self.is_told(index) {
+            if self.works.is_told(index, &self.sides) {
                 self.finish(index);
                 continue;
             }
-            let waits = self.side(line.peer).waits_for_last;
+            let waits = self.sides.of(line.peer).waits_for_last;
             let Some(pair) = pair.filter(|_| !waits) else {
                 return self.wait_for_pair(line);
             };
-            match self.make_known(index) {
+            let (registry, rails) = (&mut self.registry, &mut self.rails);
+            match self.works.make_known(index, registry, rails) {
                 Some(true) if self.push_work(index, pair) => {}
-                Some(false) => continue,
-                Some(true) | None => return self.list_unsent(line.peer),
+                Some(false) => {
+                    self.finish(index);
+                    continue;
+                }
+                Some(true) | None => return self.sides.list_unsent(line.peer),
             }
-            if let Some(link) = self.link(line) {
+            if let Some(link) = self.sides.link(line) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
         }
@@ -512,121 +471,269 @@ impl<P: Port> Verbs<P> {
             self.move_waiting(line);
             self.fail_waiting(line);
         }
-        if self.side(line.peer).has_waiting() {
-            self.list_unsent(line.peer);
+        if self.sides.of(line.peer).has_waiting() {
+            self.sides.list_unsent(line.peer);
         }
-    }
-
-    /// Whether the peer has what tells it of a write: then that write has been.
-    pub(super) fn is_told(&self, index: u32) -> bool {
-        let work = self.works.get(index);
-        let Some((work, number)) = work.and_then(|work| Some((work, work.immediate?))) else {
-            return false;
-        };
-        let side = self.sides[work.peer as usize].as_deref();
-        // Of one that is lost nothing is kept, and nothing is known.
-        side.is_some_and(|side| !side.is_lost() && !side.session.is_kept(number))
-    }
-
-    /// The rail of its peer that a queue pair leads to.
-    fn rail_there(&self, pair_index: u32) -> u8 {
-        let line = self.pairs[pair_index as usize]
-            .as_ref()
-            .map(|pair| pair.line);
-        let link = line.and_then(|line| {
-            let side = self.sides[line.peer as usize].as_deref()?;
-            side.link(line.rail)
-        });
-        link.map_or(0, |link| link.theirs)
     }
 
     /// Posts what is left of a work; `false`: there is no room for all of it.
     fn push_work(&mut self, index: u32, pair_index: u32) -> bool {
-        let theirs = self.rail_there(pair_index);
-        let (Some(work), Some(pair)) = (
-            self.works.get_mut(index),
-            self.pairs[pair_index as usize].as_mut(),
-        ) else {
+        let Some(pair) = self.pairs.get_mut(pair_index) else {
             return true;
         };
-        let rail = &mut self.rails[pair.line.at()];
-        let facts = rail.port.facts();
-        let depth = facts.depth as usize;
-        let all = work.bytes;
-        let doubted = work.kind == Kind::Read && facts.reads_lie;
-        let most = work.most_in_part(facts, self.limits.part_bytes);
-        while work.posted < all {
-            // Others are proved by what comes later.
-            let alone = doubted && !pair.ledger.has_doubted();
-            let requests = 1 + usize::from(alone);
-            let full = pair.ledger.len() + requests > depth || rail.posted + requests > MOST_POSTED;
-            if full || (doubted && self.doubted_bytes >= MOST_DOUBTED_BYTES) {
-                return false;
-            }
-            let bytes = u32::try_from((all - work.posted).min(most)).unwrap_or(0);
-            let (operation, piece) = work.part(bytes, theirs);
-            let next = pair.ledger.next();
-            let request = Request {
-                work: name(pair_index, next),
-                operation,
-                body: Body::Piece(piece),
-                signaled: !alone,
-            };
-            let both = [request, nothing(name(pair_index, next.wrapping_add(1)))];
-            let taken = rail.port.post(pair.end, &both[..requests]);
-            if taken == 0 {
-                return false;
-            }
-            let posted = Posted::Part {
-                work: index,
-                bytes,
-                doubted,
-            };
-            pair.ledger.push(posted, !alone);
-            pair.used_at = self.polls;
-            rail.posted += taken;
-            work.posted += u64::from(bytes);
-            work.under_way += 1;
-            if doubted {
-                self.doubted_bytes += u64::from(bytes);
-            }
-            if taken < requests {
-                // Nothing would tell whether it lies.
-                self.break_pair(pair_index);
-                return false;
-            }
-            if alone {
-                pair.ledger.push(Posted::Mark { read: None }, true);
-            }
+        let line = pair.line;
+        let route = Route {
+            index: pair_index,
+            pair,
+            rail: &mut self.rails[line.at()],
+            theirs: self.sides.rail_there(line),
+            part_bytes: self.limits.part_bytes,
+            poll: self.schedule.polls(),
+        };
+        let pushed = self.works.push(index, route);
+        if pushed == Pushed::Unproved {
+            self.break_pair(pair_index);
         }
-        true
+        pushed == Pushed::All
     }
 
     /// Posts something behind a read that has ended as the last on its queue pair: its end tells whether that was a lie.
     #[inline(never)]
     pub(super) fn prove(&mut self, index: u32) {
-        let Some(pair) = self.pairs[index as usize].as_mut() else {
-            return;
-        };
-        let request = nothing(name(index, pair.ledger.next()));
-        let rail = &mut self.rails[pair.line.at()];
-        if rail.port.post(pair.end, &[request]) == 1 {
-            pair.ledger.push(Posted::Mark { read: None }, true);
-            rail.posted += 1;
-        } else {
+        if !self.pairs.post_nothing(index, &mut self.rails) {
             self.break_pair(index);
         }
     }
-}
 
-/// A write that changes nothing, and of which no device asks whether it is allowed. Its end tells of what was posted before.
-pub(super) fn nothing<'a>(work: u64) -> Request<'a> {
-    let (address, key) = (0, 0);
-    Request {
-        work,
-        operation: Operation::Write { address, key },
-        body: Body::Inline(&[]),
-        signaled: true,
+    /// A part has ended well.
+    pub(super) fn part_ended(&mut self, index: u32, bytes: u32) {
+        self.counts.moved_bytes.add(u64::from(bytes));
+        self.works.part_ended(index, bytes);
+        self.settle(index);
+    }
+
+    /// A part has failed, or was flushed after another had.
+    pub(super) fn part_failed(&mut self, index: u32, bytes: u32, status: Status) {
+        self.works.part_failed(index, bytes, status, &self.sides);
+        self.settle(index);
+    }
+
+    /// Ends a work whose parts have all ended, or puts it back in its place.
+    #[inline(never)]
+    fn settle(&mut self, index: u32) {
+        match self.works.settle(index, &self.sides) {
+            Settled::Goes => {}
+            Settled::Over => self.finish(index),
+            Settled::Again => {
+                if self.bind_again(index) {
+                    self.works.put_back(index, &mut self.sides);
+                }
+            }
+        }
+    }
+
+    /// A work has ended (W1).
+    pub(super) fn finish(&mut self, index: u32) {
+        let Some(mut work) = self.works.take(index, &mut self.sides) else {
+            return;
+        };
+        self.rails.deregister_of(&work);
+        let outcome = work.outcome;
+        self.registry
+            .bring_home(&mut work, outcome == Outcome::Done);
+        self.tell_end(work, outcome);
+    }
+
+    /// Tells who waits for a work how it has ended.
+    pub(super) fn tell_end(&mut self, work: Work, outcome: Outcome) {
+        if let Some(whole) = work.whole {
+            if self.works.share_ended(whole, outcome) {
+                self.finish(whole);
+            }
+            return;
+        }
+        match (work.errand, work.lease) {
+            (Some(errand), _) => self.answer_fetch(work.peer, errand.number, outcome),
+            (None, Some(lease)) => self.ready.end(work.id, outcome, lease),
+            (None, None) => {}
+        }
+    }
+
+    /// The port is lost, or (`is_gone`) the device: it may never tell the end of what it was doing, but touches no memory that was taken away from it.
+    /// All peers are lost, so nothing takes the places of these works.
+    pub(super) fn end_all_works(&mut self, is_gone: bool) {
+        for index in self.works.places() {
+            let Some(work) = self.works.get_mut(index) else {
+                continue;
+            };
+            if work.shares != 0 {
+                // It ends with the last of them.
+                continue;
+            }
+            // Memory that stays registered is out of reach only when the device is gone; that of a bounce buffer is our own.
+            if work.region().is_none() && work.bounce.is_none() && work.under_way != 0 && !is_gone {
+                continue;
+            }
+            work.outcome = match work.kind {
+                Kind::Atomic(_) if work.under_way != 0 => Outcome::Unknown,
+                _ => Outcome::Unreachable,
+            };
+            self.finish(index);
+        }
+    }
+
+    /// Works of a peer that wait cannot be done. But what tells the peer of a write may be on its way: that write must be,
+    /// unless the peer is lost.
+    pub(super) fn fail_waiting(&mut self, line: Line) {
+        let is_lost = self.sides.of(line.peer).is_lost();
+        let waiting = self.sides.link(line).map(|link| link.waiting.clone());
+        for index in waiting.unwrap_or_default() {
+            let Some(work) = self.works.get_mut(index) else {
+                continue;
+            };
+            if work.under_way == 0 && (is_lost || work.immediate.is_none()) {
+                work.outcome = Outcome::Unreachable;
+                self.finish(index);
+            }
+        }
+    }
+
+    /// Shares a large read or write out among the rails that have a queue pair; an error gives back one that is not.
+    #[allow(
+        clippy::result_large_err,
+        reason = "it is given back as it was taken, which costs a copy"
+    )]
+    pub(super) fn share_out(&mut self, work: Work) -> Result<(), Work> {
+        let is_large = work.bytes >= self.limits.striped_bytes;
+        let has_more = !self.sides.of(work.peer).others().is_empty();
+        if !is_large || !has_more || matches!(work.kind, Kind::Atomic(_)) {
+            return Err(work);
+        }
+        let rails = self.rails_for_shares(&work);
+        if rails.len() < 2 {
+            return Err(work);
+        }
+        let (registry, all) = (&mut self.registry, &mut self.rails);
+        let Ok(shares) = self.works.shares(&work, &rails, registry, all) else {
+            return Err(work);
+        };
+        self.counts.striped.add(1);
+        let whole = self.works.place(Work {
+            shares: u32::try_from(shares.len()).unwrap_or(0),
+            ..work
+        });
+        for share in shares {
+            let whole = Some(whole);
+            self.start(Work { whole, ..share });
+        }
+        Ok(())
+    }
+
+    /// The rails that take a share of a work now, and how large a one. Others are asked for, for the next one.
+    fn rails_for_shares(&mut self, work: &Work) -> Vec<(u8, u64)> {
+        let peer = work.peer;
+        let side = self.sides.of(peer);
+        let Some(more) = &side.more else {
+            return Vec::new();
+        };
+        let has_key = |theirs: u8| work.keys[usize::from(theirs)] != 0;
+        let links: Vec<(u8, u32, bool)> = side
+            .links()
+            .filter(|link| has_key(link.theirs))
+            .map(|link| {
+                let is_joined = link.connection.usable().is_some();
+                (
+                    link.rail,
+                    more.rates_mbps[usize::from(link.theirs)],
+                    is_joined,
+                )
+            })
+            .collect();
+        let mut rails = Vec::new();
+        for (rail, rate_there, is_joined) in links {
+            let here = &self.rails[usize::from(rail)];
+            match is_joined {
+                true if here.serves() => {
+                    rails.push((rail, here.port.facts().rate_mbps.min(rate_there)));
+                }
+                // None is given up for it.
+                false if self.has_room_for_pair() => self.want_pair(Line { peer, rail }),
+                _ => {}
+            }
+        }
+        divide(work.bytes, rails, self.limits.striped_bytes / 2)
+    }
+
+    /// A work that waits goes over the rail that is best now. `false`: there is none, and it has ended.
+    pub(super) fn bind_again(&mut self, index: u32) -> bool {
+        let (sides, rails) = (&mut self.sides, &mut self.rails);
+        let is_bound = self.works.bind_again(index, sides, rails);
+        if !is_bound {
+            self.finish(index);
+        }
+        is_bound
+    }
+
+    /// A link gets no queue pair now: reads and writes that wait for one go over another link that has it, or soon will.
+    #[cold]
+    pub(super) fn move_waiting(&mut self, line: Line) {
+        let links = self.links_instead(line);
+        let waiting = self
+            .sides
+            .link(line)
+            .map(|link| mem::take(&mut link.waiting));
+        for index in waiting.unwrap_or_default() {
+            if let Some(work) = self.works.get_mut(index) {
+                // What two devices do to one word is not done in one step; and nothing goes to and fro for ever.
+                let may_move = !matches!(work.kind, Kind::Atomic(_)) && work.tries < MOST_TRIES;
+                let has_key = |(_, theirs): &&(u8, u8)| work.keys[usize::from(*theirs)] != 0;
+                let to = links.iter().find(has_key).filter(|_| may_move).copied();
+                if let Some((rail, _)) = to {
+                    work.tries += 1;
+                    let (sides, rails) = (&mut self.sides, &mut self.rails);
+                    self.works.bind(index, rail, sides, rails);
+                }
+            }
+            self.works.put_back(index, &mut self.sides);
+        }
+        for (rail, _) in links {
+            let peer = line.peer;
+            self.push_works(Line { peer, rail });
+        }
+    }
+
+    /// The links to a peer that could do what one cannot, those with a queue pair first: rails here and there.
+    fn links_instead(&mut self, line: Line) -> Vec<(u8, u8)> {
+        // One that was joined before is asked for again.
+        let is_tried = |link: &&Link| link.connection.is_alive() || link.breaks != 0;
+        let mut tried: Vec<&Link> = self.sides.of(line.peer).links().filter(is_tried).collect();
+        tried.sort_by_key(|link| link.connection.usable().is_none());
+        let mut rails: Vec<(u8, u8)> = tried
+            .into_iter()
+            .map(|link| (link.rail, link.theirs))
+            .collect();
+        rails.retain(|(rail, _)| {
+            let other = Line {
+                rail: *rail,
+                ..line
+            };
+            other != line && self.rails[other.at()].serves() && self.hopes_for_pair(other)
+        });
+        rails
+    }
+
+    /// The links to a peer have changed: all that waits is shared out among them anew.
+    pub(super) fn bind_all_again(&mut self, peer: u32) {
+        let links = self.sides.of(peer).links_mut();
+        let waiting: Vec<u32> = links
+            .flat_map(|link| mem::take(&mut link.waiting))
+            .collect();
+        for index in waiting {
+            if self.bind_again(index) {
+                self.works.put_back(index, &mut self.sides);
+            }
+        }
+        self.works.count_strays(peer, &mut self.sides);
     }
 }
 
@@ -635,15 +742,8 @@ fn fits(lease: &Lease, key: RemoteKey, offset: u64) -> bool {
     end.is_some_and(|end| end <= key.bytes)
 }
 
-/// A peer wants what it was not given, or not over this rail.
-const NOT_EXPORTED: CallError = CallError {
-    call: "ibv_reg_mr",
-    errno: libc::EACCES,
-};
 /// Bytes of one work request at most, of a write by a device of the kernel: it counts every packet of one that is lost or
 /// overtaken against the seven times that it tries.
 const MOST_COUNTED_PART_BYTES: u64 = 64 << 10;
 /// The same of a read that may lie: one lost packet costs all of it.
 const MOST_DOUBTED_PART_BYTES: u64 = 512 << 10;
-/// Bytes of them under way in this process: more overrun the queues of a kernel that plays the device.
-const MOST_DOUBTED_BYTES: u64 = 2 << 20;

@@ -11,15 +11,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::NetTerms;
 use super::super::address::Address;
 use super::super::port::{
     Access, Body, CallError, Depths, Done, Event, Facts, Piece, Port, Queue, QueuePair, Receives,
     Refused, Region, Registered, Remote, Request, Way,
 };
-use super::super::{NetTerms, Verbs};
 use super::FakeNet;
 use super::adapter::Source;
-use crate::wait_set::WaitSet;
 
 /// One port of a fake network. When it is dropped its process has ended: nothing answers there any more.
 #[derive(Debug)]
@@ -83,34 +82,20 @@ impl FakePort {
         }
     }
 
+    /// The process sleeps until a sign of this port comes, or `due` is over in the time of the network. `or_longer`: nothing is
+    /// due by then, and it knows of nothing that happens.
+    pub(in super::super) fn fall_asleep(&self, due: Duration, or_longer: bool) {
+        let due_ns = u64::try_from(due.as_nanos()).unwrap_or(u64::MAX);
+        let mut net = self.net.lock();
+        let until = net.now.saturating_add(due_ns);
+        net.port(self.index).fall_asleep(until, or_longer);
+    }
+
     /// Whether a process that slept on the sign of this port since it took the last one away would be awake.
     pub(crate) fn would_wake(&self) -> bool {
         self.net.would_wake(self.index)
     }
 }
-
-impl Verbs<FakePort> {
-    /// The process sleeps in the time of the network, which somebody else lets pass, until a sign comes or something is due. Where
-    /// it waits for more than this network, it polls it now and then.
-    pub(in crate::provider) fn fall_asleep_in_fake_time(&mut self, waits: &mut WaitSet) {
-        if !waits.is_empty() {
-            return waits.poll_after(POLLED_EVERY);
-        }
-        let longest = waits.longest();
-        let due = self.until_due().map_or(longest, |due| due.min(longest));
-        let due_ns = u64::try_from(due.as_nanos()).unwrap_or(u64::MAX);
-        for port in self.ports() {
-            let mut net = port.net.lock();
-            let until = net.now.saturating_add(due_ns);
-            // Where nothing is due it knows of nothing that happens by then.
-            net.port(port.index).fall_asleep(until, due == longest);
-        }
-        waits.poll_after(Duration::ZERO);
-    }
-}
-
-/// Of a process that sleeps in the time of the clock.
-const POLLED_EVERY: Duration = Duration::from_millis(1);
 
 impl Drop for FakePort {
     fn drop(&mut self) {

@@ -1,0 +1,556 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A reliable queue pair of this process, and all that there are: they are made, connected, broken, and taken apart here. When
+//! one is worth having, and what is said to the peer about it, is decided in `pairs.rs`.
+
+use std::collections::HashMap;
+use std::mem;
+
+use super::address::Address;
+use super::connect::State;
+use super::forgotten::Watch;
+use super::lately::Troubles;
+use super::ledger::{Ledger, Posted};
+use super::pools::{SendPool, is_datagram};
+use super::port::{Body, CallError, Done, Operation, Port, QueuePair, Remote, Request, Status};
+use super::rail::{Line, Rail, rail_of};
+use super::rails::Rails;
+use super::session::Slot;
+use super::sides::Sides;
+use super::unsaid::Unsaid;
+use super::wire::{End, NOTE_BYTES, NUMBER_MASK};
+use super::{NetLimits, name};
+use crate::provider::ledger::NetCounts;
+
+/// A reliable queue pair.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) line: Line,
+    /// Its number among all that this process ever made.
+    pub(super) made: u32,
+    pub(super) end: QueuePair,
+    /// Number of the first packet of the network's that it sends.
+    pub(super) first: u32,
+    pub(super) ledger: Ledger,
+    /// Poll in which it was used last.
+    pub(super) used_at: u64,
+    /// Whether the peer says what has arrived over it (`unsaid.rs`).
+    unsaid: Unsaid,
+    /// What it was told to wait for an answer: 4.096 µs × 2 to that power.
+    patience: u8,
+    watch: Watch,
+    life: Life,
+}
+
+/// Whether a queue pair can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Whole,
+    /// It broke; work requests come back. `marked`: one was posted that tells of the last.
+    Broken {
+        marked: bool,
+    },
+    /// All have come back; polls that found nothing since.
+    Silent {
+        polls: u8,
+    },
+}
+
+impl Pair {
+    /// What one takes, with the queue that the device's library keeps for it.
+    pub(super) fn most_bytes(limits: &NetLimits) -> usize {
+        let entry = size_of::<Posted>() + QUEUE_ENTRY_BYTES;
+        size_of::<Self>() + limits.send_depth as usize * entry
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.life == Life::Whole
+    }
+
+    /// The oldest of what was posted, if its end is to be told.
+    pub(super) fn awaited(&self) -> Option<(Line, Posted)> {
+        Some((self.line, self.ledger.awaited()?))
+    }
+
+    /// What the peer is told to join its end to.
+    pub(super) fn as_end(&self) -> End {
+        End {
+            number: self.end.number,
+            first: self.first,
+        }
+    }
+
+    /// Posts something whose end only matters for what was posted before. `index`: the place of this queue pair. `read`: the
+    /// slot that the device reads meanwhile. `false`: there is no room.
+    pub(super) fn post_mark<P: Port>(
+        &mut self,
+        index: u32,
+        rail: &mut Rail<P>,
+        (operation, body): (Operation, Body<'_>),
+        read: Option<Slot>,
+    ) -> bool {
+        let request = Request {
+            work: name(index, self.ledger.next()),
+            operation,
+            body,
+            signaled: true,
+        };
+        if rail.port.post(self.end, &[request]) != 1 {
+            return false;
+        }
+        self.ledger.push(Posted::Mark { read }, true);
+        rail.posted += 1;
+        true
+    }
+
+    /// Whether a queue pair that is broken may be taken apart (P1); asks its device how far it is.
+    fn has_gone<P: Port>(&mut self, index: u32, rail: &mut Rail<P>) -> bool {
+        match self.life {
+            Life::Broken { marked: false } if self.ledger.unsignaled() != 0 => {
+                let nothing = (Operation::Send, Body::Inline(&[]));
+                if self.post_mark(index, rail, nothing, None) {
+                    self.life = Life::Broken { marked: true };
+                }
+            }
+            Life::Broken { .. } if self.ledger.is_empty() => {
+                self.life = Life::Silent { polls: 0 };
+            }
+            Life::Whole | Life::Broken { .. } => {}
+            Life::Silent { polls } if polls < SILENT_POLLS => {
+                self.life = Life::Silent { polls: polls + 1 };
+            }
+            Life::Silent { .. } => return true,
+        }
+        false
+    }
+}
+
+/// The reliable queue pairs of a process, by their places.
+#[derive(Debug, Default)]
+pub(super) struct Pairs {
+    all: Vec<Option<Pair>>,
+    /// How many were ever made.
+    made: u32,
+    /// Links whose queue pairs break for the same reason again and again.
+    troubles: HashMap<Line, Troubles>,
+}
+
+impl Pairs {
+    #[inline(always)]
+    pub(super) fn get(&self, index: u32) -> Option<&Pair> {
+        self.all.get(index as usize)?.as_ref()
+    }
+
+    #[inline(always)]
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Pair> {
+        self.all.get_mut(index as usize)?.as_mut()
+    }
+
+    /// The line that one is for.
+    pub(super) fn line(&self, index: u32) -> Option<Line> {
+        self.get(index).map(|pair| pair.line)
+    }
+
+    /// Whether what came in a buffer can be from this peer.
+    #[inline(always)]
+    pub(super) fn is_from<P: Port>(
+        &self,
+        source: u32,
+        done: &Done,
+        buffer: Slot,
+        sides: &Sides,
+        rails: &Rails<P>,
+    ) -> bool {
+        let Some(side) = sides.find(source) else {
+            return false;
+        };
+        if side.is_lost() {
+            return false;
+        }
+        let rail = rail_of(buffer);
+        let Some(link) = side.link(rail) else {
+            return false;
+        };
+        if is_datagram(buffer) {
+            return link.address.is_some_and(|at| at.number == done.source);
+        }
+        let pair = link.connection.end().and_then(|index| self.get(index));
+        if pair.is_some_and(|pair| pair.end.number == done.number) {
+            return true;
+        }
+        // One that broke may still have something to tell.
+        let index = rails[usize::from(rail)].numbers.get(&done.number);
+        let pair = index.and_then(|index| self.get(*index));
+        pair.is_some_and(|pair| pair.line.peer == source)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Pair> {
+        self.all.iter().flatten()
+    }
+
+    /// All places, also those where there is none.
+    pub(super) fn places(&self) -> impl Iterator<Item = u32> + use<> {
+        (0..).take(self.all.len())
+    }
+
+    /// Makes one for a line; it leads nowhere as yet.
+    pub(super) fn make<P: Port>(
+        &mut self,
+        line: Line,
+        rail: &mut Rail<P>,
+        limits: &NetLimits,
+        (now_ns, poll): (u64, u64),
+    ) -> Result<u32, CallError> {
+        let end = rail.port.create()?;
+        let free = self.all.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.all.len());
+        if index == self.all.len() {
+            self.all.push(None);
+        }
+        // The last number is nobody's (`session.rs`).
+        self.made = self.made.wrapping_add(1) % u32::MAX;
+        let chance = now_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        self.all[index] = Some(Pair {
+            line,
+            made: self.made,
+            end,
+            first: u32::try_from(chance).unwrap_or(0) & NUMBER_MASK,
+            ledger: Ledger::default(),
+            used_at: poll,
+            unsaid: Unsaid::default(),
+            patience: limits.terms.patience(),
+            watch: Watch::default(),
+            life: Life::Whole,
+        });
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        rail.numbers.insert(end.number, index);
+        Ok(index)
+    }
+
+    /// Connects one to the peer's; takes it apart if that fails. `least`: how long it waits for answers at least.
+    pub(super) fn connect<P: Port>(
+        &mut self,
+        index: u32,
+        (address, theirs): (Address, End),
+        rails: &mut Rails<P>,
+        (least, now_ns): (u8, u64),
+    ) -> Result<(), CallError> {
+        let line = self.line(index);
+        let patience = least + line.map_or(0, |line| self.more_patience(line, now_ns));
+        let Some(pair) = self.get_mut(index) else {
+            return Ok(());
+        };
+        pair.patience = patience;
+        let remote = Remote {
+            address,
+            number: theirs.number,
+            their_first: theirs.first,
+            our_first: pair.first,
+            patience,
+        };
+        let joined = rails[pair.line.at()].port.connect(pair.end, &remote);
+        if joined.is_err() {
+            self.destroy(index, rails);
+        }
+        joined
+    }
+
+    /// How much longer a queue pair waits for answers: more with each that broke in vain, until there were none for a while.
+    fn more_patience(&self, line: Line, now_ns: u64) -> u8 {
+        let troubles = self.troubles.get(&line);
+        let breaks = troubles.map_or(0, |troubles| troubles.unanswered.count(now_ns));
+        breaks.min(MORE_PATIENCE)
+    }
+
+    /// What the failure of one tells of its peer.
+    pub(super) fn judge(
+        &mut self,
+        line: Line,
+        status: Status,
+        now_ns: u64,
+        sides: &mut Sides,
+        counts: &NetCounts,
+    ) {
+        self.note_trouble(line, status, now_ns);
+        match status {
+            Status::Flushed => {}
+            // Its device is there.
+            Status::NotReady => counts.not_ready.add(1),
+            _ => {
+                if let Some(link) = sides.link(line) {
+                    link.is_suspected = true;
+                }
+            }
+        }
+    }
+
+    /// Notes why one has failed, if it is of the reasons that are counted.
+    fn note_trouble(&mut self, line: Line, status: Status, now_ns: u64) {
+        let troubles = &mut self.troubles;
+        match status {
+            Status::NotReady => troubles.entry(line).or_default().not_ready.again(now_ns),
+            Status::RetryExceeded => troubles.entry(line).or_default().unanswered.again(now_ns),
+            _ => {}
+        }
+    }
+
+    /// How often of late the peer had no buffer.
+    pub(super) fn not_ready(&self, line: Line, now_ns: u64) -> u8 {
+        let troubles = self.troubles.get(&line);
+        troubles.map_or(0, |it| it.not_ready.count(now_ns))
+    }
+
+    /// The line whose queue pair was not used for longest, of those that carry packets.
+    pub(super) fn used_least(&self, sides: &Sides) -> Option<Line> {
+        let is_joined = |pair: &&Pair| {
+            let side = sides.get(pair.line.peer);
+            let link = side.and_then(|side| side.link(pair.line.rail));
+            link.is_some_and(|link| matches!(link.connection.state, State::Joined { .. }))
+        };
+        let pairs = self
+            .iter()
+            .filter(|pair| is_joined(pair) && pair.is_whole());
+        pairs.min_by_key(|pair| pair.used_at).map(|pair| pair.line)
+    }
+
+    /// Posts a note over one. `false`: there is no room.
+    pub(super) fn post_note<P: Port>(
+        &mut self,
+        index: u32,
+        note: &[u8; NOTE_BYTES],
+        sends: &mut SendPool,
+        rails: &mut Rails<P>,
+    ) -> bool {
+        let Some(slot) = sends.note(rails, note) else {
+            return false;
+        };
+        let Some(pair) = self.get_mut(index) else {
+            return false;
+        };
+        let at = pair.line.at();
+        let rail = &mut rails[at];
+        let inline_bytes = rail.port.facts().inline_bytes as usize;
+        let body = sends.body(slot, at, NOTE_BYTES, inline_bytes);
+        let read = matches!(body, Body::Piece(_)).then_some(slot);
+        let taken = pair.post_mark(index, rail, (Operation::Send, body), read);
+        if let Some(slot) = read.filter(|_| taken) {
+            sends.posted(slot);
+        }
+        sends.release(slot);
+        taken
+    }
+
+    /// Posts a write of nothing. `false`: there is no room.
+    pub(super) fn post_nothing<P: Port>(&mut self, index: u32, rails: &mut Rails<P>) -> bool {
+        let Some(pair) = self.get_mut(index) else {
+            return true;
+        };
+        pair.post_mark(index, &mut rails[pair.line.at()], NOTHING, None)
+    }
+
+    /// One is broken; the peer is told what has arrived, of which it may have lost the last word.
+    pub(super) fn break_pair<P: Port>(
+        &mut self,
+        index: u32,
+        rails: &mut Rails<P>,
+        sides: &mut Sides,
+        counts: &NetCounts,
+    ) {
+        if let Some(line) = self.break_quietly(index, rails, sides) {
+            counts.broken.add(1);
+            let side = sides.of(line.peer);
+            if let Some(link) = side.link_mut(line.rail) {
+                link.breaks = link.breaks.saturating_add(1);
+            }
+            side.owes_anyway = true;
+            sides.list_owing(line.peer);
+        }
+    }
+
+    /// The same of one that nobody will miss; answers its line if it was whole.
+    pub(super) fn break_quietly<P: Port>(
+        &mut self,
+        index: u32,
+        rails: &mut Rails<P>,
+        sides: &mut Sides,
+    ) -> Option<Line> {
+        let pair = self.get_mut(index).filter(|pair| pair.is_whole())?;
+        pair.life = Life::Broken { marked: false };
+        let line = pair.line;
+        rails[line.at()].port.fail(pair.end);
+        let side = sides.of(line.peer);
+        side.waits_for_last = true;
+        side.session.broke(pair.made);
+        if let Some(link) = side.link_mut(line.rail)
+            && link.connection.end() == Some(index)
+        {
+            link.connection.apart();
+        }
+        sides.list_leaving(line.peer);
+        Some(line)
+    }
+
+    /// Looks after the broken queue pairs of a peer (P1). `true`: there are some still.
+    pub(super) fn bury<P: Port>(&mut self, peer: u32, rails: &mut Rails<P>) -> bool {
+        let mut left = false;
+        for index in self.places() {
+            let is_broken = |pair: &&mut Pair| pair.line.peer == peer && !pair.is_whole();
+            let Some(pair) = self.get_mut(index).filter(is_broken) else {
+                continue;
+            };
+            let rail = &mut rails[pair.line.at()];
+            if pair.has_gone(index, rail) {
+                self.destroy(index, rails);
+            } else {
+                left = true;
+            }
+        }
+        left
+    }
+
+    /// Takes one apart at once, whatever is under way. Nothing of it comes back.
+    pub(super) fn destroy<P: Port>(&mut self, index: u32, rails: &mut Rails<P>) {
+        let place = self.all.get_mut(index as usize);
+        if let Some(pair) = place.and_then(Option::take) {
+            let rail = &mut rails[pair.line.at()];
+            rail.numbers.remove(&pair.end.number);
+            rail.port.destroy(pair.end);
+        }
+    }
+
+    /// The same of one whose rail is lost; answers what was under way on it.
+    pub(super) fn forget<P: Port>(
+        &mut self,
+        index: u32,
+        rails: &mut Rails<P>,
+        sides: &mut Sides,
+    ) -> Ledger {
+        let pair = self.get_mut(index);
+        let ledger = pair.map(|pair| mem::take(&mut pair.ledger));
+        self.break_quietly(index, rails, sides);
+        // From here on the device touches nothing for it.
+        self.destroy(index, rails);
+        ledger.unwrap_or_default()
+    }
+
+    /// Takes all apart.
+    pub(super) fn retire<P: Port>(&mut self, rails: &mut Rails<P>) {
+        for pair in self.all.iter_mut().filter_map(Option::take) {
+            let port = &mut rails[pair.line.at()].port;
+            port.fail(pair.end);
+            port.destroy(pair.end);
+        }
+    }
+
+    /// Whether the device of one has told nothing for longer than it may (`forgotten.rs`).
+    pub(super) fn is_late(&mut self, index: u32, now_ns: u64) -> bool {
+        let pair = self.get_mut(index).filter(|pair| pair.is_whole());
+        pair.is_some_and(|pair| pair.watch.is_late(&pair.ledger, pair.patience, now_ns))
+    }
+
+    /// How often the same packet was the oldest of one that its peer does not say it has (`unsaid.rs`).
+    pub(super) fn look_at_unsaid(&mut self, index: u32, sides: &Sides) -> u8 {
+        let Some(pair) = self.get_mut(index) else {
+            return 0;
+        };
+        let side = sides.get(pair.line.peer);
+        let side = side.filter(|side| side.pair_for_sends() == Some(index));
+        pair.unsaid
+            .look(side.and_then(|side| side.session.awaits_word()))
+    }
+
+    /// Whether a peer with a queue pair has yet to say what has arrived.
+    pub(super) fn is_any_unsaid(&self, sides: &Sides) -> bool {
+        self.iter().any(|pair| {
+            let side = sides.get(pair.line.peer);
+            side.is_some_and(|side| side.session.awaits_word().is_some())
+        })
+    }
+
+    /// Bytes of those that there are.
+    pub(super) fn bytes(&self, limits: &NetLimits) -> usize {
+        self.iter().count() * Pair::most_bytes(limits)
+    }
+}
+
+/// A write that changes nothing, and of which no device asks whether it is allowed. Its end tells of what was posted before.
+pub(super) const NOTHING: (Operation, Body<'static>) = {
+    let (address, key) = (0, 0);
+    (Operation::Write { address, key }, Body::Inline(&[]))
+};
+/// 67 ms without an answer, seven times, then a queue pair breaks: half a second, where nothing else is set. After this many
+/// doublings it is 1.1 s, seven times: a network that is so slow loses packets, not processes.
+const MORE_PATIENCE: u8 = 4;
+/// Polls that find nothing before a queue pair whose work requests are back is taken apart.
+const SILENT_POLLS: u8 = 2;
+/// What a device's library keeps for a work request of one.
+const QUEUE_ENTRY_BYTES: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::super::FakePort;
+    use super::super::rails::one_rail;
+    use super::*;
+
+    const LINE: Line = Line { peer: 1, rail: 0 };
+    const OTHER: Line = Line { peer: 2, rail: 0 };
+
+    fn make(pairs: &mut Pairs, line: Line, rails: &mut Rails<FakePort>, poll: u64) -> u32 {
+        let limits = NetLimits::DEFAULT;
+        let made = pairs.make(line, &mut rails[line.at()], &limits, (5, poll));
+        made.unwrap()
+    }
+
+    #[test]
+    fn a_broken_pair_goes_after_polls_that_find_nothing_and_its_place_is_used_again() {
+        let (mut pairs, mut rails, mut sides) = (Pairs::default(), one_rail(), Sides::new(3));
+        let index = make(&mut pairs, LINE, &mut rails, 0);
+        assert_eq!((rails.pairs(), pairs.line(index)), (1, Some(LINE)));
+        let broke = pairs.break_quietly(index, &mut rails, &mut sides);
+        assert_eq!(broke, Some(LINE));
+        assert!(sides.of(1).waits_for_last && sides.is_any_leaving());
+        let again = pairs.break_quietly(index, &mut rails, &mut sides);
+        assert_eq!(again, None, "it is broken once");
+        assert!(!pairs.bury(2, &mut rails), "another peer's");
+        let mut tries = 0;
+        while pairs.bury(1, &mut rails) {
+            tries += 1;
+        }
+        assert_eq!(tries, u32::from(SILENT_POLLS) + 1);
+        assert_eq!((rails.pairs(), pairs.line(index)), (0, None));
+        assert_eq!(make(&mut pairs, OTHER, &mut rails, 0), index);
+        assert_eq!(pairs.get(index).map(|pair| pair.made), Some(2));
+    }
+
+    #[test]
+    fn what_breaks_in_vain_gets_more_patience_up_to_a_limit() {
+        let mut pairs = Pairs::default();
+        for breaks in 0..=MORE_PATIENCE + 2 {
+            assert_eq!(pairs.more_patience(LINE, 9), breaks.min(MORE_PATIENCE));
+            pairs.note_trouble(LINE, Status::RetryExceeded, 9);
+            pairs.note_trouble(OTHER, Status::NotReady, 9);
+            pairs.note_trouble(OTHER, Status::Flushed, 9);
+            assert_eq!(pairs.not_ready(OTHER, 9), breaks + 1);
+        }
+        assert_eq!(
+            (pairs.more_patience(OTHER, 9), pairs.not_ready(LINE, 9)),
+            (0, 0)
+        );
+    }
+
+    #[test]
+    fn the_one_that_is_given_up_is_joined_and_whole() {
+        let (mut pairs, mut rails, mut sides) = (Pairs::default(), one_rail(), Sides::new(3));
+        let first = make(&mut pairs, LINE, &mut rails, 1);
+        let second = make(&mut pairs, OTHER, &mut rails, 2);
+        assert_eq!(pairs.used_least(&sides), None, "none is joined");
+        for (line, index) in [(LINE, first), (OTHER, second)] {
+            sides.of(line.peer).main.connection.joined(index, true);
+        }
+        assert_eq!(pairs.used_least(&sides), Some(LINE));
+        let counts = NetCounts::default();
+        pairs.break_pair(first, &mut rails, &mut sides, &counts);
+        pairs.break_pair(first, &mut rails, &mut sides, &counts);
+        assert_eq!((counts.broken.get(), sides.of(1).main.breaks), (1, 1));
+        assert_eq!(pairs.used_least(&sides), Some(OTHER));
+    }
+}

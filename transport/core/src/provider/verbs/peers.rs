@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What becomes of a peer: where it is found, whether it answers, by which rail it is reached, and when it is given up. What goes
+//! to one takes another rail when its own carries nothing any more. Packets that have not arrived for all we know go again; the
+//! peer drops those that it has. Both sides choose for themselves.
+
+use super::Verbs;
+use super::address::{self, Address};
+use super::connect::State;
+use super::link::{Link, pair_up};
+use super::port::{CallError, Port, Status, Way};
+use super::rail::{Line, rail_of};
+use super::wire::Say;
+use crate::{Completion, Peer};
+
+impl<P: Port> Verbs<P> {
+    /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
+    pub(super) fn way_to(&mut self, line: Line) -> Option<(Way, u32)> {
+        if self.rails.is_all_lost() {
+            self.lose_with_all(line);
+            return None;
+        }
+        let now_ns = self.schedule.now_ns;
+        let side = self.sides.of(line.peer);
+        let link = side.link_mut(line.rail)?;
+        let Some(address) = link.address else {
+            if side.ask_address() {
+                self.strangers.want(line.peer);
+            }
+            return None;
+        };
+        if let Some(way) = link.way {
+            return Some((way, address.number));
+        }
+        if self.rails[line.at()].lost.is_some() {
+            if self.sides.is_main(line) && !self.leave_for_ever(line.peer) {
+                self.lose_with_all(line);
+            }
+            return None;
+        }
+        let link = self.sides.link(line)?;
+        if now_ns < link.way_after_ns {
+            return None;
+        }
+        let mut opened = self.rails[line.at()].port.open_way(&address);
+        if opened.is_err() && self.find_port_again(line.at()) {
+            // Telling the others may have opened it.
+            if let Some(way) = self.sides.link(line)?.way {
+                return Some((way, address.number));
+            }
+            opened = self.rails[line.at()].port.open_way(&address);
+        }
+        match opened {
+            Ok(way) => {
+                self.sides.link(line)?.way = Some(way);
+                Some((way, address.number))
+            }
+            Err(error) => {
+                self.no_way(line, error);
+                None
+            }
+        }
+    }
+
+    /// A way could not be opened: a port may be down for a while.
+    #[cold]
+    fn no_way(&mut self, line: Line, error: CallError) {
+        let (now_ns, silence_ns) = (self.schedule.now_ns, self.limits.silence_ns);
+        let peer = line.peer;
+        if let Some(link) = self.sides.link(line) {
+            link.way_after_ns = now_ns + WAY_AGAIN_NS;
+        }
+        if !self.sides.is_main(line) || self.detour(peer, None) {
+            return;
+        }
+        let side = self.sides.of(peer);
+        if side.still_silent(now_ns) > silence_ns {
+            return self.lose(peer, &format!("there is no way to its address: {error}"));
+        }
+        self.sides.arm(peer, self.schedule.now_ns);
+    }
+
+    /// What the launcher says about a peer.
+    pub(in crate::provider) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
+        let Some((ports, host)) = address::from_record(record) else {
+            let why = "its address record is of another version of this library, or damaged";
+            return self.lose(peer.0, why);
+        };
+        let (addresses, rates): (Vec<Address>, Vec<u32>) = ports.into_iter().unzip();
+        let host = self.hosts.number(&String::from_utf8_lossy(host));
+        let table = pair_up(self.rails.published(), &addresses, self.me < peer.0);
+        let links: Vec<Link> = table
+            .iter()
+            .map(|(ours, theirs)| Link::new(*ours, *theirs, Some(addresses[usize::from(*theirs)])))
+            .collect();
+        let side = self.sides.of(peer.0);
+        side.host = host;
+        if side.main.address.is_none() {
+            // What goes over a link that is of no use finds that out.
+            let serves = |link: &Link| self.rails.serves(link.rail);
+            side.set_links(links, serves);
+            self.bind_all_again(peer.0);
+        } else {
+            for link in links {
+                let (peer, rail) = (peer.0, link.rail);
+                let line = Line { peer, rail };
+                self.sides.set_address(line, link.address, &mut self.rails);
+            }
+        }
+        if let Some(more) = &mut self.sides.of(peer.0).more {
+            more.rates_mbps
+                .iter_mut()
+                .zip(rates)
+                .for_each(|(place, rate)| *place = rate);
+        }
+        self.meet_strangers(peer.0);
+        self.go_on(peer.0);
+    }
+
+    /// A peer is found elsewhere from now on.
+    #[cold]
+    pub(super) fn follow(&mut self, line: Line, address: Address) {
+        let side = self.sides.of(line.peer);
+        side.was_heard();
+        let Some(link) = side.link_mut(line.rail) else {
+            return;
+        };
+        // The queue pair for datagrams stays the same; else it is not this peer's note.
+        let is_new = link
+            .address
+            .is_some_and(|old| old != address && old.number == address.number);
+        if !is_new {
+            return;
+        }
+        link.address = Some(address);
+        link.way_after_ns = 0;
+        let (way, end) = (link.way.take(), link.connection.usable());
+        self.rails[line.at()].leave_way(way);
+        if let Some(index) = end {
+            self.break_pair(index);
+        }
+        self.go_on(line.peer);
+    }
+
+    /// A timer of a peer has run out.
+    pub(super) fn time_is_over(&mut self, peer: u32) {
+        let now_ns = self.schedule.now_ns;
+        let side = self.sides.of(peer);
+        if !side.timer_ended(now_ns) {
+            return;
+        }
+        let again = side.session.timeout(now_ns);
+        let overdue = side.links_mut().filter_map(|link| {
+            let overdue = link.connection.timeout(now_ns)?;
+            Some((link.rail, overdue))
+        });
+        let overdue: Vec<_> = overdue.collect();
+        if again || !overdue.is_empty() {
+            let silent_ns = side.still_silent(now_ns);
+            // One that computes does not answer either, but its device does.
+            let has_moved = side.more.as_ref().is_some_and(|more| more.moves > 0);
+            let is_suspected = side.main.is_suspected
+                || (has_moved && side.others().iter().any(|link| link.is_suspected));
+            if is_suspected && silent_ns > self.limits.silence_ns {
+                let seconds = self.limits.silence_ns / 1_000_000_000;
+                let why = format!("it has not answered for {seconds} s");
+                return self.lose(peer, &why);
+            }
+        }
+        for (rail, overdue) in overdue {
+            self.say_again_or_not(Line { peer, rail }, overdue);
+        }
+        if again {
+            self.detour_if_stuck(peer);
+        }
+        if again {
+            self.counts.overdue.add(1);
+            self.flush(peer);
+        }
+        if self.sides.of(peer).still_wants_room() {
+            self.ask_for_ack(peer);
+        }
+        self.sides.arm(peer, self.schedule.now_ns);
+    }
+
+    /// Something waits for the peer to say what it has taken; that it did may be lost.
+    #[cold]
+    pub(super) fn ask_for_ack(&mut self, peer: u32) {
+        self.schedule.now_ns = self.rails.clock();
+        let now_ns = self.schedule.now_ns;
+        let side = self.sides.of(peer);
+        if side.ask_for_room(now_ns) {
+            let line = side.line(peer);
+            self.say(line, Say::Ack { asks: true });
+        }
+        self.sides.arm(peer, self.schedule.now_ns);
+    }
+
+    /// Gives a peer up.
+    pub(in crate::provider) fn lose(&mut self, peer: u32, why: &str) {
+        let side = self.sides.of(peer);
+        if !side.lose(why) {
+            return;
+        }
+        let ends: Vec<u32> = side
+            .links()
+            .filter_map(|link| link.connection.end())
+            .collect();
+        let (sends, rails) = (&mut self.sends, &mut self.rails);
+        let side = self.sides.get_mut(peer);
+        if let Some(side) = side {
+            side.session.forget(
+                |slot| sends.release(slot),
+                |buffer| rails[usize::from(rail_of(buffer))].give_back(buffer),
+            );
+        }
+        for index in ends {
+            self.break_pair(index);
+        }
+        let rails: Vec<u8> = self.sides.of(peer).links().map(|link| link.rail).collect();
+        for rail in rails {
+            self.fail_waiting(Line { peer, rail });
+        }
+        self.end_fetches(peer);
+        for (buffer, _) in self.strangers.take(peer) {
+            self.rails.give_back(buffer);
+        }
+        let peer = Peer(peer);
+        self.ready.push(Completion::Lost { peer });
+    }
+
+    /// Why a peer was given up.
+    pub(in crate::provider) fn why_lost(&self, peer: Peer) -> Option<&str> {
+        let side = self.sides.find(peer.0)?;
+        side.why_lost()
+    }
+
+    /// Whether a queue pair for the peer is being made, or could be.
+    pub(super) fn hopes_for_pair(&mut self, line: Line) -> bool {
+        self.want_pair(line);
+        let waits = self.sides.of(line.peer).waits_for_last;
+        let hopes = |link: &mut Link| link.connection.is_alive() || link.address.is_none() || waits;
+        let hopes = self.sides.link(line).is_some_and(hopes);
+        if hopes {
+            self.sides.await_pair(line.peer, self.schedule.now_ns);
+        }
+        hopes
+    }
+
+    /// Another link becomes a peer's main one: that of rail `to`, or one that seems good. `false`: there is none.
+    #[cold]
+    pub(super) fn detour(&mut self, peer: u32, to: Option<u8>) -> bool {
+        let (rails, now_ns) = (&self.rails, self.schedule.now_ns);
+        let is_wanted = |link: &Link| to.is_none_or(|rail| rail == link.rail);
+        let side = self.sides.get(peer);
+        let place =
+            side.and_then(|side| side.best_other(|it| rails.may_use(it, now_ns) && is_wanted(it)));
+        self.take_detour(peer, place)
+    }
+
+    /// The rail of a peer's main link is lost: takes any that is not.
+    pub(super) fn leave_for_ever(&mut self, peer: u32) -> bool {
+        if self.detour(peer, None) {
+            return true;
+        }
+        let is_there = |link: &Link| self.rails[usize::from(link.rail)].lost.is_none();
+        let side = self.sides.get(peer);
+        let place = side.and_then(|side| side.best_other(is_there));
+        self.take_detour(peer, place)
+    }
+
+    /// The link at a place among the others becomes a peer's main one. `false`: there is none.
+    fn take_detour(&mut self, peer: u32, place: Option<usize>) -> bool {
+        let Some(place) = place else { return false };
+        let now_ns = self.schedule.now_ns;
+        let Some(state) = self.sides.of(peer).swap_main(place, now_ns) else {
+            return false;
+        };
+        self.counts.detours.add(1);
+        match state {
+            State::Apart => {}
+            State::Asking { end } => self.break_quietly(end),
+            State::Answered { end } | State::Joined { end, .. } | State::Leaving { end, .. } => {
+                self.break_pair(end);
+            }
+        }
+        self.bind_all_again(peer);
+        self.go_on(peer);
+        true
+    }
+
+    /// The peer has not acknowledged anything for some time.
+    pub(super) fn detour_if_stuck(&mut self, peer: u32) {
+        let now_ns = self.schedule.now_ns;
+        let side = self.sides.of(peer);
+        let more = side.more.as_ref();
+        if more.is_none_or(|more| now_ns < more.moves_after_ns) {
+            return;
+        }
+        let timeouts = side.session.timeouts();
+        if side.heard_on != side.main.rail && timeouts >= SOME_TIMEOUTS {
+            // Whatever the reason is, the peer has found a better one.
+            let to = Some(side.heard_on);
+            self.detour(peer, to);
+        } else if timeouts >= MANY_TIMEOUTS {
+            self.detour(peer, None);
+        }
+    }
+
+    /// Nobody has answered on this line for some time. `true`: it is left alone.
+    pub(super) fn detour_if_silent(&mut self, line: Line, tries: u8) -> bool {
+        if tries < MANY_TRIES {
+            return false;
+        }
+        let now_ns = self.schedule.now_ns;
+        let side = self.sides.of(line.peer);
+        let Some(more) = &side.more else { return false };
+        if side.main.rail != line.rail {
+            let asks = |link: &mut Link| matches!(link.connection.state, State::Asking { .. });
+            let is_vain = self.sides.link(line).is_some_and(asks);
+            if is_vain {
+                self.abandon(line);
+            }
+            if let Some(link) = self.sides.link(line).filter(|_| is_vain) {
+                link.connection.in_vain(now_ns);
+            }
+            return is_vain;
+        }
+        now_ns >= more.moves_after_ns && self.detour(line.peer, None)
+    }
+
+    /// A work request on a line has failed, which has broken its queue pair.
+    pub(super) fn detour_if_joined(&mut self, line: Line, status: Status) {
+        let is_of_way = matches!(
+            status,
+            Status::RetryExceeded | Status::Forgotten | Status::Other(_)
+        );
+        let side = self.sides.of(line.peer);
+        let mut others = side.others().iter();
+        if is_of_way
+            && side.main.rail == line.rail
+            && others.any(|link| link.connection.usable().is_some())
+        {
+            self.detour(line.peer, None);
+        }
+    }
+
+    /// A rail carries nothing for now: what goes over it takes another, where there is one.
+    pub(super) fn leave_rail(&mut self, rail: u8) {
+        for peer in self.sides.peers() {
+            let Some(side) = self.sides.get(peer).filter(|side| !side.is_lost()) else {
+                continue;
+            };
+            let (rails, now_ns) = (&self.rails, self.schedule.now_ns);
+            let is_other_good = |link: &Link| link.rail != rail && rails.may_use(link, now_ns);
+            let has_other = side.links().any(is_other_good);
+            let link = side.link(rail);
+            let end = link.and_then(|link| link.connection.end());
+            let is_main = side.main.rail == rail;
+            match end {
+                _ if !has_other => {}
+                _ if is_main => {
+                    self.detour(peer, None);
+                }
+                // Parts of transfers that would wait for it.
+                Some(index) => self.break_pair(index),
+                None => {}
+            }
+        }
+    }
+}
+
+/// Packets that were not acknowledged so often in a row went nowhere; where the peer is heard on another rail, fewer.
+const MANY_TIMEOUTS: u8 = 5;
+const SOME_TIMEOUTS: u8 = 3;
+/// What is said so often in vain is not heard.
+const MANY_TRIES: u8 = 5;
+/// After this time a way that could not be opened is tried again.
+const WAY_AGAIN_NS: u64 = 10_000_000;

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All ports of this process, in one list, and what is asked of them together: whose a buffer is, who serves, what time it is,
+//! and to forget memory that several know. Nothing in here knows a peer.
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use super::address::{self, Address, Rated};
+use super::keys::Regions;
+use super::ledger::Posted;
+use super::link::Link;
+use super::look::cannot_open;
+use super::memory::register_exported;
+use super::pools::{RecvPool, SendPool};
+use super::port::{Body, CallError, Done, Facts, Port, Way};
+use super::rail::{MOST_RAILS, Rail, largest_datagram, rail_of};
+use super::session::Slot;
+use super::wire::NOTE_BYTES;
+use super::work::Work;
+use super::{DATAGRAMS, NetLimits, PortChange, name};
+use crate::Completions;
+use crate::wait_set::WaitSet;
+
+/// The ports; there is at least one.
+#[derive(Debug)]
+pub(super) struct Rails<P: Port> {
+    all: Vec<Rail<P>>,
+    /// Where they were found at first: what the others know.
+    published: Vec<Address>,
+    /// Largest packet that goes as a datagram.
+    datagram_bytes: usize,
+    /// The one on which something came last.
+    warm: usize,
+    is_all_lost: bool,
+    /// Where completions are written; empty while they are looked at.
+    pub(super) received: Vec<Done>,
+    pub(super) sent: Vec<Done>,
+}
+
+/// What a process begins with.
+#[derive(Debug)]
+pub(super) struct Opened<P: Port> {
+    pub(super) rails: Rails<P>,
+    pub(super) sends: SendPool,
+    /// What the user should know.
+    pub(super) words: Vec<String>,
+}
+
+impl<P: Port> Deref for Rails<P> {
+    type Target = [Rail<P>];
+
+    #[inline(always)]
+    fn deref(&self) -> &[Rail<P>] {
+        &self.all
+    }
+}
+
+impl<P: Port> DerefMut for Rails<P> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [Rail<P>] {
+        &mut self.all
+    }
+}
+
+impl<P: Port> Rails<P> {
+    fn new(all: Vec<Rail<P>>) -> Self {
+        let datagrams = all.iter().map(|rail| largest_datagram(&rail.port));
+        Self {
+            datagram_bytes: datagrams.min().unwrap_or(0),
+            published: all.iter().map(Rail::address).collect(),
+            all,
+            warm: 0,
+            is_all_lost: false,
+            received: vec![Done::default(); Completions::CAPACITY],
+            sent: vec![Done::default(); 16],
+        }
+    }
+
+    /// Time since any moment in the past.
+    #[inline(always)]
+    pub(super) fn clock(&self) -> u64 {
+        self.all[0].port.now_ns()
+    }
+
+    /// Where the ports were found at first.
+    pub(super) fn published(&self) -> &[Address] {
+        &self.published
+    }
+
+    /// Where they are found now, and the name of this host: what others are told.
+    pub(super) fn record(&self, host: &str) -> Vec<u8> {
+        let port = |rail: &Rail<P>| (rail.address(), rail.port.facts().rate_mbps);
+        let ports: Vec<Rated> = self.all.iter().map(port).collect();
+        address::to_record(&ports, host)
+    }
+
+    /// Largest packet that goes as a datagram over any of them.
+    #[inline(always)]
+    pub(super) fn datagram_bytes(&self) -> usize {
+        self.datagram_bytes
+    }
+
+    #[inline(always)]
+    pub(super) fn warm(&self) -> usize {
+        self.warm
+    }
+
+    /// Something has come on this one.
+    #[inline(always)]
+    pub(super) fn came_on(&mut self, rail: usize) {
+        self.warm = rail;
+    }
+
+    /// A buffer for receives may be posted again.
+    #[inline(always)]
+    pub(super) fn give_back(&mut self, buffer: Slot) {
+        self.all[usize::from(rail_of(buffer))].give_back(buffer);
+    }
+
+    /// The buffers that one is of.
+    #[inline(always)]
+    pub(super) fn receives(&self, buffer: Slot) -> &RecvPool {
+        &self.all[usize::from(rail_of(buffer))].receives
+    }
+
+    /// Whether anything could go over one now.
+    pub(super) fn serves(&self, rail: u8) -> bool {
+        self.all[usize::from(rail)].serves()
+    }
+
+    /// Whether anything could go over a link now.
+    pub(super) fn may_use(&self, link: &Link, now_ns: u64) -> bool {
+        self.serves(link.rail) && link.address.is_some() && link.way_after_ns <= now_ns
+    }
+
+    /// A port carries nothing any more, or again: what the user is told.
+    pub(super) fn change(&self, rail: usize, is_up: bool) -> PortChange {
+        let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let serving = self.all.iter().filter(|rail| rail.serves()).count();
+        PortChange {
+            rail: number(rail),
+            port: self.all[rail].port.facts().port,
+            is_up,
+            serving: number(serving),
+        }
+    }
+
+    /// One is of no use any more.
+    pub(super) fn lose(&mut self, rail: usize, why: String) {
+        self.all[rail].lost = Some(why.into());
+        let living = self.all.iter().position(|rail| rail.lost.is_none());
+        self.warm = living.unwrap_or(self.warm);
+        self.is_all_lost = living.is_none();
+    }
+
+    /// All ports are lost, and so are all peers.
+    pub(super) fn is_all_lost(&self) -> bool {
+        self.is_all_lost
+    }
+
+    /// Reliable queue pairs on all of them.
+    pub(super) fn pairs(&self) -> usize {
+        self.all.iter().map(|rail| rail.numbers.len()).sum()
+    }
+
+    /// Registers memory with rail `main`, and with those of `others` that serve and can.
+    pub(super) fn register(
+        &mut self,
+        main: u8,
+        others: [bool; MOST_RAILS],
+        address: u64,
+        bytes: usize,
+    ) -> Result<Regions, CallError> {
+        let main = usize::from(main);
+        let mut regions = Regions::default();
+        let port = &mut self.all[main].port;
+        regions[main] = Some(register_exported(port, address, bytes)?);
+        for (at, rail) in self.all.iter_mut().enumerate() {
+            if others[at] && at != main && rail.serves() {
+                regions[at] = register_exported(&mut rail.port, address, bytes).ok();
+            }
+        }
+        Ok(regions)
+    }
+
+    /// Forgets memory on all that know it.
+    pub(super) fn deregister(&mut self, regions: Regions) {
+        for (rail, region) in self.all.iter_mut().zip(regions) {
+            if let Some(region) = region {
+                rail.port.deregister(region);
+            }
+        }
+    }
+
+    /// Sends a note as a datagram. One that finds no room is lost, as it may be on its way.
+    pub(super) fn send_note(
+        &mut self,
+        rail: u8,
+        to: (Way, u32),
+        note: &[u8; NOTE_BYTES],
+        sends: &mut SendPool,
+    ) {
+        if let Some(slot) = sends.note(self, note) {
+            self.post_datagram(rail, to, sends, (slot, NOTE_BYTES));
+            sends.release(slot);
+        }
+    }
+
+    /// Posts what is in a slot as a datagram; `false`: there is no room.
+    pub(super) fn post_datagram(
+        &mut self,
+        rail: u8,
+        (way, number): (Way, u32),
+        sends: &mut SendPool,
+        (slot, bytes): (Slot, usize),
+    ) -> bool {
+        let at = usize::from(rail);
+        let rail = &mut self.all[at];
+        let inline_bytes = rail.port.facts().inline_bytes as usize;
+        let body = sends.body(slot, at, bytes, inline_bytes);
+        let read = matches!(body, Body::Piece(_)).then_some(slot);
+        let work = name(DATAGRAMS, rail.datagrams.next());
+        let posted = rail.port.post_datagram(way, number, work, body, true);
+        if posted.is_err() {
+            return false;
+        }
+        rail.datagrams.push(Posted::Mark { read }, true);
+        if let Some(slot) = read {
+            sends.posted(slot);
+        }
+        true
+    }
+
+    /// Forgets the memory of a work, where it was registered for that alone.
+    pub(super) fn deregister_of(&mut self, work: &Work) {
+        if let Some((rail, region)) = work.region() {
+            self.all[rail].port.deregister(region);
+        }
+    }
+
+    /// Whether the kernel plays the device of one of them.
+    pub(super) fn is_any_in_software(&self) -> bool {
+        self.all.iter().any(|rail| rail.port.facts().in_software)
+    }
+
+    /// Asks for a sign on each of them. `false`: that failed.
+    pub(super) fn arm(&mut self) -> bool {
+        let mut living = self.all.iter_mut().filter(|rail| rail.lost.is_none());
+        living.all(|rail| rail.port.arm().is_ok())
+    }
+
+    /// Adds what can wake the process.
+    pub(super) fn add_signs(&self, waits: &mut WaitSet) {
+        for rail in self.all.iter().filter(|rail| rail.lost.is_none()) {
+            match rail.port.sign() {
+                Some(sign) => waits.add_sign(sign),
+                None => waits.poll_after(WITHOUT_SIGN),
+            }
+        }
+    }
+
+    /// The process is awake again.
+    pub(super) fn take_signs(&mut self) {
+        for rail in &mut self.all {
+            rail.port.take_signs();
+        }
+    }
+
+    /// Bytes of the buffers for receives that there are.
+    pub(super) fn received_bytes(&self) -> usize {
+        self.all.iter().map(|rail| rail.receives.bytes()).sum()
+    }
+
+    /// The most of them, on so many rails.
+    pub(super) fn received_most_bytes(&self, rails: usize) -> usize {
+        let rails = self.all.iter().take(rails);
+        rails.map(|rail| rail.receives.most_bytes()).sum()
+    }
+
+    /// Closes what is not used any more, and takes all buffers for receives away.
+    pub(super) fn retire(&mut self) {
+        for rail in &mut self.all {
+            for (_, way) in std::mem::take(&mut rail.old_ways) {
+                rail.port.close_way(way);
+            }
+            rail.receives.retire(&mut rail.port);
+        }
+    }
+}
+
+/// Ports as rails, with slots for sends that all of them know. The first must serve; what is wrong with others is told.
+pub(super) fn open_all<P: Port>(
+    ports: impl IntoIterator<Item = P>,
+    limits: &NetLimits,
+) -> Result<Opened<P>, CallError> {
+    let mut rails: Vec<Rail<P>> = Vec::new();
+    let mut words = Vec::new();
+    for port in ports.into_iter().take(MOST_RAILS) {
+        let facts = port.facts().clone();
+        let at = u8::try_from(rails.len()).unwrap_or(u8::MAX);
+        match Rail::open(at, port, limits) {
+            Ok(rail) => rails.push(rail),
+            Err(error) if rails.is_empty() => return Err(error),
+            Err(error) => words.push(left_out(&error, &facts)),
+        }
+    }
+    loop {
+        let mut sends = SendPool::new();
+        let Err(error) = sends.open(&mut rails) else {
+            let rails = Rails::new(rails);
+            return Ok(Opened {
+                rails,
+                sends,
+                words,
+            });
+        };
+        sends.retire(&mut rails);
+        match rails.pop().filter(|_| !rails.is_empty()) {
+            Some(mut last) => {
+                words.push(left_out(&error, last.port.facts()));
+                last.receives.retire(&mut last.port);
+            }
+            None => return Err(error),
+        }
+    }
+}
+
+fn left_out(error: &CallError, facts: &Facts) -> String {
+    format!(
+        "goes on without a further port: {}",
+        cannot_open(error, facts)
+    )
+}
+
+/// How often a port is polled that gives no sign.
+const WITHOUT_SIGN: Duration = Duration::from_millis(1);
+
+/// A port of a network that loses nothing, for tests of other parts.
+#[cfg(test)]
+pub(super) fn one_rail() -> Rails<super::FakePort> {
+    use super::{FakeConfig, FakeNet};
+    let (net, limits) = (FakeNet::new(FakeConfig::calm(1)), NetLimits::DEFAULT);
+    let port = net.open_beside(None, &limits.depths(), &limits.terms, 7);
+    let port = port.expect("depths that a device has");
+    let opened = open_all([port], &limits);
+    opened.expect("a fake has memory at first").rails
+}

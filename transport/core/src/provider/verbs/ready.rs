@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What waits to be handed up: completions that found no room in the caller's array, and frames that came in several packets,
+//! which are lent until they are released. Nothing of a port or of a stream is in here.
+
+use std::collections::VecDeque;
+
+use super::pools::is_datagram;
+use super::slab::Slab;
+use crate::{Completion, Completions, Lease, Outcome, WorkId};
+
+/// What the caller gets with its next polls.
+#[derive(Debug)]
+pub(super) struct Ready {
+    completions: VecDeque<Completion>,
+    assembled: Slab<Box<[u8]>>,
+}
+
+impl Ready {
+    pub(super) fn new() -> Self {
+        Self {
+            completions: VecDeque::new(),
+            assembled: Slab::new(),
+        }
+    }
+
+    /// Whether no completion waits.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.completions.is_empty()
+    }
+
+    /// Hands up those that wait, as many as there is room for.
+    #[inline(always)]
+    pub(super) fn hand_up(&mut self, completions: &mut Completions) {
+        while !completions.is_full()
+            && let Some(completion) = self.completions.pop_front()
+        {
+            completions.push(completion);
+        }
+    }
+
+    /// Hands one up at once if there is room for it.
+    #[inline(always)]
+    pub(super) fn tell(&mut self, completion: Completion, completions: &mut Completions) {
+        if completions.is_full() {
+            self.completions.push_back(completion);
+        } else {
+            completions.push(completion);
+        }
+    }
+
+    /// Keeps one for the next poll, behind the others.
+    pub(super) fn push(&mut self, completion: Completion) {
+        self.completions.push_back(completion);
+    }
+
+    /// The same of a work that has ended.
+    pub(super) fn end(&mut self, work: WorkId, outcome: Outcome, lease: Lease) {
+        self.push(Completion::Worked {
+            work,
+            outcome,
+            lease,
+        });
+    }
+
+    /// The same of all in an array.
+    pub(super) fn push_all(&mut self, completions: &mut Completions) {
+        let taken = (0..completions.len()).filter_map(|index| completions.take(index));
+        self.completions.extend(taken);
+    }
+
+    /// What the next poll tells first: what was taken now comes before what found no room in the array.
+    pub(super) fn tell_first(&mut self, completions: &mut Completions) {
+        for index in (0..completions.len()).rev() {
+            if let Some(completion) = completions.take(index) {
+                self.completions.push_front(completion);
+            }
+        }
+    }
+
+    /// Keeps a frame that came in several packets; answers what it is lent as.
+    pub(super) fn lend(&mut self, frame: Vec<u8>) -> u32 {
+        self.assembled.insert(frame.into_boxed_slice()) | ASSEMBLED
+    }
+
+    /// A frame that is lent; `None`: it was released.
+    pub(super) fn lent(&self, index: u32) -> Option<&[u8]> {
+        let frame = self.assembled.get(index & !ASSEMBLED);
+        frame.map(|frame| &**frame)
+    }
+
+    pub(super) fn release(&mut self, index: u32) {
+        self.assembled.remove(index & !ASSEMBLED);
+    }
+}
+
+/// Whether what was lent came in several packets; otherwise it lies in a buffer for receives.
+pub(super) fn is_assembled(index: u32) -> bool {
+    index & ASSEMBLED != 0 && !is_datagram(index)
+}
+
+/// Marks the place of a frame that came in several packets.
+const ASSEMBLED: u32 = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Peer;
+
+    fn lost(peer: u32) -> Completion {
+        Completion::Lost { peer: Peer(peer) }
+    }
+
+    /// The peers that the next poll tells of.
+    fn told(ready: &mut Ready) -> Vec<u32> {
+        let mut completions = Completions::new();
+        ready.hand_up(&mut completions);
+        let peer = |completion| match completion {
+            Completion::Lost { peer } => peer.0,
+            other => panic!("{other:?}"),
+        };
+        let taken = (0..completions.len()).filter_map(|index| completions.take(index));
+        taken.map(peer).collect()
+    }
+
+    #[test]
+    fn what_was_taken_last_may_be_told_first_in_its_old_order() {
+        let (mut ready, mut taken) = (Ready::new(), Completions::new());
+        ready.push(lost(7));
+        taken.push(lost(1));
+        taken.push(lost(2));
+        ready.tell_first(&mut taken);
+        let mut later = Completions::new();
+        later.push(lost(9));
+        ready.push_all(&mut later);
+        assert_eq!(told(&mut ready), [1, 2, 7, 9]);
+        assert!(ready.is_empty());
+    }
+
+    #[test]
+    fn what_finds_no_room_waits() {
+        let (mut ready, mut completions) = (Ready::new(), Completions::new());
+        let most = u32::try_from(Completions::CAPACITY).unwrap();
+        for peer in 0..=most {
+            ready.tell(lost(peer), &mut completions);
+        }
+        assert!(completions.is_full());
+        assert_eq!(told(&mut ready), [most]);
+    }
+
+    #[test]
+    fn a_frame_is_lent_until_it_is_released() {
+        let mut ready = Ready::new();
+        let index = ready.lend(vec![1, 2, 3]);
+        assert!(is_assembled(index) && !is_assembled(index & !ASSEMBLED));
+        assert_eq!(ready.lent(index), Some(&[1, 2, 3][..]));
+        ready.release(index);
+        assert_eq!(ready.lent(index), None);
+    }
+}

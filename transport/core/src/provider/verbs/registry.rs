@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory of this process that devices know: what stays registered, what peers may reach, and buffers that small data pass
+//! through. It is looked up here, lent here and taken back here; who may have it is decided elsewhere.
+
+use std::collections::HashMap;
+
+use super::NetLimits;
+use super::bounce::{Bounce, Bounces};
+use super::keys::{Regions, first_of, low, rail_of, sealed};
+use super::memory::register_leased;
+use super::owned::Owned;
+use super::port::{Access, CallError, Port};
+use super::rails::Rails;
+use super::work::{Kind, Registered, Stretch, Work};
+use crate::RemoteKey;
+
+/// Registered memory.
+#[derive(Debug)]
+pub(super) struct Registry {
+    pub(super) owned: Owned,
+    /// Memory that peers may reach, by the rail and the key that they were given.
+    exports: HashMap<(u8, u32), Export>,
+    /// Keys that were given and not withdrawn.
+    lent: u32,
+    /// What small reads go into, and what peers read small data from.
+    arrivals: Bounces,
+    offers: Bounces,
+    /// No more is copied.
+    copied_bytes: u64,
+}
+
+/// Memory that a peer may reach.
+#[derive(Debug)]
+pub(super) struct Export {
+    peer: u32,
+    address: u64,
+    bytes: u64,
+    pub(super) regions: Regions,
+    /// It is a copy, in this buffer of ours.
+    pub(super) bounce: Option<Bounce>,
+}
+
+impl Registry {
+    pub(super) fn new(limits: &NetLimits) -> Self {
+        Self {
+            owned: Owned::new(),
+            exports: HashMap::new(),
+            lent: 0,
+            arrivals: Bounces::new(Access::Own, limits.copied_bytes),
+            offers: Bounces::new(Access::Read, limits.copied_bytes),
+            copied_bytes: limits.copied_bytes,
+        }
+    }
+
+    /// Bounce buffers may take so much.
+    pub(super) fn grant(&mut self, bytes: usize) {
+        self.arrivals.grant(bytes / 2);
+        self.offers.grant(bytes / 2);
+    }
+
+    /// Bytes of the bounce buffers that there are, and of as many as there may be.
+    pub(super) fn bounced_bytes(&self) -> (usize, usize) {
+        let (arrivals, offers) = (&self.arrivals, &self.offers);
+        (
+            arrivals.bytes() + offers.bytes(),
+            arrivals.most_bytes() + offers.most_bytes(),
+        )
+    }
+
+    /// Whether data are copied: few, in memory that is not registered.
+    pub(super) fn is_copied(&self, address: u64, bytes: u64) -> bool {
+        let few = bytes != 0 && bytes <= self.copied_bytes;
+        few && self.owned.regions(address, bytes).is_none()
+    }
+
+    /// Whether peers may reach any memory.
+    pub(super) fn is_any_lent(&self) -> bool {
+        self.lent != 0
+    }
+
+    /// Makes the key for memory that is registered, and lets a peer reach it. `main`: the rail that is preferred. `None`: no rail
+    /// knows it.
+    pub(super) fn export(
+        &mut self,
+        (me, peer): (u32, u32),
+        (address, bytes): (u64, u64),
+        regions: Regions,
+        main: u8,
+    ) -> Option<RemoteKey> {
+        let (rail, region) = first_of(&regions, main)?;
+        let key = sealed(address, bytes, rail, region.remote_key, (me, peer));
+        if self.owned.regions(address, bytes).is_none() {
+            let export = Export {
+                peer,
+                address,
+                bytes,
+                regions,
+                bounce: None,
+            };
+            self.exports.insert((rail, region.remote_key), export);
+        }
+        self.lent += 1;
+        Some(key)
+    }
+
+    /// The same of a copy of some bytes. `None`: there is no buffer for it. A key that opens nothing: no rail knows the buffer.
+    pub(super) fn export_copy<P: Port>(
+        &mut self,
+        (me, peer): (u32, u32),
+        (address, bytes): (u64, u64),
+        main: u8,
+        rails: &mut Rails<P>,
+    ) -> Option<RemoteKey> {
+        let bounce = self.offers.take(rails, main)?;
+        let (place, regions) = self.offers.place(&bounce);
+        let Some((rail, region)) = first_of(&regions, main) else {
+            self.offers.give_back(bounce);
+            return Some(RemoteKey::default());
+        };
+        self.offers
+            .fill(&bounce, address, crate::mr::to_usize(bytes));
+        let export = Export {
+            peer,
+            address: place,
+            bytes,
+            regions,
+            bounce: Some(bounce),
+        };
+        self.exports.insert((rail, region.remote_key), export);
+        self.lent += 1;
+        Some(sealed(place, bytes, rail, region.remote_key, (me, peer)))
+    }
+
+    /// A key is withdrawn: what it named alone. The caller takes that away from devices, or gives its buffer back.
+    pub(super) fn withdraw(&mut self, key: RemoteKey) -> Option<Export> {
+        self.lent = self.lent.saturating_sub(1);
+        self.exports.remove(&(rail_of(key.check), low(key.check)))
+    }
+
+    /// The buffer of a copy is free again. `is_read`: somebody may still read it (B3 of `bounce.rs`).
+    pub(super) fn give_back<P: Port>(
+        &mut self,
+        bounce: Bounce,
+        is_read: bool,
+        rails: &mut Rails<P>,
+    ) {
+        if is_read {
+            self.offers.give_back_anew(bounce, rails);
+        } else {
+            self.offers.give_back(bounce);
+        }
+    }
+
+    /// The regions of memory that was exported to this peer, where a check names it: what is not inside is not found.
+    pub(super) fn exported(
+        &self,
+        peer: u32,
+        check: u64,
+        address: u64,
+        bytes: u64,
+    ) -> Option<Regions> {
+        let name = (rail_of(check), low(check));
+        if let Some(export) = self.exports.get(&name) {
+            let from = address.checked_sub(export.address)?;
+            let end = from.checked_add(bytes)?;
+            let is_theirs = export.peer == peer && bytes != 0 && end <= export.bytes;
+            return is_theirs.then_some(export.regions);
+        }
+        // What stays registered is known to all who were told its key, whole.
+        let regions = self.owned.regions(address, bytes).filter(|_| bytes != 0)?;
+        let region = regions[usize::from(name.0)]?;
+        (region.remote_key == name.1).then_some(regions)
+    }
+
+    /// The key to a work's memory on its rail, and its region if it was registered for this.
+    pub(super) fn register<P: Port>(
+        &mut self,
+        memory: Stretch,
+        rails: &mut Rails<P>,
+    ) -> Result<Registered, CallError> {
+        let rail = usize::from(memory.rail);
+        if let Some((peer, check)) = memory.export {
+            let regions = self.exported(peer, check, memory.base, memory.bytes);
+            let region = regions.and_then(|regions| regions[rail]);
+            let region = region.ok_or(NOT_EXPORTED)?;
+            return Ok(Registered {
+                local_key: region.local_key,
+                region: None,
+            });
+        }
+        let (base, bytes) = (memory.base, memory.bytes);
+        let owned = self.owned.regions(base, bytes);
+        let known = owned.or_else(|| self.owned.kept_regions(memory.local, base, bytes));
+        let known = known.or_else(|| self.arrivals.regions_at(base));
+        if let Some(region) = known.and_then(|regions| regions[rail]) {
+            let local_key = region.local_key;
+            return Ok(Registered {
+                local_key,
+                region: None,
+            });
+        }
+        let port = &mut rails[rail].port;
+        let region = register_leased(port, base, bytes, memory.access)?;
+        Ok(Registered {
+            local_key: region.local_key,
+            region: Some(region),
+        })
+    }
+
+    /// Lets a read go into a bounce buffer, if there is one for it.
+    pub(super) fn divert<P: Port>(&mut self, work: &mut Work, rails: &mut Rails<P>) {
+        let is_whole = work.kind == Kind::Read && work.lease.is_some() && work.local.is_none();
+        if is_whole && self.is_copied(work.base, work.bytes) {
+            work.bounce = self.arrivals.take(rails, work.rail);
+        }
+        if let Some(bounce) = &work.bounce {
+            (work.base, _) = self.arrivals.place(bounce);
+        }
+    }
+
+    /// Copies a read that ends out of its bounce buffer, if it has ended well.
+    pub(super) fn bring_home(&mut self, work: &mut Work, is_done: bool) {
+        let Some(bounce) = work.bounce.take() else {
+            return;
+        };
+        if let Some(lease) = work.lease.as_mut().filter(|_| is_done) {
+            self.arrivals.copy_to(&bounce, lease);
+        }
+        if work.under_way == 0 {
+            self.arrivals.give_back(bounce);
+        }
+    }
+
+    /// Takes all memory away from peers.
+    pub(super) fn withdraw_all<P: Port>(&mut self, rails: &mut Rails<P>) {
+        for (_, export) in std::mem::take(&mut self.exports) {
+            // Copies are taken away with all buffers.
+            if export.bounce.is_none() {
+                rails.deregister(export.regions);
+            }
+        }
+    }
+
+    /// Takes all buffers away from the ports.
+    pub(super) fn retire_bounces<P: Port>(&mut self, rails: &mut Rails<P>) {
+        self.arrivals.retire(rails);
+        self.offers.retire(rails);
+    }
+}
+
+/// A peer wants what it was not given, or not over this rail.
+const NOT_EXPORTED: CallError = CallError {
+    call: "ibv_reg_mr",
+    errno: libc::EACCES,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::Shared;
+    use super::super::rails::one_rail;
+    use super::*;
+
+    const ME: u32 = 0;
+    const PEER: u32 = 1;
+    const BYTES: usize = 8192;
+
+    #[test]
+    fn what_is_owned_is_known_whole_until_it_is_freed() {
+        let (mut registry, mut rails) = (Registry::new(&NetLimits::DEFAULT), one_rail());
+        let mapping = Shared::new(BYTES).unwrap();
+        let (place, owned) = (mapping.place(), &mut registry.owned);
+        owned.own(place, BYTES, Some(mapping), &mut rails).unwrap();
+        let base = place.as_ptr().expose_provenance() as u64;
+        let (bytes, half) = (BYTES as u64, BYTES as u64 / 2);
+        assert!(owned.regions(base, bytes).is_some() && owned.regions(base + half, half).is_some());
+        assert!(owned.regions(base + 1, bytes).is_none() && owned.regions(base - 1, 1).is_none());
+        assert!(owned.regions(base + 1, u64::MAX).is_none());
+        assert!(
+            owned.keep(base, half, &mut rails).is_none(),
+            "it is known already"
+        );
+        assert!(!registry.is_copied(base, 8) && registry.is_copied(base + bytes, 8));
+        assert!(registry.owned.disown(place, &mut rails));
+        assert!(registry.owned.regions(base, 1).is_none());
+        assert!(
+            !registry.owned.disown(place, &mut rails),
+            "it is not there any more"
+        );
+    }
+
+    #[test]
+    fn a_copy_is_reached_by_its_peer_alone_until_it_is_withdrawn() {
+        let (mut registry, mut rails) = (Registry::new(&NetLimits::DEFAULT), one_rail());
+        let data = [7_u8; 64];
+        let memory = (data.as_ptr().expose_provenance() as u64, 64);
+        let copy = registry.export_copy((ME, PEER), memory, 0, &mut rails);
+        assert_eq!(copy, None, "no buffer was granted");
+        registry.grant(1 << 20);
+        let copy = registry.export_copy((ME, PEER), memory, 0, &mut rails);
+        let key = copy.unwrap();
+        let is_found = |registry: &Registry, peer, from, bytes| {
+            let regions = registry.exported(peer, key.check, key.address + from, bytes);
+            regions.is_some()
+        };
+        assert!(is_found(&registry, PEER, 0, 64) && is_found(&registry, PEER, 60, 4));
+        assert!(!is_found(&registry, PEER + 1, 0, 64), "another peer");
+        assert!(!is_found(&registry, PEER, 60, 5) && !is_found(&registry, PEER, 0, 0));
+        assert!(registry.is_any_lent());
+        let bounce = registry.withdraw(key).and_then(|export| export.bounce);
+        assert!(!registry.is_any_lent() && !is_found(&registry, PEER, 0, 64));
+        registry.give_back(bounce.unwrap(), false, &mut rails);
+        let again = registry.export_copy((ME, PEER), memory, 0, &mut rails);
+        assert_eq!(again, Some(key), "the same buffer with the same key");
+    }
+
+    #[test]
+    fn a_buffer_that_may_still_be_read_gets_another_key() {
+        let (mut registry, mut rails) = (Registry::new(&NetLimits::DEFAULT), one_rail());
+        registry.grant(1 << 20);
+        let data = [7_u8; 64];
+        let memory = (data.as_ptr().expose_provenance() as u64, 64);
+        let copy = registry.export_copy((ME, PEER), memory, 0, &mut rails);
+        let key = copy.unwrap();
+        let bounce = registry.withdraw(key).and_then(|export| export.bounce);
+        registry.give_back(bounce.unwrap(), true, &mut rails);
+        let copy = registry.export_copy((ME, PEER), memory, 0, &mut rails);
+        let again = copy.unwrap();
+        assert_eq!(again.address, key.address);
+        assert_ne!(again.check, key.check);
+    }
+}

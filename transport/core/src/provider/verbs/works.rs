@@ -1,0 +1,613 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All reads, writes and atomic operations that have begun and not ended, and how far each is. Parts are posted and counted
+//! here, and judged when they end; nothing is said to a peer, and no completion leaves from here.
+
+use super::bounce::Bounce;
+use super::keys::Keys;
+use super::ledger::Posted;
+use super::pair::{NOTHING, Pair};
+use super::port::{Body, CallError, Port, Request, Status};
+use super::rail::{Line, Rail};
+use super::rails::Rails;
+use super::registry::Registry;
+use super::sides::Sides;
+use super::slab::Slab;
+use super::work::{Kind, Work};
+use super::{MOST_POSTED, name};
+use crate::Outcome;
+
+/// The works of a process, by their places.
+#[derive(Debug)]
+pub(super) struct Works {
+    all: Slab<Work>,
+    /// Works that were ever begun.
+    serial: u64,
+    /// Bytes of reads under way that may lie.
+    doubted_bytes: u64,
+}
+
+/// Where parts of a work are posted.
+#[derive(Debug)]
+pub(super) struct Route<'a, P: Port> {
+    /// The queue pair, by its place, and its rail.
+    pub(super) index: u32,
+    pub(super) pair: &'a mut Pair,
+    pub(super) rail: &'a mut Rail<P>,
+    /// The rail of the peer that it leads to.
+    pub(super) theirs: u8,
+    /// Bytes of a part at most.
+    pub(super) part_bytes: u64,
+    /// The poll in which this happens.
+    pub(super) poll: u64,
+}
+
+/// How much of a work was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pushed {
+    All,
+    /// There is no room for more.
+    Full,
+    /// What would have proved a read was not taken: nothing would tell whether it lies.
+    Unproved,
+}
+
+/// How a work is after one of its parts has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// Others are under way, or may be posted.
+    Goes,
+    /// It has ended, as it says itself.
+    Over,
+    /// What did not end well is to be posted again.
+    Again,
+}
+
+impl Works {
+    pub(super) fn new() -> Self {
+        Self {
+            all: Slab::new(),
+            serial: 0,
+            doubted_bytes: 0,
+        }
+    }
+
+    /// A number for what begins now: its place in the order of all.
+    pub(super) fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Work> {
+        self.all.get_mut(index)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// All places that works have, or have had.
+    pub(super) fn places(&self) -> impl Iterator<Item = u32> + use<> {
+        self.all.numbers()
+    }
+
+    /// Gives a work a place among all.
+    pub(super) fn place(&mut self, work: Work) -> u32 {
+        self.all.insert(work)
+    }
+
+    /// Puts a work behind those that wait for its rail; answers the line.
+    pub(super) fn start(&mut self, work: Work, sides: &mut Sides) -> Line {
+        let (peer, rail) = (work.peer, work.rail);
+        let is_told = work.immediate.is_some();
+        let index = self.place(work);
+        let line = Line { peer, rail };
+        if let Some(link) = sides.link(line) {
+            link.waiting.push(index);
+        }
+        if is_told {
+            self.count_strays(peer, sides);
+        }
+        line
+    }
+
+    /// Puts a work among those that wait, in its old place.
+    pub(super) fn put_back(&mut self, index: u32, sides: &mut Sides) {
+        let Some(work) = self.all.get(index) else {
+            return;
+        };
+        let link = sides.get_mut(work.peer);
+        let Some(link) = link.and_then(|side| side.link_mut(work.rail)) else {
+            return;
+        };
+        if link.waiting.contains(&index) {
+            return;
+        }
+        let is_older = |other: &u32| {
+            let other = self.all.get(*other);
+            other.is_none_or(|other| other.serial < work.serial)
+        };
+        let place = link.waiting.partition_point(is_older);
+        link.waiting.insert(place, index);
+    }
+
+    /// Takes a work out that has ended: it waits nowhere any more.
+    pub(super) fn take(&mut self, index: u32, sides: &mut Sides) -> Option<Work> {
+        let work = self.all.remove(index)?;
+        let is_told = work.immediate.is_some();
+        if let Some(side) = sides.get_mut(work.peer) {
+            if let Some(link) = side.link_mut(work.rail) {
+                link.waiting.retain(|waiting| *waiting != index);
+            }
+            side.immediates -= u32::from(is_told);
+        }
+        if is_told {
+            self.count_strays(work.peer, sides);
+        }
+        Some(work)
+    }
+
+    /// It cannot be done. The caller ends it.
+    pub(super) fn give_up(&mut self, index: u32) {
+        if let Some(work) = self.all.get_mut(index) {
+            work.outcome = Outcome::Unreachable;
+        }
+    }
+
+    /// A work that waits goes over the rail that is best now. `false`: there is none, and it cannot be done.
+    pub(super) fn bind_again<P: Port>(
+        &mut self,
+        index: u32,
+        sides: &mut Sides,
+        rails: &mut Rails<P>,
+    ) -> bool {
+        let Some(work) = self.all.get(index) else {
+            return false;
+        };
+        let rail = work.rail;
+        let is_told = work.immediate.is_some();
+        let Some(best) = sides.rail_for(work.peer, &work.keys, rails) else {
+            if !is_told {
+                self.give_up(index);
+            }
+            return is_told;
+        };
+        if best != rail {
+            self.bind(index, best, sides, rails);
+        }
+        true
+    }
+
+    /// A work that waits goes over this rail, where its memory is not known yet.
+    pub(super) fn bind<P: Port>(
+        &mut self,
+        index: u32,
+        rail: u8,
+        sides: &mut Sides,
+        rails: &mut Rails<P>,
+    ) {
+        let Some(work) = self.all.get_mut(index) else {
+            return;
+        };
+        let (peer, is_told) = (work.peer, work.immediate.is_some());
+        rails.deregister_of(work);
+        (work.rail, work.registered) = (rail, None);
+        if is_told {
+            self.count_strays(peer, sides);
+        }
+    }
+
+    /// Registers the memory of a work with its rail, where it is not. `Some(false)`: that is not possible, and the work cannot be
+    /// done; `None`: it is not possible now, and the work must stay, since the peer is told of it.
+    pub(super) fn make_known<P: Port>(
+        &mut self,
+        index: u32,
+        registry: &mut Registry,
+        rails: &mut Rails<P>,
+    ) -> Option<bool> {
+        let work = self.all.get_mut(index)?;
+        if work.registered.is_some() {
+            return Some(true);
+        }
+        work.registered = registry.register(work.stretch(), rails).ok();
+        match (work.registered, work.immediate) {
+            (Some(_), _) => Some(true),
+            (None, Some(_)) => None,
+            (None, None) => {
+                work.outcome = Outcome::Unreachable;
+                Some(false)
+            }
+        }
+    }
+
+    /// The shares of a work, registered on their rails; an error: some cannot be.
+    pub(super) fn shares<P: Port>(
+        &mut self,
+        whole: &Work,
+        parts: &[(u8, u64)],
+        registry: &mut Registry,
+        rails: &mut Rails<P>,
+    ) -> Result<Vec<Work>, CallError> {
+        let mut from = 0;
+        let mut shares: Vec<Work> = Vec::new();
+        for (rail, bytes) in parts {
+            let mut share = Work {
+                serial: self.next_serial(),
+                lease: None,
+                base: whole.base + from,
+                bytes: *bytes,
+                rail: *rail,
+                address: whole.address.wrapping_add(from),
+                bounce: None::<Bounce>,
+                ..*whole
+            };
+            from += bytes;
+            match registry.register(share.stretch(), rails) {
+                Ok(registered) => share.registered = Some(registered),
+                Err(error) => {
+                    for share in &shares {
+                        rails.deregister_of(share);
+                    }
+                    return Err(error);
+                }
+            }
+            shares.push(share);
+        }
+        Ok(shares)
+    }
+
+    /// A share has ended. `true`: so has the whole, with the last of them, and as badly as the worst.
+    pub(super) fn share_ended(&mut self, whole: u32, outcome: Outcome) -> bool {
+        let Some(work) = self.all.get_mut(whole) else {
+            return false;
+        };
+        work.shares -= 1;
+        if work.outcome == Outcome::Done || outcome == Outcome::BadKey {
+            work.outcome = outcome;
+        }
+        work.shares == 0
+    }
+
+    /// Posts what is left of a work.
+    pub(super) fn push<P: Port>(&mut self, index: u32, route: Route<'_, P>) -> Pushed {
+        let Some(work) = self.all.get_mut(index) else {
+            return Pushed::All;
+        };
+        let (pair, rail) = (route.pair, route.rail);
+        let facts = rail.port.facts();
+        let depth = facts.depth as usize;
+        let all = work.bytes;
+        let doubted = work.kind == Kind::Read && facts.reads_lie;
+        let most = work.most_in_part(facts, route.part_bytes);
+        while work.posted < all {
+            // Others are proved by what comes later.
+            let alone = doubted && !pair.ledger.has_doubted();
+            let requests = 1 + usize::from(alone);
+            let full = pair.ledger.len() + requests > depth || rail.posted + requests > MOST_POSTED;
+            if full || (doubted && self.doubted_bytes >= MOST_DOUBTED_BYTES) {
+                return Pushed::Full;
+            }
+            let bytes = u32::try_from((all - work.posted).min(most)).unwrap_or(0);
+            let (operation, piece) = work.part(bytes, route.theirs);
+            let next = pair.ledger.next();
+            let request = Request {
+                work: name(route.index, next),
+                operation,
+                body: Body::Piece(piece),
+                signaled: !alone,
+            };
+            let proof = Request {
+                work: name(route.index, next.wrapping_add(1)),
+                operation: NOTHING.0,
+                body: NOTHING.1,
+                signaled: true,
+            };
+            let taken = rail.port.post(pair.end, &[request, proof][..requests]);
+            if taken == 0 {
+                return Pushed::Full;
+            }
+            let posted = Posted::Part {
+                work: index,
+                bytes,
+                doubted,
+            };
+            pair.ledger.push(posted, !alone);
+            pair.used_at = route.poll;
+            rail.posted += taken;
+            work.posted += u64::from(bytes);
+            work.under_way += 1;
+            if doubted {
+                self.doubted_bytes += u64::from(bytes);
+            }
+            if taken < requests {
+                return Pushed::Unproved;
+            }
+            if alone {
+                pair.ledger.push(Posted::Mark { read: None }, true);
+            }
+        }
+        Pushed::All
+    }
+
+    /// A part has ended well.
+    pub(super) fn part_ended(&mut self, index: u32, bytes: u32) {
+        self.doubt_no_more(index, bytes);
+        if let Some(work) = self.all.get_mut(index) {
+            work.under_way -= 1;
+            work.ended += u64::from(bytes);
+            (work.tries, work.refused) = (0, false);
+            work.halvings = work.halvings.saturating_sub(1);
+        }
+    }
+
+    /// A part has failed, or was flushed after another had.
+    pub(super) fn part_failed(&mut self, index: u32, bytes: u32, status: Status, sides: &Sides) {
+        self.doubt_no_more(index, bytes);
+        let has_other = status == Status::RemoteAccess && self.drop_key(index, sides);
+        let Some(work) = self.all.get_mut(index) else {
+            return;
+        };
+        work.under_way -= 1;
+        let is_atomic = matches!(work.kind, Kind::Atomic(_));
+        match status {
+            _ if has_other => work.again = true,
+            Status::RemoteAccess | Status::RemoteInvalid
+                if !is_atomic && !std::mem::replace(&mut work.refused, true) =>
+            {
+                work.again = true;
+            }
+            Status::RemoteAccess | Status::RemoteInvalid | Status::RemoteOperation => {
+                work.outcome = Outcome::BadKey;
+            }
+            _ if is_atomic => work.outcome = Outcome::Unknown,
+            // What was exported has been withdrawn.
+            Status::LocalProtection if work.errand.is_some() => work.outcome = Outcome::BadKey,
+            Status::LocalProtection | Status::LocalLength => work.outcome = Outcome::Unreachable,
+            _ => work.again = true,
+        }
+    }
+
+    /// The key for a work's rail opens nothing: it may be old. `true`: there is one for another rail.
+    fn drop_key(&mut self, index: u32, sides: &Sides) -> bool {
+        let work = self.all.get_mut(index);
+        let Some(work) = work.filter(|work| !matches!(work.kind, Kind::Atomic(_))) else {
+            return false;
+        };
+        let link = sides.get(work.peer).and_then(|side| side.link(work.rail));
+        let Some(link) = link else { return false };
+        let mut keys: Keys = work.keys;
+        keys[usize::from(link.theirs)] = 0;
+        let has_other = keys.iter().any(|key| *key != 0);
+        if has_other {
+            work.keys = keys;
+        }
+        has_other
+    }
+
+    /// A part that may have lied is back.
+    fn doubt_no_more(&mut self, index: u32, bytes: u32) {
+        let is_read = |work: &Work| work.kind == Kind::Read;
+        if self.all.get(index).is_some_and(is_read) {
+            self.doubted_bytes = self.doubted_bytes.saturating_sub(bytes.into());
+        }
+    }
+
+    /// Whether a work has ended, now that a part of it has, or is to be posted again.
+    pub(super) fn settle(&mut self, index: u32, sides: &Sides) -> Settled {
+        let Some(work) = self.all.get(index) else {
+            return Settled::Goes;
+        };
+        let bad = work.outcome != Outcome::Done;
+        let all = work.posted == work.bytes;
+        if work.under_way != 0 || !(all || bad || work.again) {
+            return Settled::Goes;
+        }
+        let lost = sides.get(work.peer).is_none_or(|side| side.is_lost());
+        let (again, told) = (work.again, self.is_told(index, sides));
+        let counts = again && self.is_oldest(work);
+        let Some(work) = self.all.get_mut(index) else {
+            return Settled::Goes;
+        };
+        work.tries = work.tries.saturating_add(counts.into());
+        work.halvings = MOST_HALVINGS.min(work.halvings + u8::from(again));
+        if again && work.tries > MOST_TRIES && work.immediate.is_none() {
+            // Some devices do not say that it is this request which breaks the queue pair.
+            work.outcome = Outcome::Unreachable;
+            return Settled::Over;
+        }
+        if bad || told || !again {
+            return Settled::Over;
+        }
+        if lost {
+            work.outcome = Outcome::Unreachable;
+            return Settled::Over;
+        }
+        (work.again, work.posted) = (false, work.ended);
+        Settled::Again
+    }
+
+    /// Whether nothing that was posted for its peer before it is still here. What comes after that may fail for it.
+    fn is_oldest(&self, work: &Work) -> bool {
+        let is_older = |other: &Work| {
+            let same = (other.peer, other.rail) == (work.peer, work.rail);
+            same && other.shares == 0 && other.serial < work.serial
+        };
+        !self.all.iter().any(is_older)
+    }
+
+    /// Whether the peer has what tells it of a write: then that write has been.
+    pub(super) fn is_told(&self, index: u32, sides: &Sides) -> bool {
+        let work = self.all.get(index);
+        let Some((work, number)) = work.and_then(|work| Some((work, work.immediate?))) else {
+            return false;
+        };
+        let side = sides.get(work.peer);
+        // Of one that is lost nothing is kept, and nothing is known.
+        side.is_some_and(|side| !side.is_lost() && !side.session.is_kept(number))
+    }
+
+    /// Counts the writes that tell a peer something and do not go over its main link.
+    pub(super) fn count_strays(&mut self, peer: u32, sides: &mut Sides) {
+        let side = sides.of(peer);
+        let main = side.main.rail;
+        let is_stray =
+            |work: &&Work| work.peer == peer && work.immediate.is_some() && work.rail != main;
+        let strays = self.all.iter().filter(is_stray).count();
+        if let Some(more) = &mut side.more {
+            more.strays = u32::try_from(strays).unwrap_or(u32::MAX);
+        }
+    }
+
+    /// Takes all memory of works away from the ports.
+    pub(super) fn retire<P: Port>(&mut self, rails: &mut Rails<P>) {
+        for work in self.all.iter() {
+            rails.deregister_of(work);
+        }
+    }
+}
+
+/// A part of a read or write is tried so often.
+pub(super) const MOST_TRIES: u8 = 32;
+/// Its parts become smaller when some fail, so often, and larger again with each that does not.
+const MOST_HALVINGS: u8 = 5;
+/// Bytes of reads that may lie, under way in this process: more overrun the queues of a kernel that plays the device.
+const MOST_DOUBTED_BYTES: u64 = 2 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: Line = Line { peer: 1, rail: 0 };
+
+    /// A work of 100 bytes that goes over rail 0.
+    fn work(works: &mut Works, kind: Kind) -> Work {
+        Work {
+            bytes: 100,
+            ..Work::new(LINE.peer, works.next_serial(), kind, 0, [1, 0, 0, 0])
+        }
+    }
+
+    /// One of which all is under way, in one part.
+    fn under_way(works: &mut Works, kind: Kind) -> u32 {
+        let work = Work {
+            posted: 100,
+            under_way: 1,
+            ..work(works, kind)
+        };
+        works.place(work)
+    }
+
+    fn fail(works: &mut Works, index: u32, status: Status, sides: &Sides) -> Settled {
+        works.part_failed(index, 100, status, sides);
+        works.settle(index, sides)
+    }
+
+    #[test]
+    fn what_ends_well_is_over_with_its_last_part() {
+        let (mut works, sides) = (Works::new(), Sides::new(2));
+        let index = under_way(&mut works, Kind::Read);
+        let work = works.get_mut(index).unwrap();
+        work.under_way = 2;
+        works.part_ended(index, 60);
+        assert_eq!(works.settle(index, &sides), Settled::Goes);
+        works.part_ended(index, 40);
+        assert_eq!(works.settle(index, &sides), Settled::Over);
+        let work = works.get_mut(index).unwrap();
+        assert_eq!((work.outcome, work.ended), (Outcome::Done, 100));
+    }
+
+    #[test]
+    fn what_was_flushed_goes_again_in_its_old_place() {
+        let (mut works, mut sides) = (Works::new(), Sides::new(2));
+        let first = under_way(&mut works, Kind::Write);
+        let second = work(&mut works, Kind::Write);
+        assert_eq!(works.start(second, &mut sides), LINE);
+        assert_eq!(
+            fail(&mut works, first, Status::Flushed, &sides),
+            Settled::Again
+        );
+        works.put_back(first, &mut sides);
+        works.put_back(first, &mut sides);
+        assert_eq!(sides.of(1).main.waiting, [first, first + 1]);
+        assert!(works.take(first, &mut sides).is_some());
+        assert_eq!(sides.of(1).main.waiting, [first + 1]);
+        assert_eq!(works.len(), 1);
+    }
+
+    #[test]
+    fn a_refusal_is_believed_when_it_comes_twice_in_a_row() {
+        let (mut works, mut sides) = (Works::new(), Sides::new(2));
+        sides.of(1);
+        let index = under_way(&mut works, Kind::Read);
+        let refused = Status::RemoteAccess;
+        assert_eq!(fail(&mut works, index, refused, &sides), Settled::Again);
+        let again = works.get_mut(index).unwrap();
+        (again.under_way, again.posted) = (1, 100);
+        assert_eq!(fail(&mut works, index, refused, &sides), Settled::Over);
+        let work = works.get_mut(index).unwrap();
+        assert_eq!(work.outcome, Outcome::BadKey);
+    }
+
+    #[test]
+    fn an_atomic_operation_is_not_tried_again() {
+        let (mut works, mut sides) = (Works::new(), Sides::new(2));
+        sides.of(1);
+        let add = Kind::Atomic(crate::Atomic::FetchAdd { add: 1 });
+        let index = under_way(&mut works, add);
+        assert_eq!(
+            fail(&mut works, index, Status::Flushed, &sides),
+            Settled::Over
+        );
+        let work = works.get_mut(index).unwrap();
+        assert_eq!(work.outcome, Outcome::Unknown);
+    }
+
+    #[test]
+    fn only_the_oldest_of_a_line_runs_out_of_tries() {
+        let (mut works, mut sides) = (Works::new(), Sides::new(2));
+        sides.of(1);
+        let indices = [0; 2].map(|_| under_way(&mut works, Kind::Write));
+        let mut last = Settled::Goes;
+        for _ in 0..=MOST_TRIES {
+            for index in indices {
+                let work = works.get_mut(index).unwrap();
+                (work.under_way, work.posted) = (1, 100);
+            }
+            assert_eq!(
+                fail(&mut works, indices[1], Status::Flushed, &sides),
+                Settled::Again
+            );
+            last = fail(&mut works, indices[0], Status::Flushed, &sides);
+        }
+        assert_eq!(last, Settled::Over);
+        let [first, second] = indices.map(|index| {
+            let work = works.get_mut(index).unwrap();
+            (work.outcome, work.tries, work.halvings)
+        });
+        assert_eq!(first, (Outcome::Unreachable, MOST_TRIES + 1, MOST_HALVINGS));
+        assert_eq!(second, (Outcome::Done, 0, MOST_HALVINGS));
+    }
+
+    #[test]
+    fn a_whole_ends_with_its_last_share_and_as_badly_as_the_worst() {
+        let mut works = Works::new();
+        let whole = Work {
+            shares: 3,
+            ..work(&mut works, Kind::Read)
+        };
+        let whole = works.place(whole);
+        assert!(!works.share_ended(whole, Outcome::Unreachable));
+        assert!(!works.share_ended(whole, Outcome::BadKey));
+        assert!(works.share_ended(whole, Outcome::Done));
+        let work = works.get_mut(whole).unwrap();
+        assert_eq!(work.outcome, Outcome::BadKey);
+        assert!(
+            !works.share_ended(whole + 1, Outcome::Done),
+            "it is not there"
+        );
+    }
+}
