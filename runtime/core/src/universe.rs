@@ -452,16 +452,15 @@ mod tests {
         let joint = segment(9, 2);
         let mut both = [0, 1].map(|place| process(&joint, place));
         let context = ContextId(40);
-        for (place, universe) in both.iter_mut().enumerate() {
+        for (rank, universe) in (0..).zip(&mut both) {
             // The same order for both.
             let mut members = vec![Peer(1); 2];
-            members[place] = Peer(0);
-            let rank = place as u32;
+            members[rank as usize] = Peer(0);
             universe.adopt(&mut Comm::new(context, Group::of(members), rank));
         }
         for bytes in [8, 5000, 3_000_000] {
             for (from, to) in [(0, 1), (1, 0)] {
-                let (mut sent, mut got) = (vec![bytes as u8; bytes], vec![0; bytes]);
+                let (mut sent, mut got) = (vec![7; bytes], vec![0; bytes]);
                 let source = Source {
                     context,
                     peer: Some(Peer(1)),
@@ -485,7 +484,8 @@ mod tests {
                 }
                 let status = both[to].collect(receive);
                 let got_from = (status.source, status.bytes);
-                assert_eq!(got_from, (Some(from as i32), bytes as u64));
+                let sender = i32::try_from(from).unwrap();
+                assert_eq!(got_from, (Some(sender), bytes as u64));
                 assert_eq!(got, sent);
                 send.map(|send| both[from].collect(send));
             }
