@@ -89,7 +89,8 @@ impl Comms {
         if !comm.is_inter() && comm.size() > 1 {
             take_seat(comm, fabric, key);
         }
-        if comm.seat.is_none() {
+        // One without processes is still being made.
+        if comm.seat.is_none() && comm.size() > 0 {
             // A leader on this node may have claimed one.
             let groups = [Some(&comm.group), comm.remote.as_ref()];
             let members = groups.into_iter().flatten().flat_map(Group::peers);

@@ -30,8 +30,7 @@ impl<P: Port> Verbs<P> {
             return self.rails.give_back(buffer);
         }
         let mut start = [0; SHORT_BYTES];
-        let short = receives.bytes_in(buffer).min(SHORT_BYTES);
-        receives.copy_out(buffer, 0, &mut start[..short]);
+        let short = receives.copy_start(buffer, &mut start);
         match wire::read(&start[..short]) {
             Some(Message::Packet(packet))
                 if self
@@ -94,14 +93,8 @@ impl<P: Port> Verbs<P> {
                 ..Done::default()
             };
             let mut start = [0; SHORT_BYTES];
-            let short = self
-                .rails
-                .receives(buffer)
-                .bytes_in(buffer)
-                .min(SHORT_BYTES);
-            self.rails
-                .receives(buffer)
-                .copy_out(buffer, 0, &mut start[..short]);
+            let receives = self.rails.receives(buffer);
+            let short = receives.copy_start(buffer, &mut start);
             match wire::read(&start[..short]) {
                 Some(Message::Packet(packet))
                     if self
@@ -195,14 +188,8 @@ impl<P: Port> Verbs<P> {
             && let Some(buffer) = side.session.next_held()
         {
             let mut start = [0; SHORT_BYTES];
-            let short = self
-                .rails
-                .receives(buffer)
-                .bytes_in(buffer)
-                .min(SHORT_BYTES);
-            self.rails
-                .receives(buffer)
-                .copy_out(buffer, 0, &mut start[..short]);
+            let receives = self.rails.receives(buffer);
+            let short = receives.copy_start(buffer, &mut start);
             if let Some(Message::Packet(packet)) = wire::read(&start[..short]) {
                 self.deliver(packet, &start, buffer, completions);
             }

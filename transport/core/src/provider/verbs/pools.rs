@@ -267,6 +267,14 @@ impl RecvPool {
         buffers.copy_out(buffer, skip + at, target);
     }
 
+    /// Copies the first bytes of the packet in a filled buffer; answers how many that are.
+    #[inline(always)]
+    pub(super) fn copy_start(&self, buffer: Slot, target: &mut [u8]) -> usize {
+        let bytes = self.bytes_in(buffer).min(target.len());
+        self.copy_out(buffer, 0, &mut target[..bytes]);
+        bytes
+    }
+
     /// The first bytes of a buffer of the shared queue, however many of them the packet has.
     #[inline(always)]
     pub(super) fn start<const BYTES: usize>(&self, buffer: Slot) -> [u8; BYTES] {
