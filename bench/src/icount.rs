@@ -2,7 +2,7 @@
 //! Instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` of some sizes, of other calls for small messages, of polls in vain, and of
 //! `QMP_start`, counted by callgrind in one of several ranks.
 //!
-//! `isend_count.c`, `forms_count.c`, `poll_count.c` and `start_count.c` put each counted call into a function of its own, and callgrind writes
+//! `isend_count.c`, `forms_count.c`, `persistent_count.c`, `poll_count.c` and `start_count.c` put each counted call into a function of its own, and callgrind writes
 //! one file per call; so the count is the median over calls, and one call that had to wait for a late message spoils nothing.
 
 use std::fs;
@@ -55,6 +55,9 @@ pub fn size_aim(bytes: u32) -> f64 {
         _ => 450.0 + f64::from(bytes) / 4.0,
     }
 }
+
+/// `MPI_Startall` and `MPI_Waitall` of the same in a program that has no other messages, and at most so many instructions for each.
+pub const PERSISTENT: [(&str, f64); 2] = [("MPI_Startall", 450.0), ("MPI_Waitall", 720.0)];
 
 /// Calls with a message of 8 bytes and a status, and at most so many instructions for each: `MPI_Startall` and `MPI_Waitall` of a
 /// persistent receive and a persistent send, the others of a message that is there.
@@ -123,6 +126,12 @@ const FORMS_COUNT: Traced = Traced {
     ],
     left_out: &[],
 };
+const PERSISTENT_COUNT: Traced = Traced {
+    name: "persistent_count",
+    others: 1,
+    counted: &["counted_startall", "counted_waitall"],
+    left_out: &[],
+};
 const POLLS: Traced = Traced {
     name: "poll_count",
     others: 1,
@@ -169,6 +178,19 @@ pub fn count_forms(
     limit: Duration,
 ) -> Result<Vec<Summary>, Error> {
     FORMS_COUNT.count(mpi, with_a_core(mpi, level)?, &[], work, limit)
+}
+
+/// Counts the calls of [`PERSISTENT`], in this order.
+///
+/// # Errors
+/// As [`count`].
+pub fn count_persistent(
+    mpi: &Installation,
+    level: Level,
+    work: &Path,
+    limit: Duration,
+) -> Result<Vec<Summary>, Error> {
+    PERSISTENT_COUNT.count(mpi, with_a_core(mpi, level)?, &[], work, limit)
 }
 
 /// Counts an `MPI_Test` and an `MPI_Iprobe`, in this order, that find nothing.
@@ -323,7 +345,7 @@ mod tests {
 
     #[test]
     fn the_binary_has_the_functions_that_are_named_to_callgrind() {
-        for traced in [ISEND, FORMS_COUNT, POLLS, START] {
+        for traced in [ISEND, FORMS_COUNT, PERSISTENT_COUNT, POLLS, START] {
             let file = programs::sources().join(format!("{}.c", traced.name));
             let source = fs::read_to_string(file).unwrap();
             for name in traced.counted.iter().chain([&END_OF_CALL]) {

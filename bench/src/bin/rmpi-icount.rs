@@ -9,7 +9,8 @@ use std::time::Duration;
 use bench::Error;
 use bench::icount::{
     self, COMM_BUDGETS, FORMS, IPROBE_BUDGET, ISEND_BUDGET, ISEND_WITHOUT_STACKS, MULTIPLE_BUDGETS,
-    MULTIPLE_MORE, SIZE_BUDGETS, SIZES, START_BUDGET, SUM_BUDGET, TEST_BUDGET, size_aim,
+    MULTIPLE_MORE, PERSISTENT, SIZE_BUDGETS, SIZES, START_BUDGET, SUM_BUDGET, TEST_BUDGET,
+    size_aim,
 };
 use bench::peers::{Installation, Kind, Level};
 use bench::stats::Summary;
@@ -251,17 +252,19 @@ fn row(name: &str, key: &str, count: f64, budget: Option<(What, f64)>) -> Row {
 }
 
 fn forms(cli: &Cli, mpi: &Installation, work: &Path, limit: Duration) -> Result<Vec<Row>, Error> {
-    let counts = icount::count_forms(mpi, level(cli), work, limit)?;
-    let row = |((name, most), count): (&(&str, f64), &Summary)| {
-        let key = format!("{}_form", name.trim_start_matches("MPI_").to_lowercase());
-        row(
-            &format!("{name}, found"),
-            &key,
-            count.median,
-            Some((What::Forms, *most)),
-        )
+    let found = icount::count_forms(mpi, level(cli), work, limit)?;
+    let alone = icount::count_persistent(mpi, level(cli), work, limit)?;
+    let rows = |of: &[(&str, f64)], counts: &[Summary], (word, key): (&str, &str)| -> Vec<Row> {
+        let row = |((name, most), count): (&(&str, f64), &Summary)| {
+            let call = name.trim_start_matches("MPI_").to_lowercase();
+            let (name, key) = (format!("{name}, {word}"), format!("{call}_{key}"));
+            row(&name, &key, count.median, Some((What::Forms, *most)))
+        };
+        of.iter().zip(counts).map(row).collect()
     };
-    Ok(FORMS.iter().zip(&counts).map(row).collect())
+    let mut all = rows(&FORMS, &found, ("found", "form"));
+    all.extend(rows(&PERSISTENT, &alone, ("nothing else", "alone")));
+    Ok(all)
 }
 
 fn polls(cli: &Cli, mpi: &Installation, work: &Path, limit: Duration) -> Result<[Row; 2], Error> {

@@ -15,6 +15,7 @@ use crate::comm_hints;
 use crate::comm_make::{keep, known};
 use crate::enter::Mpi;
 use crate::error::{Error, Result};
+use crate::express_lanes;
 use crate::handle::{MPI_Comm, MPI_Info, MPI_Request};
 use crate::info::{Pairs, hints};
 
@@ -56,6 +57,7 @@ fn duplicate(
         Ok::<_, Error>(())
     })?;
     if let Err(error) = attr::copy_all(mpi, comm, made) {
+        express_lanes::forget(made);
         mpi.state(|state| state.comms.remove(made).map(drop))?;
         newcomm.set(MPI_Comm::NULL);
         return Err(error);
@@ -77,6 +79,7 @@ impl Call for Duplicate {
         let context = choose_context(self.mpi, line, &self.parent, For::One).await?;
         let mut comm = self.parent.with_context(context);
         self.mpi.visit(|universe| universe.adopt(&mut comm));
+        express_lanes::forget(self.made);
         let there = self
             .mpi
             .state(|state| match state.comms.get_mut(self.made) {

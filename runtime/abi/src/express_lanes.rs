@@ -4,7 +4,8 @@
 //!
 //! # Safety
 //! As `express`: the tables here are read and changed by one thread at a time, below `MPI_THREAD_MULTIPLE` by the program's
-//! promise, there by the lock. Obligation **L1**: the ranks of a [`Lane`] lie in the group of its communicator, which lives
+//! promise, there by the lock. But for the communicator that was used last: at `MPI_THREAD_MULTIPLE` any thread looks at that
+//! without the lock, and nobody writes it. Obligation **L1**: the ranks of a [`Lane`] lie in the group of its communicator, which lives
 //! until the communicator is freed; it is [forgotten](forget) before that, and nobody keeps a lane over a call.
 #![allow(unsafe_code, reason = "tables that one thread at a time changes")]
 #![allow(
@@ -131,7 +132,8 @@ pub(crate) fn serves() -> bool {
 /// Makes the lane that of another communicator. `false` if it is so already, if something is special about that one, or while
 /// the lane is [paused](pause) or there is none.
 pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
-    if lock::is_multiple() || lane(handle).is_some() || process::phase() != Phase::Running {
+    let may_change = !lock::is_multiple() && handle != Lane::CLOSED.handle;
+    if !may_change || lane(handle).is_some() || process::phase() != Phase::Running {
         return false;
     }
     // SAFETY: MPI is initialized, and this thread alone is in it, outside of any visit.
@@ -146,6 +148,19 @@ pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
     // SAFETY: this thread alone is in MPI (module head).
     unsafe { *LANES.current.get() = *known };
     true
+}
+
+/// Opens the lane for calls that name no communicator, if it is closed and nothing is special about the process: a program may
+/// never name one in a call with a lane, as who has persistent requests alone. For bodies, outside of visits.
+pub(crate) fn open() {
+    if lock::is_multiple() {
+        if !serves() && process::phase() == Phase::Running {
+            // SAFETY: MPI is initialized, and this thread alone is in it: in a body it has the lock.
+            let _ = unsafe { known(MPI_Comm::WORLD) };
+        }
+    } else if !is_open() {
+        change_lane(MPI_Comm::WORLD);
+    }
 }
 
 /// What the lane knows of a communicator, which is looked up if it is not known yet. `None`: it does not serve it.
@@ -187,7 +202,7 @@ unsafe fn look_up(handle: MPI_Comm) -> Option<Lane> {
 /// A communicator is being freed: the lane must not know it any more.
 pub(crate) fn forget(handle: MPI_Comm) {
     let known = &LANES.known[handle.0 % LANES_COUNT];
-    for cell in [known, &LANES.current] {
+    for cell in [known].into_iter().chain(current_to_change()) {
         // SAFETY: this thread alone is in MPI (module head).
         let lane = unsafe { &mut *cell.get() };
         if lane.handle == handle {
@@ -196,9 +211,14 @@ pub(crate) fn forget(handle: MPI_Comm) {
     }
 }
 
+/// The communicator that was used last; `None` at `MPI_THREAD_MULTIPLE`, where there is none and others may be looking.
+fn current_to_change() -> Option<&'static UnsafeCell<Lane>> {
+    (!lock::is_multiple()).then_some(&LANES.current)
+}
+
 /// Closes the lane for all communicators: `MPI_Finalize`.
 pub(crate) fn close() {
-    for cell in LANES.known.iter().chain([&LANES.current]) {
+    for cell in LANES.known.iter().chain(current_to_change()) {
         // SAFETY: this thread alone is in MPI (module head).
         unsafe { *cell.get() = Lane::CLOSED };
     }

@@ -128,6 +128,7 @@ fn join(level: c_int) -> Result<()> {
         missing,
     });
     process::set_phase(Phase::Running);
+    express_lanes::open();
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use crate::c::{MPI_SUCCESS, MPI_UNDEFINED};
 use crate::coll::begun;
 use crate::enter::{Mpi, On, enter};
 use crate::error::{Error, ErrorClass, Result};
+use crate::express_lanes;
 use crate::grequest::{self, Grequest};
 use crate::handle::MPI_Request;
 use crate::state::{DONE, DONE_NULL, State, request_handle, request_token, stale_request};
@@ -326,6 +327,8 @@ pub fn startall(mpi: Mpi, requests: &mut [MPI_Request]) -> Result<()> {
     let mut requests = requests.iter();
     let started = requests.try_for_each(|request| start_one(mpi, *request));
     begun(mpi, first);
+    // The next ones need not come this way.
+    express_lanes::open();
     started
 }
 
