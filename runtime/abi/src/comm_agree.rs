@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How processes agree on a new communicator: few words from a leader to the others, and between the leaders of two groups.
 //!
-//! A leader alone chooses the context (`Universe::reserve_context`: no two processes choose the same one), so what has to be
-//! agreed on travels once, from the leader to the rest. Messages that are no collective of the communicator go in its
+//! A leader alone chooses the [context](crate::comm_context), so what has to be agreed on travels once, from the leader to the rest,
+//! but where none can. Messages that are no collective of the communicator go in its
 //! [`making_context`](runtime::Comm::making_context), where a program's own messages never are.
 
 use core::ffi::c_int;
-use core::future::poll_fn;
-use core::task::Poll;
 
 use runtime::{
-    Comm, ContextId, Group, Line, Mode, Peer, RequestId, Source, Target, UserMemory, Visit,
+    Comm, ContextId, Group, Line, Mode, Name, Peer, RequestId, Source, Target, UserMemory, Visit,
     collective,
 };
 
+use crate::comm_context::{For, agree_all, choose, propose};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 
@@ -108,108 +107,6 @@ impl Lane {
     }
 }
 
-/// For whom a context is.
-#[derive(Clone, Copy)]
-pub(crate) enum For {
-    /// One communicator.
-    One,
-    /// Communicators of disjoint groups.
-    Groups,
-}
-
-/// A new context, chosen by rank 0 of an intracommunicator, or by the leaders of the two groups. What rank 0 says it is for
-/// holds for all.
-pub(crate) fn new_context(mpi: Mpi, comm: &Comm, purpose: For) -> Result<ContextId> {
-    let local = comm.local();
-    Ok(Line::run(mpi, &local, async |line| {
-        choose_context(mpi, line, comm, purpose).await
-    })?)
-}
-
-/// The same as a part of a task; `line` is one of the local group.
-pub(crate) async fn choose_context(
-    mpi: Mpi,
-    line: &Line<Mpi>,
-    comm: &Comm,
-    purpose: For,
-) -> core::result::Result<ContextId, runtime::Error> {
-    let mut word = 0;
-    if comm.rank == 0 {
-        let proposed = mpi.visit(|universe| match purpose {
-            For::One => universe.reserve_context(),
-            For::Groups => universe.reserve_context_of_groups(),
-        });
-        word = proposed.map_or(0, |context| context.0);
-        if let Some(remote) = &comm.remote
-            && let Some(leader) = remote.peer(0)
-        {
-            let other = exchange_word(mpi, Lane::of(comm, 0), leader, word).await?;
-            word = choose(mpi, word, other);
-        }
-    }
-    let mut bytes = word.to_ne_bytes();
-    collective::bcast(line, &mut bytes, 0).await?;
-    match u32::from_ne_bytes(bytes) {
-        0 => Err(runtime::Error::ContextsExhausted),
-        context => Ok(ContextId(context)),
-    }
-}
-
-async fn exchange_word(
-    mpi: Mpi,
-    lane: Lane,
-    with: Peer,
-    word: u32,
-) -> core::result::Result<u32, runtime::Error> {
-    let Lane { context, tag } = lane;
-    let mut bytes = Box::new([0; WORD]);
-    let source = Source {
-        context,
-        peer: Some(with),
-        tag: Some(tag),
-    };
-    let target = Target {
-        context,
-        peer: with,
-        tag,
-    };
-    let memory = UserMemory::of(&mut *bytes);
-    let received = mpi.visit(|universe| universe.receive(source, memory))?;
-    let out = Box::new(word.to_ne_bytes());
-    let sent = mpi.visit(|universe| universe.send_owned(target, out, Mode::Standard));
-    // The receive ends before this returns, as the other leader sends whatever happens.
-    let received = ended(mpi, received).await;
-    if let Some(sent) = sent? {
-        ended(mpi, sent).await?;
-    }
-    received.map(|()| u32::from_ne_bytes(*bytes))
-}
-
-async fn ended(mpi: Mpi, request: RequestId) -> core::result::Result<(), runtime::Error> {
-    poll_fn(
-        |_| match mpi.visit(|universe| universe.is_complete(request)) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        },
-    )
-    .await;
-    let status = mpi.visit(|universe| universe.collect(request));
-    status.error.map_or(Ok(()), Err)
-}
-
-/// Of the contexts that two leaders propose the one that both take; none where one of them has none left.
-fn choose(mpi: Mpi, proposed: u32, other: u32) -> u32 {
-    let chosen = if proposed == 0 || other == 0 {
-        0
-    } else {
-        proposed.max(other)
-    };
-    if chosen != proposed && proposed != 0 {
-        mpi.visit(|universe| universe.release_context(ContextId(proposed)));
-    }
-    chosen
-}
-
 /// One word of each rank of an intracommunicator, in rank order, as a list of equally many words each.
 pub(crate) fn gather_all(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>> {
     let mut all = vec![0; mine.len() * comm.size() as usize];
@@ -241,7 +138,7 @@ fn bcast(mpi: Mpi, comm: &Comm, bytes: &mut [u8], root: u32) -> Result<()> {
 
 /// What the two groups of an intercommunicator told each other.
 pub(crate) struct Swapped {
-    /// The new context that they chose.
+    /// The new context that they chose. Who is not in the communicator then lets it go.
     pub(crate) context: ContextId,
     /// What the leader of the remote group said.
     pub(crate) theirs: Vec<u32>,
@@ -256,22 +153,25 @@ pub(crate) fn swap(mpi: Mpi, comm: &Comm, mine: Vec<u32>) -> Result<Swapped> {
         told = swap_leaders(mpi, Lane::of(comm, 0), leader, mine)?;
     }
     let mut told = deal_out(mpi, &comm.local(), 0, told)?;
-    let context = context_of(told.pop())?;
+    let context = match told.pop().unwrap_or(0) {
+        0 => agree_all(mpi, comm)?,
+        context => ContextId(context),
+    };
     Ok(Swapped {
         context,
         theirs: told,
     })
 }
 
-/// What a leader does of the above: the other side's words, and the new context after them.
+/// What a leader does of the above: the other side's words, and the new context after them; 0 if all have to agree on one.
 pub(crate) fn swap_leaders(
     mpi: Mpi,
     lane: Lane,
     leader: Peer,
     mut mine: Vec<u32>,
 ) -> Result<Vec<u32>> {
-    let proposed = mpi.visit(|universe| universe.reserve_context());
-    let proposed = proposed.map_or(0, |context| context.0);
+    let other = Group::of(vec![leader]);
+    let proposed = propose(mpi, [None, Some(&other)], For::One);
     mine.push(proposed);
     let mut theirs = lane.exchange(mpi, leader, &mine)?;
     let other = theirs.pop().unwrap_or(0);
@@ -280,22 +180,42 @@ pub(crate) fn swap_leaders(
     Ok(theirs)
 }
 
-/// A context as it was told; 0 stands for none.
-pub(crate) fn context_of(word: Option<u32>) -> Result<ContextId> {
-    match word {
-        Some(word) if word != 0 => Ok(ContextId(word)),
-        _ => Err(runtime::Error::ContextsExhausted.into()),
-    }
-}
-
-/// A group as words: the world ranks of its members.
-pub(crate) fn words_of(group: &Group) -> Vec<u32> {
-    group.peers().map(|peer| peer.0).collect()
+/// A group as words: the names of its members, as other processes know them.
+pub(crate) fn words_of(mpi: Mpi, group: &Group) -> Vec<u32> {
+    let names = mpi.visit(|universe| {
+        let roster = universe.roster();
+        let names = group.peers().map(|peer| roster.name(peer));
+        names.collect::<Option<Vec<_>>>()
+    });
+    let names = names.expect("only processes that are known are in groups");
+    names.into_iter().flat_map(words_of_name).collect()
 }
 
 /// The inverse.
-pub(crate) fn group_of(words: &[u32]) -> Group {
-    Group::of(words.iter().copied().map(Peer).collect())
+pub(crate) fn group_of(mpi: Mpi, words: &[u32]) -> Result<Group> {
+    let names = words.as_chunks::<NAME>().0.iter().map(name_of);
+    let peers = mpi.visit(|universe| {
+        let roster = universe.roster();
+        let peer = |name| roster.peer(name).ok_or(name);
+        names.map(peer).collect::<core::result::Result<Vec<_>, _>>()
+    });
+    peers.map(Group::of).map_err(|name| {
+        let Name { job, rank } = name;
+        let detail =
+            format!("rank {rank} of job {job:016x} is in the other group, and not known here");
+        Error::new(ErrorClass::OTHER, detail)
+    })
+}
+
+fn words_of_name(Name { job, rank }: Name) -> [u32; NAME] {
+    let [low, high] = [job, job >> 32].map(|half| half & u64::from(u32::MAX));
+    let half = |half: u64| u32::try_from(half).unwrap_or(0);
+    [half(low), half(high), rank]
+}
+
+fn name_of(&[low, high, rank]: &[u32; NAME]) -> Name {
+    let job = u64::from(high) << 32 | u64::from(low);
+    Name { job, rank }
 }
 
 /// The processes of a group must be among the members of a communicator's local group.
@@ -341,3 +261,5 @@ fn to_words(bytes: &[u8]) -> Vec<u32> {
 }
 
 const WORD: usize = size_of::<u32>();
+/// Words of a process's name.
+const NAME: usize = 3;

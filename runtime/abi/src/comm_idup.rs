@@ -10,7 +10,7 @@ use crate::args::Out;
 use crate::attr;
 use crate::coll::{Call, later};
 use crate::comm::any;
-use crate::comm_agree::{For, choose_context};
+use crate::comm_context::{For, choose_context};
 use crate::comm_hints;
 use crate::comm_make::{keep, known};
 use crate::enter::Mpi;

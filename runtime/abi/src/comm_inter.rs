@@ -3,11 +3,12 @@
 
 use core::ffi::c_int;
 
-use runtime::{Comm, Group};
+use runtime::{Comm, ContextId, Group, Line, Peer, Universe, Visit};
 
 use crate::args::Out;
 use crate::comm::{any, int, of};
-use crate::comm_agree::{Lane, context_of, deal_out, group_of, swap, swap_leaders, words_of};
+use crate::comm_agree::{Lane, deal_out, group_of, swap, swap_leaders, words_of};
+use crate::comm_context::Makers;
 use crate::comm_make::keep;
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -49,16 +50,13 @@ pub fn intercomm_create(
 ) -> Result<()> {
     let local = of(mpi, local_comm)?.for_one_call();
     let leader = member("local leader", local_leader, &local.group)?;
-    let told = if leader == local.rank {
+    let told = match leader == local.rank {
         // What goes wrong here the others must hear too, or they would wait for ever.
-        meet(mpi, &local, peer_comm, remote_leader, tag)
-    } else {
-        Ok(Vec::new())
+        true => meet(mpi, &local, peer_comm, remote_leader, tag).map(Some),
+        false => Ok(None),
     };
-    let (words, failed) = match told {
-        Ok(words) => (words, None),
-        Err(error) => (Vec::new(), Some(error)),
-    };
+    let (met, failed) = told.map_or_else(|error| (None, Some(error)), |met| (met, None));
+    let (words, other) = met.map_or((Vec::new(), None), |(words, other)| (words, Some(other)));
     let mut told = deal_out(mpi, &local, leader, words)?;
     if let Some(error) = failed {
         return Err(error);
@@ -67,7 +65,7 @@ pub fn intercomm_create(
         let detail = "the local leader could not reach the remote leader";
         return Err(Error::new(ErrorClass::OTHER, detail));
     };
-    let remote = group_of(&told);
+    let remote = group_of(mpi, &told)?;
     if let Some(both) = remote
         .peers()
         .find(|peer| local.group.rank_of(*peer).is_some())
@@ -78,8 +76,14 @@ pub fn intercomm_create(
         );
         return Err(Error::new(ErrorClass::COMM, detail));
     }
-    let made =
-        Comm::new(context_of(Some(context))?, local.group, local.rank).with_remote(Some(remote));
+    let context = match context {
+        0 => Line::run(mpi, &local, async |line| {
+            let makers = Makers::of(&local, line).led_by(leader, other);
+            makers.agree(mpi).await
+        })?,
+        context => ContextId(context),
+    };
+    let made = Comm::new(context, local.group, local.rank).with_remote(Some(remote));
     newintercomm.set(keep(mpi, local_comm, made)?);
     Ok(())
 }
@@ -91,7 +95,7 @@ fn meet(
     peer_comm: MPI_Comm,
     remote_leader: c_int,
     tag: c_int,
-) -> Result<Vec<u32>> {
+) -> Result<(Vec<u32>, (Lane, Peer))> {
     let bridge = any(mpi, peer_comm)?;
     let rank = member("remote leader", remote_leader, bridge.partners())?;
     if tag < 0 {
@@ -109,7 +113,9 @@ fn meet(
             format!("the remote leader, rank {remote_leader}, is a process of the local group");
         return Err(Error::new(ErrorClass::RANK, detail));
     }
-    swap_leaders(mpi, Lane::of(&bridge, tag), peer, words_of(&local.group))
+    let lane = Lane::of(&bridge, tag);
+    let told = swap_leaders(mpi, lane, peer, words_of(mpi, &local.group))?;
+    Ok((told, (lane, peer)))
 }
 
 /// `MPI_Intercomm_merge`: the group that says `high` comes second; where both or none do, the one with the lower leader
@@ -125,7 +131,11 @@ pub fn intercomm_merge(
     let high = u32::from(high != 0);
     let swapped = swap(mpi, &parent, vec![high])?;
     let their_high = swapped.theirs.first().copied().unwrap_or(0);
-    let leader = |group: &Group| group.peer(0).map(|peer| peer.0);
+    // By what both groups call it.
+    let leader = |group: &Group| {
+        let name = |universe: &mut Universe| universe.roster().name(group.peer(0)?);
+        mpi.visit(name).map(|name| (name.job, name.rank))
+    };
     let first = (high, leader(&parent.group)) < (their_high, leader(&theirs));
     let both = match first {
         true => [&parent.group, &theirs],

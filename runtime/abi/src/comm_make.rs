@@ -7,9 +7,8 @@ use runtime::{Comm, ContextId, Group, Peer, Visit};
 
 use crate::args::Out;
 use crate::comm::{any, of};
-use crate::comm_agree::{
-    For, Lane, check_members, context_of, gather_all, group_of, new_context, swap, words_of,
-};
+use crate::comm_agree::{Lane, check_members, gather_all, group_of, swap, words_of};
+use crate::comm_context::{For, Makers, agree_all, let_go, new_context, propose};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Group, MPI_Info};
@@ -69,8 +68,8 @@ pub fn comm_create(
     let members = mpi.state(|state| state.group(group))?;
     check_members(&parent, &members)?;
     let (context, remote) = if parent.is_inter() {
-        let swapped = swap(mpi, &parent, words_of(&members))?;
-        (swapped.context, Some(group_of(&swapped.theirs)))
+        let swapped = swap(mpi, &parent, words_of(mpi, &members))?;
+        (swapped.context, Some(group_of(mpi, &swapped.theirs)?))
     } else {
         // Each rank may name another group, and only knows its own.
         let purpose = match members.size() == parent.size() {
@@ -85,7 +84,10 @@ pub fn comm_create(
         .peer(parent.rank)
         .and_then(|me| members.rank_of(me));
     match rank.filter(|_| !nobody) {
-        None => newcomm.set(MPI_Comm::NULL),
+        None => {
+            let_go(mpi, context);
+            newcomm.set(MPI_Comm::NULL);
+        }
         Some(rank) => {
             let made = Comm::new(context, members, rank).with_remote(remote);
             newcomm.set(keep(mpi, comm, made)?);
@@ -129,11 +131,13 @@ pub fn comm_create_group(
 pub(crate) fn lead(mpi: Mpi, lane: Lane, members: &Group, rank: u32) -> Result<ContextId> {
     let mut words = Vec::new();
     if rank == 0 {
-        let context = mpi.visit(|universe| universe.reserve_context());
-        words.push(context.map_or(0, |context| context.0));
+        words.push(propose(mpi, [Some(members), None], For::One));
     }
     let words = lane.share(mpi, members, rank, words)?;
-    context_of(words.first().copied())
+    match words.first() {
+        None | Some(0) => Makers::in_lane(lane, members, rank).agree_now(mpi),
+        Some(context) => Ok(ContextId(*context)),
+    }
 }
 
 /// `MPI_Comm_split`.
@@ -189,39 +193,49 @@ pub fn comm_split_type(
 pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result<Option<Comm>> {
     // Whoever may turn out to be the first of its color has a context ready.
     let proposed = match color {
-        c::MPI_UNDEFINED => None,
-        _ => mpi.visit(|universe| universe.reserve_context().ok()),
+        c::MPI_UNDEFINED => 0,
+        _ => propose(mpi, [Some(&parent.group), parent.remote.as_ref()], For::One),
     };
     let mine = Entry {
         color,
         key,
-        context: proposed.map_or(0, |context| context.0),
+        context: proposed,
     };
     let local = parent.local();
     let all = gather_all(mpi, &local, &mine.to_words())?;
     let other = match parent.is_inter() {
-        true => Some(swap(mpi, parent, all.clone())?.theirs),
+        true => {
+            let swapped = swap(mpi, parent, all.clone())?;
+            let_go(mpi, swapped.context);
+            Some(swapped.theirs)
+        }
+        false => None,
+    };
+    // All see the same entries. If somebody has no context for its color, one is for all colors, as nobody has two.
+    let agreed = match lack_one(&all) || other.as_deref().is_some_and(lack_one) {
+        true => Some(agree_all(mpi, parent)?),
         false => None,
     };
     let part = Part::of(&all, &parent.group, color);
     let theirs = other.map(|other| Part::of(&other, parent.partners(), color));
-    let context = part
-        .context
-        .max(theirs.as_ref().map_or(0, |part| part.context));
-    if let Some(proposed) = proposed
-        && proposed.0 != context
-    {
-        mpi.visit(|universe| universe.release_context(proposed));
+    let chosen = theirs.as_ref().map_or(0, |part| part.context);
+    let context = match agreed {
+        Some(context) => context.0,
+        None => part.context.max(chosen),
+    };
+    if proposed != 0 && proposed != context {
+        mpi.visit(|universe| universe.release_context(ContextId(proposed)));
     }
     let nobody = theirs.as_ref().is_some_and(|part| part.peers.is_empty());
     if color == c::MPI_UNDEFINED || nobody {
+        let_go(mpi, ContextId(context));
         return Ok(None);
     }
     let group = Group::of(part.peers);
     let me = parent.group.peer(parent.rank);
     let rank = me.and_then(|me| group.rank_of(me)).unwrap_or(0);
     let remote = theirs.map(|part| Group::of(part.peers));
-    let made = Comm::new(context_of(Some(context))?, group, rank);
+    let made = Comm::new(ContextId(context), group, rank);
     Ok(Some(made.with_remote(remote)))
 }
 
@@ -248,6 +262,12 @@ impl Entry {
             context,
         }
     }
+}
+
+/// Whether somebody among these has no context for the others of its color.
+fn lack_one(all: &[u32]) -> bool {
+    let mut entries = all.as_chunks::<ENTRY>().0.iter().copied().map(Entry::of);
+    entries.any(|entry| entry.color != c::MPI_UNDEFINED && entry.context == 0)
 }
 
 /// The processes of one group that have a color, in their new order, and the context that the first of them had ready.

@@ -43,6 +43,7 @@ mod clock;
 pub mod coll;
 pub mod comm;
 mod comm_agree;
+mod comm_context;
 pub mod comm_hints;
 pub mod comm_idup;
 pub mod comm_inter;

@@ -13,13 +13,14 @@ use core::ffi::{CStr, c_int};
 use std::ffi::CString;
 use std::sync::Once;
 
-use runtime::{Comm, Group, Peer, Visit};
+use runtime::{Comm, ContextId, Group, Peer, Visit};
 
 use crate::args::{InOut, Out, OutChars};
 use crate::buffer;
 use crate::c;
 use crate::comm::int;
-use crate::comm_agree::{Lane, context_of, group_of, swap_leaders, words_of};
+use crate::comm_agree::{Lane, group_of, swap_leaders, words_of};
+use crate::comm_context::Makers;
 use crate::comm_make::{keep, lead};
 use crate::enter::{Mpi, On, enter};
 use crate::errhandler::{check_for_comms, check_for_sessions};
@@ -211,29 +212,31 @@ pub fn intercomm_create_from_groups(
     let members = mpi.state(|state| state.group(local_group))?;
     hints(info)?;
     check_for_comms(errhandler)?;
-    let (rank, size) = (own_rank(mpi, &members)?, members.size());
+    let rank = own_rank(mpi, &members)?;
     let leader = rank_in("local leader", local_leader, &members)?;
     let lane = lane(mpi, stringtag);
-    let mut told = Ok(Vec::new());
-    if rank == leader {
-        told = meet(mpi, lane, &members, remote_group, remote_leader);
-    }
-    // The leader comes first in the tree.
-    let turned = (0..size).filter_map(|at| members.peer((leader + at) % size));
-    let turned = Group::of(turned.collect());
+    let told = match rank == leader {
+        true => meet(mpi, lane, &members, remote_group, remote_leader).map(Some),
+        false => Ok(None),
+    };
     // What went wrong there the others must hear too, or they would wait for ever.
-    let (words, failed) =
-        told.map_or_else(|error| (Vec::new(), Some(error)), |words| (words, None));
-    let mut words = lane.share(mpi, &turned, (rank + size - leader) % size, words)?;
+    let (met, failed) = told.map_or_else(|error| (None, Some(error)), |met| (met, None));
+    let (words, other) = met.map_or((Vec::new(), None), |(words, other)| (words, Some(other)));
+    let makers =
+        Makers::in_lane(lane, &members, rank).led_by(leader, other.map(|peer| (lane, peer)));
+    let mut words = lane.share(mpi, makers.group(), makers.rank(), words)?;
     if let Some(error) = failed {
         return Err(error);
     }
-    let Some(context) = words.pop() else {
-        let detail = "the local leader could not reach the remote leader";
-        return Err(Error::new(ErrorClass::OTHER, detail));
+    let context = match words.pop() {
+        None => {
+            let detail = "the local leader could not reach the remote leader";
+            return Err(Error::new(ErrorClass::OTHER, detail));
+        }
+        Some(0) => makers.agree_now(mpi)?,
+        Some(context) => ContextId(context),
     };
-    let context = context_of(Some(context))?;
-    let made = Comm::new(context, members, rank).with_remote(Some(group_of(&words)));
+    let made = Comm::new(context, members, rank).with_remote(Some(group_of(mpi, &words)?));
     newintercomm.set(own(mpi, made, local_group, errhandler)?);
     Ok(())
 }
@@ -245,7 +248,7 @@ fn meet(
     members: &Group,
     remote_group: MPI_Group,
     remote_leader: c_int,
-) -> Result<Vec<u32>> {
+) -> Result<(Vec<u32>, Peer)> {
     let others = mpi.state(|state| state.group(remote_group))?;
     let rank = rank_in("remote leader", remote_leader, &others)?;
     let peer = others.peer(rank);
@@ -255,7 +258,7 @@ fn meet(
             format!("the remote leader, rank {remote_leader}, is a process of the local group");
         return Err(Error::new(ErrorClass::RANK, detail));
     }
-    swap_leaders(mpi, lane, peer, words_of(members))
+    Ok((swap_leaders(mpi, lane, peer, words_of(mpi, members))?, peer))
 }
 
 /// Keeps a communicator that has no parent, but a group from a session.

@@ -10,7 +10,7 @@ use runtime::{Comm, Group};
 use crate::args::{Array, Out, OutArray};
 use crate::c;
 use crate::comm::{any, int, of};
-use crate::comm_agree::{For, new_context};
+use crate::comm_context::{For, let_go, new_context};
 use crate::comm_make::{keep, split};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -219,6 +219,7 @@ pub(crate) fn arrange(
 ) -> Result<MPI_Comm> {
     let context = new_context(mpi, parent, For::One)?;
     if parent.rank >= ranks {
+        let_go(mpi, context);
         return Ok(MPI_Comm::NULL);
     }
     let group = match ranks == parent.size() {

@@ -428,55 +428,12 @@ pub fn is_internal(context: ContextId) -> bool {
 /// Tags of persistent collectives have this bit.
 const PERSISTENT: i32 = 1 << 30;
 
-/// Hands out contexts that no other process hands out, so that whoever leads the making of a communicator can choose
-/// one alone.
-#[derive(Debug)]
-pub(crate) struct Contexts {
-    rank: u32,
-    size: u32,
-    handed_out: u32,
-}
-
-impl Contexts {
-    pub(crate) fn new(rank: u32, size: u32) -> Self {
-        Self {
-            rank,
-            size,
-            handed_out: 0,
-        }
-    }
-
-    /// A context with the two after it; `None` when all are used up.
-    pub(crate) fn reserve(&mut self) -> Option<ContextId> {
-        let number = self.number(self.handed_out)?;
-        self.handed_out += 1;
-        Some(ContextId(number))
-    }
-
-    /// Takes one back that was not used, if it is the last.
-    pub(crate) fn release(&mut self, context: ContextId) {
-        let last = self.handed_out.checked_sub(1);
-        if last.and_then(|last| self.number(last)) == Some(context.0) {
-            self.handed_out -= 1;
-        }
-    }
-
-    fn number(&self, turn: u32) -> Option<u32> {
-        let place = turn.checked_mul(self.size)?.checked_add(self.rank)?;
-        let number = place.checked_mul(CONTEXT_STEP)?;
-        let number = number.checked_add(FIRST_FREE_CONTEXT)?;
-        number.checked_add(CONTEXT_STEP).map(|_| number)
-    }
-}
-
 /// Context of `MPI_COMM_WORLD`.
 pub const WORLD_CONTEXT: ContextId = ContextId(4);
 /// Context of `MPI_COMM_SELF`.
 pub const SELF_CONTEXT: ContextId = ContextId(8);
-/// First context that a new communicator can get.
-pub const FIRST_FREE_CONTEXT: u32 = 12;
 /// From one communicator's contexts to the next one's.
-const CONTEXT_STEP: u32 = 4;
+pub(crate) const CONTEXT_STEP: u32 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -538,28 +495,5 @@ mod tests {
         );
         assert_eq!(first.compare(&first.local()), Comparison::Unequal);
         assert_eq!(first.partners().peer(0), Some(Peer(2)));
-    }
-
-    #[test]
-    fn no_two_processes_hand_out_the_same_context() {
-        let mut all: Vec<_> = (0..3).map(|rank| Contexts::new(rank, 3)).collect();
-        let mut seen = std::collections::HashSet::from([WORLD_CONTEXT.0, SELF_CONTEXT.0]);
-        for turn in 0..12 {
-            assert!(seen.insert(all[turn % 3].reserve().unwrap().0));
-        }
-        let unused = all[1].reserve().unwrap();
-        all[1].release(unused);
-        assert_eq!(all[1].reserve(), Some(unused));
-        assert!(seen.iter().all(|context| context % CONTEXT_STEP == 0));
-    }
-
-    #[test]
-    fn contexts_end_before_their_numbers_do() {
-        let mut contexts = Contexts::new(1 << 29, 1 << 30);
-        assert_eq!(
-            contexts.reserve().map(|context| context.0),
-            Some((1 << 31) + FIRST_FREE_CONTEXT)
-        );
-        assert_eq!(contexts.reserve(), None);
     }
 }

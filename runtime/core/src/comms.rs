@@ -14,10 +14,12 @@ use transport::Fabric;
 use transport::seat::NODE_BOARD;
 
 use crate::Error;
-use crate::comm::{Comm, Contexts, Group, SELF_CONTEXT, WORLD_CONTEXT};
+use crate::comm::{Comm, Group, SELF_CONTEXT, WORLD_CONTEXT};
 use crate::comm_rows::CommRows;
+use crate::contexts::Contexts;
 use crate::pump::carrier;
 use crate::roster::Roster;
+use crate::var::{Values, Variable};
 
 /// All communicators that this process has, or had while something is pending on them.
 #[derive(Debug)]
@@ -39,8 +41,14 @@ pub const PREDEFINED: [&str; 2] = ["MPI_COMM_WORLD", "MPI_COMM_SELF"];
 
 impl Comms {
     /// Those that are there from the start.
-    pub(crate) fn new(roster: &Roster, fabric: &Fabric, tally: Arc<Tally>) -> Self {
+    pub(crate) fn new(
+        roster: &Roster,
+        fabric: &Fabric,
+        values: &Values,
+        tally: Arc<Tally>,
+    ) -> Self {
         let (me, size) = (Peer(roster.rank()), roster.size());
+        let led = u32::try_from(values.get(Variable::LeaderContexts)).unwrap_or(u32::MAX);
         let mut rows = CommRows::counting(tally);
         let mut world = Comm::new(WORLD_CONTEXT, Group::world(size), me.0);
         // At the board of all ranks, if they are on one node.
@@ -57,7 +65,7 @@ impl Comms {
             plain: Cell::new(WORLD_CONTEXT.0),
             ending: Vec::new(),
             rows,
-            contexts: Contexts::new(me.0, size),
+            contexts: Contexts::new(me.0, led),
         }
     }
 
@@ -73,14 +81,42 @@ impl Comms {
         self.predefined[1].clone()
     }
 
-    /// A context that no communicator of the job has.
-    pub(crate) fn reserve_context(&mut self) -> Result<ContextId, Error> {
-        self.contexts.reserve().ok_or(Error::ContextsExhausted)
+    /// A context that no communicator of the job has; `None`: this process has none left, or the communicator will have members
+    /// of several jobs. Then they [agree](Self::propose_context) on one.
+    pub(crate) fn reserve_context(&mut self) -> Option<ContextId> {
+        self.contexts.reserve()
     }
 
-    /// The context that was reserved last was not needed.
+    /// A context that was reserved is not needed.
     pub(crate) fn release_context(&mut self, context: ContextId) {
         self.contexts.release(context);
+    }
+
+    /// What this process proposes where the members of a communicator agree on its context: at least `from`. The highest of all
+    /// proposals is it, if all can [keep](Self::keep_context) it.
+    ///
+    /// # Errors
+    /// When all are used.
+    pub fn propose_context(&self, from: u32) -> Result<ContextId, Error> {
+        self.contexts
+            .lowest_free(from)
+            .ok_or(Error::ContextsExhausted)
+    }
+
+    /// Keeps a context that was agreed on until its communicator ends; `false`: another communicator has it.
+    pub fn keep_context(&mut self, context: ContextId) -> bool {
+        self.contexts.keep(context)
+    }
+
+    /// A context that was kept is not needed.
+    pub fn let_go_context(&mut self, context: ContextId) {
+        self.contexts.let_go(context);
+    }
+
+    /// Whether processes of other jobs are in a group.
+    #[must_use]
+    pub fn has_others(&self, group: &Group) -> bool {
+        group.peers().any(|peer| peer.0 >= self.world_size())
     }
 
     /// Knows a new communicator: its ranks may not be world ranks. It gets its seat at a board, if there is one.
@@ -125,12 +161,13 @@ impl Comms {
 
     /// Forgets the groups and rows of freed communicators whose contexts no request has.
     pub(crate) fn forget_ended(&mut self, used: &HashSet<u32>) {
-        let (groups, rows) = (&mut self.groups, &mut self.rows);
+        let (groups, rows, contexts) = (&mut self.groups, &mut self.rows, &mut self.contexts);
         self.ending.retain(|context| {
             let needed = used.contains(context);
             if !needed {
                 groups.remove(context);
                 rows.close(*context);
+                contexts.let_go(ContextId(*context));
             }
             needed
         });
@@ -196,7 +233,13 @@ mod tests {
 
     /// Those of rank 1 of 2.
     fn comms(fabric: &Fabric) -> Comms {
-        Comms::new(&Roster::of_one_node(1, 2), fabric, Arc::default())
+        let (values, _) = Values::from_environment(std::iter::empty());
+        Comms::new(
+            &Roster::of_one_node(0, 1, 2),
+            fabric,
+            &values,
+            Arc::default(),
+        )
     }
 
     fn alone() -> Fabric {
@@ -256,5 +299,23 @@ mod tests {
         let comms = comms(&alone());
         assert!(comms.has_member(WORLD_CONTEXT, Peer(1)));
         assert!(!comms.has_member(WORLD_CONTEXT, Peer(2)));
+        assert!(comms.has_others(&Group::of(vec![Peer(0), Peer(2)])));
+        assert!(!comms.has_others(&Group::world(2)));
+    }
+
+    #[test]
+    fn a_context_that_was_agreed_on_comes_again_when_its_communicator_has_ended() {
+        let mut fabric = alone();
+        let mut comms = comms(&fabric);
+        let context = comms.propose_context(0).unwrap();
+        assert!(comms.keep_context(context));
+        let mut comm = Comm::new(context, Group::world(2), 1);
+        comms.adopt(&mut fabric, &mut comm);
+        assert_ne!(comms.propose_context(0).unwrap(), context);
+        comms.retire(context);
+        comms.forget_ended(&HashSet::from([context.0]));
+        assert!(!comms.keep_context(context));
+        comms.forget_ended(&HashSet::new());
+        assert_eq!(comms.propose_context(0).unwrap(), context);
     }
 }

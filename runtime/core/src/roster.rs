@@ -1,39 +1,94 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who the processes of the job are, and which of them share a node with this one.
+//! Who the processes are that this one knows: the ranks of its job, which of them share a node with it, and those of other jobs.
+//!
+//! A process has a [`Name`] that it has everywhere, and each process numbers those that it knows as it likes ([`Peer`]): its own
+//! job in the order of ranks, then others as they are met. What processes tell each other about third ones are names.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+use engine::Peer;
 use pmi::{Boot, Ranks};
 
 use crate::Group;
 
-/// The processes of the job, as this one sees them.
+/// What a process is called, in any job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Name {
+    /// The job's key, random per job.
+    pub job: u64,
+    /// Rank in that job's `MPI_COMM_WORLD`.
+    pub rank: u32,
+}
+
+/// The processes that this one knows.
 #[derive(Debug)]
-pub(crate) struct Roster {
+pub struct Roster {
+    job: u64,
     rank: u32,
     size: u32,
     app: u32,
     /// The ranks of this node.
     near: Ranks,
+    /// Those of other jobs; the first has the number after the last of this job.
+    others: Vec<Name>,
+    numbers: HashMap<Name, Peer>,
 }
 
 impl Roster {
     /// Rank `rank` of `size` on one node.
-    pub(crate) fn of_one_node(rank: u32, size: u32) -> Self {
+    pub(crate) fn of_one_node(job: u64, rank: u32, size: u32) -> Self {
         Self {
+            job,
             rank,
             size,
             app: 0,
             near: Ranks::first(size),
+            others: Vec::new(),
+            numbers: HashMap::new(),
         }
+    }
+
+    /// A process without a launcher, in a job of its own.
+    pub(crate) fn alone() -> Self {
+        Self::of_one_node(RandomState::new().hash_one(()), 0, 1)
     }
 
     /// As the launcher says.
     pub(crate) fn of(boot: &Boot) -> Self {
         Self {
-            rank: boot.rank,
-            size: boot.size,
             app: boot.app,
             near: boot.ranks.clone(),
+            ..Self::of_one_node(boot.job, boot.rank, boot.size)
         }
+    }
+
+    /// Knows a process of another job, which gets the next number.
+    pub(crate) fn meet(&mut self, name: Name) {
+        let count = u32::try_from(self.others.len()).expect("no process has 2^32 peers");
+        self.numbers.insert(name, Peer(self.size + count));
+        self.others.push(name);
+    }
+
+    /// The name of a process; `None`: there is none with this number.
+    #[must_use]
+    pub fn name(&self, peer: Peer) -> Option<Name> {
+        match peer.0.checked_sub(self.size) {
+            None => Some(Name {
+                job: self.job,
+                rank: peer.0,
+            }),
+            Some(other) => self.others.get(other as usize).copied(),
+        }
+    }
+
+    /// The process with this name, if it is known here.
+    #[must_use]
+    pub fn peer(&self, name: Name) -> Option<Peer> {
+        if name.job == self.job {
+            return (name.rank < self.size).then_some(Peer(name.rank));
+        }
+        self.numbers.get(&name).copied()
     }
 
     /// Rank in `MPI_COMM_WORLD`.
@@ -71,20 +126,43 @@ impl Roster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::Peer;
 
     #[test]
     fn a_group_is_on_this_node_if_all_its_members_are() {
-        let alone = Roster::of_one_node(0, 4);
+        let alone = Roster::of_one_node(1, 0, 4);
         let group = Group::of(vec![Peer(3), Peer(1)]);
         assert_eq!((alone.node(), alone.are_near(&group)), (0, true));
         let near = Ranks::new(vec![3, 2]).unwrap();
         let second = Roster {
             near,
-            ..Roster::of_one_node(3, 4)
+            ..Roster::of_one_node(1, 3, 4)
         };
         assert_eq!((second.node(), second.are_near(&group)), (2, false));
         assert!(!second.are_near(&Group::world(4)));
         assert!(second.are_near(&Group::of(vec![Peer(3), Peer(2), Peer(4)])));
+    }
+
+    #[test]
+    fn each_process_has_a_number_and_a_name() {
+        let name = |job, rank| Name { job, rank };
+        let mut roster = Roster::of_one_node(7, 1, 2);
+        roster.meet(name(9, 1));
+        roster.meet(name(8, 0));
+        for (number, name) in [name(7, 0), name(7, 1), name(9, 1), name(8, 0)]
+            .into_iter()
+            .enumerate()
+        {
+            let peer = Peer(u32::try_from(number).unwrap());
+            assert_eq!(roster.name(peer), Some(name));
+            assert_eq!(roster.peer(name), Some(peer));
+        }
+        assert_eq!(roster.name(Peer(4)), None);
+        assert_eq!(roster.peer(name(7, 2)), None);
+        assert_eq!(roster.peer(name(9, 0)), None);
+    }
+
+    #[test]
+    fn two_processes_without_a_launcher_are_not_of_the_same_job() {
+        assert_ne!(Roster::alone().name(Peer(0)), Roster::alone().name(Peer(0)));
     }
 }

@@ -22,7 +22,7 @@ use crate::limits::{Limits, engine_config};
 use crate::network::{self, Network};
 use crate::oversubscription::Crowding;
 use crate::polling::Polling;
-use crate::roster::Roster;
+use crate::roster::{Name, Roster};
 use crate::sides::Sides;
 use crate::var::live::{self, live};
 use crate::var::traffic::{self, Traffic};
@@ -74,8 +74,7 @@ impl Universe {
         let is_promised = |boot: &pmi::Boot| network::is_needed(boot, &values);
         let birth = Birth::from_environment(is_promised)?;
         let fabric = network::open(&birth, &values)?;
-        let alone = || Roster::of_one_node(0, 1);
-        let roster = birth.boot.as_ref().map_or_else(alone, Roster::of);
+        let roster = birth.boot.as_ref().map_or_else(Roster::alone, Roster::of);
         let tally = Arc::clone(gauges::tally());
         let mut universe = Self::counting(fabric, roster, &values, tally);
         if let Some(boot) = &birth.boot {
@@ -104,7 +103,7 @@ impl Universe {
     /// A process over a given fabric: what the above does, and tests do with simulated ones.
     #[must_use]
     pub fn new(fabric: Fabric, me: Peer, size: u32, values: &Values) -> Self {
-        let roster = Roster::of_one_node(me.0, size);
+        let roster = Roster::of_one_node(0, me.0, size);
         Self::counting(fabric, roster, values, Arc::default())
     }
 
@@ -112,7 +111,7 @@ impl Universe {
     fn counting(fabric: Fabric, roster: Roster, values: &Values, tally: Arc<Tally>) -> Self {
         let size = roster.size();
         let config = engine_config(values);
-        let comms = Comms::new(&roster, &fabric, Arc::clone(&tally));
+        let comms = Comms::new(&roster, &fabric, values, Arc::clone(&tally));
         let channels = Channels::new();
         let ledgers = (fabric.ledger(), Arc::clone(channels.ledger()));
         Self {
@@ -149,16 +148,24 @@ impl Universe {
         }
     }
 
-    /// Meets the processes behind a further segment of this node, which are of another job: peers with the numbers that `node` says.
+    /// Meets the processes behind a further segment of this node, which are of another job: peers with the numbers that `node` says,
+    /// and with these names, in the order of the numbers.
     ///
     /// # Errors
     /// When those numbers do not follow the ones that there are.
-    pub fn attach(&mut self, node: Node) -> Result<(), Error> {
+    pub fn attach(&mut self, node: Node, names: &[Name]) -> Result<(), Error> {
         self.fabric.attach(node)?;
+        names.iter().for_each(|name| self.roster.meet(*name));
         let peers = self.fabric.peer_count();
         self.engine.add_peers(peers);
         self.traffic.grow_to(peers);
         Ok(())
+    }
+
+    /// Who the processes are that this one knows.
+    #[must_use]
+    pub fn roster(&self) -> &Roster {
+        &self.roster
     }
 
     /// Rank in `MPI_COMM_WORLD`.
@@ -242,27 +249,26 @@ impl Universe {
         &self.comms
     }
 
-    /// A context that no communicator of the job has, for one that this process leads the making of.
-    ///
-    /// # Errors
-    /// When all are used up.
-    pub fn reserve_context(&mut self) -> Result<ContextId, Error> {
+    /// The same, to change them.
+    pub fn comms_mut(&mut self) -> &mut Comms {
+        &mut self.comms
+    }
+
+    /// A context that no communicator of the job has, for one that this process leads the making of. `None`: it has none left.
+    pub fn reserve_context(&mut self) -> Option<ContextId> {
         let context = self.comms.reserve_context()?;
         // Where there is none, small collectives of the communicator are messages.
         let _ = self.fabric.claim_board(context.0);
-        Ok(context)
+        Some(context)
     }
 
     /// As [`reserve_context`](Self::reserve_context), for communicators of several groups that have one context: they cannot
     /// meet at one board, so they get none.
-    ///
-    /// # Errors
-    /// When all are used up.
-    pub fn reserve_context_of_groups(&mut self) -> Result<ContextId, Error> {
+    pub fn reserve_context_of_groups(&mut self) -> Option<ContextId> {
         self.comms.reserve_context()
     }
 
-    /// Gives back the context that was reserved last, which was not needed.
+    /// Gives back the context that was reserved last, which is not needed.
     pub fn release_context(&mut self, context: ContextId) {
         self.comms.release_context(context);
         self.fabric.unclaim_board(context.0);
@@ -443,7 +449,12 @@ mod tests {
         let mut peers = vec![transport::Peer(1); 2];
         peers[place as usize] = transport::Peer(0);
         let node = Node::attach(joint.as_fd(), 9, place, peers).unwrap();
-        universe.attach(node).unwrap();
+        let other = Name {
+            job: 1,
+            rank: 1 - place,
+        };
+        universe.attach(node, &[other]).unwrap();
+        assert_eq!(universe.roster().peer(other), Some(Peer(1)));
         universe
     }
 

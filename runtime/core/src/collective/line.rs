@@ -85,6 +85,12 @@ impl<V: Visit> Line<V> {
         }
     }
 
+    /// Which of the communicator's calls it is: the same number at all ranks that call in the same order, not negative.
+    #[must_use]
+    pub fn call(&self) -> i32 {
+        self.tag
+    }
+
     /// Whether all messages of this call, or of this start of it, were as they should be.
     ///
     /// A message of a wrong length does not end the call at once: other ranks wait for what this one sends on, and would

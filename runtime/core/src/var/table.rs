@@ -40,6 +40,7 @@ pub enum Variable {
     CrowdDelay,
     CrowdHold,
     TasksPerCall,
+    LeaderContexts,
     GateStarts,
     CopyTrials,
     UnexpectedMessages,
@@ -98,7 +99,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 87] = [
+pub const ROWS: [Row; 88] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -454,6 +455,7 @@ pub const ROWS: [Row; 87] = [
     tuning::CROWD_DELAY,
     tuning::CROWD_HOLD,
     tuning::TASKS_PER_CALL,
+    tuning::LEADER_CONTEXTS,
     tuning::GATE_STARTS,
     tuning::COPY_TRIALS,
     tuning::UNEXPECTED_MESSAGES,

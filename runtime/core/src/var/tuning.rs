@@ -86,6 +86,16 @@ pub(super) const TASKS_PER_CALL: Row = number(
      others the next time.",
 );
 
+pub(super) const LEADER_CONTEXTS: Row = number(
+    Variable::LeaderContexts,
+    "RMPI_LEADER_CONTEXTS",
+    (Category::Collectives, Scope::Local),
+    (0, 1 << 28, 1 << 28),
+    "communicators",
+    "Of the communicators whose making a rank leads, for so many it chooses alone by which context their messages are known; \
+     for those after them all members agree on one, which takes longer. Ranks other than 0 have fewer to choose from.",
+);
+
 pub(super) const GATE_STARTS: Row = number(
     Variable::GateStarts,
     "RMPI_GATE_STARTS",

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The context of a new communicator: chosen by a leader alone, or agreed on by all who make it.
+//!
+//! A leader can choose where all members are of its job, as no two processes of a job hand out the same context
+//! (`Universe::reserve_context`). Where they are of several jobs, or the leader has none left, it tells 0, and the members
+//! [agree](Makers::agree) on one: two rounds along a tree for each attempt.
+
+use core::future::poll_fn;
+use core::task::Poll;
+
+use runtime::{
+    Comm, ContextId, Group, Line, Meeting, Mode, Peer, RequestId, Source, Target, UserMemory,
+    Visit, collective,
+};
+
+use crate::comm_agree::Lane;
+use crate::enter::Mpi;
+use crate::error::Result;
+
+/// As the functions of collectives have it.
+type Outcome<T> = core::result::Result<T, runtime::Error>;
+
+/// For whom a context is.
+#[derive(Clone, Copy)]
+pub(crate) enum For {
+    /// One communicator.
+    One,
+    /// Communicators of disjoint groups.
+    Groups,
+}
+
+/// A new context, chosen by rank 0 of an intracommunicator, or by the leaders of the two groups, or by all. What rank 0 says it
+/// is for holds for all. Who is not in the communicator then lets it [go](let_go).
+pub(crate) fn new_context(mpi: Mpi, comm: &Comm, purpose: For) -> Result<ContextId> {
+    let local = comm.local();
+    Ok(Line::run(mpi, &local, async |line| {
+        choose_context(mpi, line, comm, purpose).await
+    })?)
+}
+
+/// The same as a part of a task; `line` is one of the local group.
+pub(crate) async fn choose_context(
+    mpi: Mpi,
+    line: &Line<Mpi>,
+    comm: &Comm,
+    purpose: For,
+) -> Outcome<ContextId> {
+    let mut word = 0;
+    if comm.rank == 0 {
+        word = propose(mpi, [Some(&comm.group), comm.remote.as_ref()], purpose);
+        if let Some(remote) = &comm.remote
+            && let Some(leader) = remote.peer(0)
+        {
+            let other = exchange_word(mpi, Lane::of(comm, 0), leader, word).await?;
+            word = choose(mpi, word, other);
+        }
+    }
+    let mut bytes = word.to_ne_bytes();
+    collective::bcast(line, &mut bytes, 0).await?;
+    match u32::from_ne_bytes(bytes) {
+        0 => Makers::of(comm, line).agree(mpi).await,
+        context => Ok(ContextId(context)),
+    }
+}
+
+/// A context on which all members of a communicator agree, of both groups if it has two. All call.
+pub(crate) fn agree_all(mpi: Mpi, comm: &Comm) -> Result<ContextId> {
+    Ok(Line::run(mpi, &comm.local(), async |line| {
+        Makers::of(comm, line).agree(mpi).await
+    })?)
+}
+
+/// What a leader proposes alone for a communicator of these groups; 0: nothing, so that all have to agree.
+pub(crate) fn propose(mpi: Mpi, groups: [Option<&Group>; 2], purpose: For) -> u32 {
+    let context = mpi.visit(|universe| {
+        let mut groups = groups.into_iter().flatten();
+        if groups.any(|group| universe.comms().has_others(group)) {
+            return None;
+        }
+        match purpose {
+            For::One => universe.reserve_context(),
+            For::Groups => universe.reserve_context_of_groups(),
+        }
+    });
+    context.map_or(0, |context| context.0)
+}
+
+/// Of the contexts that two leaders propose the one that both take; 0: one of them proposes none.
+pub(crate) fn choose(mpi: Mpi, proposed: u32, other: u32) -> u32 {
+    let chosen = if proposed == 0 || other == 0 {
+        0
+    } else {
+        proposed.max(other)
+    };
+    if chosen != proposed && proposed != 0 {
+        mpi.visit(|universe| universe.release_context(ContextId(proposed)));
+    }
+    chosen
+}
+
+/// A context that `makers` chose together, but for this process, which will not be in the communicator.
+pub(crate) fn let_go(mpi: Mpi, context: ContextId) {
+    mpi.visit(|universe| universe.comms_mut().let_go_context(context));
+}
+
+/// Those who make a communicator: the members of a group, and how they talk to each other; of one of two groups, where its leader
+/// finds the other's.
+pub(crate) struct Makers {
+    group: Group,
+    /// Rank in that group. Rank 0 leads.
+    rank: u32,
+    lane: Lane,
+    /// The other leader, for who leads one of two groups.
+    other: Option<(Lane, Peer)>,
+}
+
+impl Makers {
+    /// All members of a communicator, in the call that `line` is for: with its tag, among its other messages.
+    pub(crate) fn of(comm: &Comm, line: &Line<Mpi>) -> Self {
+        let lane = Lane {
+            context: comm.collective_context(),
+            tag: line.call(),
+        };
+        let remote = comm.remote.as_ref().filter(|_| comm.rank == 0);
+        Self {
+            group: comm.group.clone(),
+            rank: comm.rank,
+            lane,
+            other: remote.and_then(|remote| Some((lane, remote.peer(0)?))),
+        }
+    }
+
+    /// The members of a group, who talk in `lane` about this alone.
+    pub(crate) fn in_lane(lane: Lane, group: &Group, rank: u32) -> Self {
+        Self {
+            group: group.clone(),
+            rank,
+            lane,
+            other: None,
+        }
+    }
+
+    /// Those of a group whose rank `leader` leads, and knows the leader of another one.
+    pub(crate) fn led_by(self, leader: u32, other: Option<(Lane, Peer)>) -> Self {
+        let size = self.group.size();
+        let turned = (0..size).filter_map(|at| self.group.peer((leader + at) % size));
+        Self {
+            group: Group::of(turned.collect()),
+            rank: (self.rank + size - leader) % size,
+            other,
+            ..self
+        }
+    }
+
+    /// The rank of this process among them; rank 0 leads.
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// In this order, the leader first.
+    pub(crate) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// A context that none of them uses, kept by each. All call.
+    pub(crate) async fn agree(&self, mpi: Mpi) -> Outcome<ContextId> {
+        let mut from = 0;
+        loop {
+            let lowest = mpi.visit(|universe| universe.comms().propose_context(from));
+            // Who has none says so to all, by a proposal that nobody can keep.
+            let lowest = lowest.map_or(u32::MAX, |context| context.0);
+            let highest = self.highest(mpi, lowest).await?;
+            if highest == u32::MAX {
+                return Err(runtime::Error::ContextsExhausted);
+            }
+            let context = ContextId(highest);
+            let keeps = mpi.visit(|universe| universe.comms_mut().keep_context(context));
+            match self.highest(mpi, u32::from(!keeps)).await {
+                Ok(0) => return Ok(context),
+                failed => {
+                    if keeps {
+                        let_go(mpi, context);
+                    }
+                    failed?;
+                }
+            }
+            from = highest.saturating_add(1);
+        }
+    }
+
+    /// The same, outside of tasks.
+    pub(crate) fn agree_now(&self, mpi: Mpi) -> Result<ContextId> {
+        let meeting = Meeting {
+            context: self.lane.context,
+            call: None,
+            root: None,
+            bytes: None,
+        };
+        Ok(mpi.block_on(false, meeting, self.agree(mpi))?)
+    }
+
+    /// The highest of the words that they call with: up a tree, from leader to leader, and down again.
+    async fn highest(&self, mpi: Mpi, word: u32) -> Outcome<u32> {
+        let (lane, rank, size) = (self.lane, self.rank, self.group.size());
+        let member = |rank: u32| self.group.peer(rank).filter(|_| rank < size);
+        let (mut highest, mut span) = (word, 1);
+        while span < size && rank & span == 0 {
+            if let Some(child) = member(rank + span) {
+                highest = highest.max(receive_word(mpi, lane, child).await?);
+            }
+            span <<= 1;
+        }
+        if rank != 0 {
+            if let Some(parent) = member(rank - span) {
+                highest = exchange_word(mpi, lane, parent, highest).await?;
+            }
+        } else if let Some((lane, leader)) = self.other {
+            highest = highest.max(exchange_word(mpi, lane, leader, highest).await?);
+        }
+        while span > 1 {
+            span >>= 1;
+            if let Some(child) = member(rank + span) {
+                send_word(mpi, lane, child, highest).await?;
+            }
+        }
+        Ok(highest)
+    }
+}
+
+/// Sends a word to a process that does the same, and receives its word.
+async fn exchange_word(mpi: Mpi, lane: Lane, with: Peer, word: u32) -> Outcome<u32> {
+    let mut bytes = Box::new([0; WORD]);
+    let received = start_receive(mpi, lane, with, &mut *bytes)?;
+    let sent = start_send(mpi, lane, with, word);
+    // The receive ends before this returns, as the other one sends whatever happens.
+    let received = ended(mpi, received).await;
+    if let Some(sent) = sent? {
+        ended(mpi, sent).await?;
+    }
+    received.map(|()| u32::from_ne_bytes(*bytes))
+}
+
+async fn receive_word(mpi: Mpi, lane: Lane, from: Peer) -> Outcome<u32> {
+    let mut bytes = Box::new([0; WORD]);
+    let received = start_receive(mpi, lane, from, &mut *bytes)?;
+    ended(mpi, received).await?;
+    Ok(u32::from_ne_bytes(*bytes))
+}
+
+async fn send_word(mpi: Mpi, lane: Lane, to: Peer, word: u32) -> Outcome<()> {
+    match start_send(mpi, lane, to, word)? {
+        None => Ok(()),
+        Some(sent) => ended(mpi, sent).await,
+    }
+}
+
+fn start_receive(mpi: Mpi, lane: Lane, from: Peer, bytes: &mut [u8]) -> Outcome<RequestId> {
+    let source = Source {
+        context: lane.context,
+        peer: Some(from),
+        tag: Some(lane.tag),
+    };
+    let memory = UserMemory::of(bytes);
+    mpi.visit(|universe| universe.receive(source, memory))
+}
+
+fn start_send(mpi: Mpi, lane: Lane, to: Peer, word: u32) -> Outcome<Option<RequestId>> {
+    let target = Target {
+        context: lane.context,
+        peer: to,
+        tag: lane.tag,
+    };
+    let bytes = Box::new(word.to_ne_bytes());
+    mpi.visit(|universe| universe.send_owned(target, bytes, Mode::Standard))
+}
+
+async fn ended(mpi: Mpi, request: RequestId) -> Outcome<()> {
+    poll_fn(
+        |_| match mpi.visit(|universe| universe.is_complete(request)) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        },
+    )
+    .await;
+    let status = mpi.visit(|universe| universe.collect(request));
+    status.error.map_or(Ok(()), Err)
+}
+
+const WORD: usize = size_of::<u32>();

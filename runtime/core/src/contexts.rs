@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Contexts: the numbers by which messages of one communicator are told from those of another (MPI 5.0 section 7.1.1). No process
+//! may have two communicators with the same one.
+//!
+//! - Where all members are of one job, who leads the making chooses a context alone, of those that no other process of the job
+//!   [hands out](Contexts::reserve): its rank is the first part of the number, in a code (Elias delta) in which no rank's is the
+//!   beginning of another's. So they depend on the size of no job; low ranks have more of them.
+//! - Where members are of several jobs, or the leader has none left, the members *agree* on one: each proposes the
+//!   [lowest](Contexts::lowest_free) that it does not use, the highest of the proposals is it if all can
+//!   [keep](Contexts::keep) it, else they try again above it. These have the highest bit, and come again when they are freed.
+
+use std::collections::HashSet;
+
+use engine::ContextId;
+
+use crate::comm::CONTEXT_STEP;
+
+/// The contexts of a process.
+#[derive(Debug)]
+pub(crate) struct Contexts {
+    rank: u32,
+    handed_out: u32,
+    /// The most that are handed out.
+    most: u32,
+    /// Those that were agreed on, or are about to be.
+    kept: HashSet<ContextId>,
+}
+
+impl Contexts {
+    /// Those of a rank of the job, which hands out no more than so many.
+    pub(crate) fn new(rank: u32, most: u32) -> Self {
+        Self {
+            rank,
+            handed_out: 0,
+            most,
+            kept: HashSet::new(),
+        }
+    }
+
+    /// A context with those up to the next multiple of [`CONTEXT_STEP`]; `None`: all are used up.
+    pub(crate) fn reserve(&mut self) -> Option<ContextId> {
+        let context = nth_of(self.rank, self.handed_out).filter(|_| self.handed_out < self.most)?;
+        self.handed_out += 1;
+        Some(context)
+    }
+
+    /// A context that was reserved is not needed. If it was the last, it comes again.
+    pub(crate) fn release(&mut self, context: ContextId) {
+        let last = self.handed_out.checked_sub(1);
+        if last.and_then(|last| nth_of(self.rank, last)) == Some(context) {
+            self.handed_out -= 1;
+        }
+    }
+
+    /// The lowest context that members may agree on, which is at least `from` and not kept here; `None`: there is none.
+    pub(crate) fn lowest_free(&self, from: u32) -> Option<ContextId> {
+        let from = from.max(AGREED).checked_next_multiple_of(CONTEXT_STEP)?;
+        let all = (from..=LAST).step_by(CONTEXT_STEP as usize).map(ContextId);
+        all.into_iter().find(|context| !self.kept.contains(context))
+    }
+
+    /// Keeps a context for a communicator; `false`: another one has it.
+    pub(crate) fn keep(&mut self, context: ContextId) -> bool {
+        self.kept.insert(context)
+    }
+
+    /// A context is used no more. If it was kept, it is free again.
+    pub(crate) fn let_go(&mut self, context: ContextId) {
+        self.kept.remove(&context);
+    }
+}
+
+/// Context number `turn` of those that a rank hands out.
+fn nth_of(rank: u32, turn: u32) -> Option<ContextId> {
+    let (code, bits) = code_of(rank);
+    let room = NUMBER_BITS.checked_sub(bits)?;
+    let is_within = u64::from(turn) < 1 << room;
+    let number = u32::try_from(code << room).ok()? | turn;
+    is_within.then_some(ContextId(number * CONTEXT_STEP))
+}
+
+/// The Elias delta code of a rank (of the number above it, as there is none for 0), and its length in bits.
+fn code_of(rank: u32) -> (u64, u32) {
+    let number = u64::from(rank) + 1;
+    let bits = number.ilog2();
+    // How many bits there are: so many zeros as that number's length, and the number.
+    let head_bits = 2 * (bits + 1).ilog2() + 1;
+    let tail = number - (1 << bits);
+    (u64::from(bits + 1) << bits | tail, head_bits + bits)
+}
+
+/// Contexts that are agreed on begin here.
+const AGREED: u32 = 1 << 31;
+const LAST: u32 = u32::MAX - CONTEXT_STEP + 1;
+/// A number below [`AGREED`] without what [`CONTEXT_STEP`] takes.
+const NUMBER_BITS: u32 = AGREED.ilog2() - CONTEXT_STEP.ilog2();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::{SELF_CONTEXT, WORLD_CONTEXT};
+
+    #[test]
+    fn no_two_processes_hand_out_the_same_context() {
+        let mut seen = HashSet::from([WORLD_CONTEXT, SELF_CONTEXT]);
+        for rank in (0..2000).chain([9_999, 65_535, 99_999, 1 << 17]) {
+            let mut contexts = Contexts::new(rank, u32::MAX);
+            for _ in 0..4 {
+                let context = contexts.reserve().unwrap();
+                assert!(seen.insert(context), "rank {rank} has {context:?}");
+                assert!(context.0.is_multiple_of(CONTEXT_STEP) && context.0 < AGREED);
+            }
+        }
+    }
+
+    /// Neither the last of one rank is the first of another.
+    #[test]
+    fn each_rank_has_a_stretch_of_its_own() {
+        let count = |rank| {
+            let (_, bits) = code_of(rank);
+            1 << (NUMBER_BITS - bits)
+        };
+        let stretch = |rank| {
+            let ends = [0, count(rank) - 1].map(|turn| nth_of(rank, turn).unwrap().0);
+            assert_eq!(nth_of(rank, count(rank)), None);
+            ends
+        };
+        let mut all: Vec<_> = (0..5000).map(stretch).collect();
+        all.sort_unstable();
+        assert!(all.is_sorted_by(|before, next| before[1] < next[0]));
+        assert!(all[0][0] > SELF_CONTEXT.0);
+        let counts = [0, 1, 63, 1023, 16_383].map(count);
+        assert_eq!(counts, [1 << 28, 1 << 25, 1 << 18, 1 << 12, 1 << 8]);
+    }
+
+    #[test]
+    fn one_that_was_not_needed_comes_again() {
+        let mut contexts = Contexts::new(5, u32::MAX);
+        let first = contexts.reserve().unwrap();
+        let second = contexts.reserve().unwrap();
+        contexts.release(first);
+        contexts.release(second);
+        assert_eq!(contexts.reserve(), Some(second));
+    }
+
+    #[test]
+    fn ranks_that_have_none_left_know_it() {
+        for (most, before) in [(u32::MAX, (1 << 28) - 1), (3, 2)] {
+            let mut contexts = Contexts::new(0, most);
+            contexts.handed_out = before;
+            assert!(contexts.reserve().is_some());
+            assert_eq!(contexts.reserve(), None);
+        }
+        assert_eq!(Contexts::new(u32::MAX, u32::MAX).reserve(), None);
+    }
+
+    #[test]
+    fn a_kept_context_is_free_again_when_it_is_let_go() {
+        let mut contexts = Contexts::new(0, 0);
+        let first = contexts.lowest_free(0).unwrap();
+        assert!(contexts.keep(first) && !contexts.keep(first));
+        let second = contexts.lowest_free(0).unwrap();
+        assert_eq!(second.0, first.0 + CONTEXT_STEP);
+        assert_eq!(
+            contexts.lowest_free(second.0 + 1).unwrap().0,
+            second.0 + CONTEXT_STEP
+        );
+        contexts.let_go(first);
+        assert_eq!(contexts.lowest_free(0), Some(first));
+        assert_eq!(contexts.lowest_free(LAST), Some(ContextId(LAST)));
+        assert_eq!(contexts.lowest_free(LAST + 1), None);
+    }
+}
