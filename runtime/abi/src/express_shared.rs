@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The express lane at `MPI_THREAD_MULTIPLE`, for the thread that has a bias to the lock.
+//! The express lane at `MPI_THREAD_MULTIPLE`, for a thread that gets the lock at once.
 //!
 //! # Safety
-//! Whoever is here has the lock: so this thread alone is in MPI, none of its own calls is under way (it does not get a bias
+//! Whoever is here has the lock: so this thread alone is in MPI, none of its own calls is under way (it does not get the lock
 //! twice), and what the lane knows does not change. Nothing here enters MPI again before it has given the lock up.
 
 #![allow(
@@ -15,148 +15,168 @@ use core::ffi::{c_int, c_void};
 use runtime::var::events;
 
 use crate::express::{Incoming, Outgoing, irecv_in, recv_in, send_in, sendrecv_in};
-use crate::express_lanes::{Lane, known, serves};
+use crate::express_lanes::{known, serves};
 use crate::express_requests::{startall_in, test_in, testall_in, wait_in, waitall_in, waitany_in};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request};
-use crate::lock::{self, Biased};
+use crate::lock;
 use crate::process::{self, Phase};
 use crate::state::universe;
 use crate::status::MPI_Status;
 
-/// `MPI_Send` of bytes without a gap that go at once.
-///
-/// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Send`.
-pub(crate) unsafe fn send(
-    buf: *const c_void,
-    count: c_int,
-    datatype: MPI_Datatype,
-    dest: c_int,
-    tag: c_int,
-    comm: MPI_Comm,
-) -> Option<c_int> {
-    let (lane, _guard) = lane(comm)?;
-    // SAFETY: passed on as they came; this thread has the lock.
-    unsafe { send_in(lane, buf, count, datatype, dest, tag) }
+/// Declares functions of the lane. Each is there twice: for the thread that has a bias to the lock, and out of its way for others,
+/// which may take the lock if nobody has it. What follows `in` names the communicator whose lane is needed, if one is.
+macro_rules! with_lock {
+    ($(
+        $(#[$attribute:meta])*
+        fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(in $comm:ident as $lane:ident)? |$guard:ident| $call:expr;
+    )*) => { $(
+        $(#[$attribute])*
+        pub(crate) unsafe fn $name($($argument: $kind),*) -> Option<c_int> {
+            #[inline(always)]
+            unsafe fn under<G>($guard: G, $($argument: $kind),*) -> Option<c_int> {
+                if !is_open(with_lock!(@serves $($comm)?)) {
+                    return None;
+                }
+                $(
+                    // SAFETY: MPI is initialized; this thread alone is in it, and no visit is under way.
+                    let $lane = unsafe { known($comm) }?;
+                )?
+                // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
+                unsafe { $call }
+            }
+            #[cold]
+            #[inline(never)]
+            unsafe fn unbiased($($argument: $kind),*) -> Option<c_int> {
+                let guard = lock::hold_free()?;
+                // SAFETY: passed on as they came.
+                unsafe { under(guard, $($argument),*) }
+            }
+            if !lock::is_multiple() {
+                return None;
+            }
+            if let Some(guard) = lock::hold_biased() {
+                // SAFETY: passed on as they came.
+                let done = unsafe { under(guard, $($argument),*) };
+                if done.is_some() {
+                    return done;
+                }
+            }
+            // If somebody has a bias to the lock, this does nothing.
+            // SAFETY: as above.
+            unsafe { unbiased($($argument),*) }
+        }
+    )* };
+    // Whether the lane serves calls that name no communicator.
+    (@serves) => { serves() };
+    (@serves $comm:ident) => { serves() || process::phase() == Phase::Running };
 }
 
-/// `MPI_Irecv` of dense items from a definite rank with a definite tag, if the message is not there yet.
-///
-/// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Irecv`.
-pub(crate) unsafe fn irecv(
-    buf: *mut c_void,
-    count: c_int,
-    datatype: MPI_Datatype,
-    source: c_int,
-    tag: c_int,
-    comm: MPI_Comm,
-    request: *mut MPI_Request,
-) -> Option<c_int> {
-    let (lane, _guard) = lane(comm)?;
-    // SAFETY: passed on as they came; this thread has the lock.
-    unsafe { irecv_in(lane, buf, count, datatype, source, tag, request) }
-}
+with_lock! {
+    /// `MPI_Send` of bytes without a gap that go at once.
+    ///
+    /// # Safety
+    /// A1 and A2 of `args` for the arguments of `MPI_Send`.
+    fn send(
+        buf: *const c_void,
+        count: c_int,
+        datatype: MPI_Datatype,
+        dest: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+    ) in comm as lane |_guard| send_in(lane, buf, count, datatype, dest, tag);
 
-/// `MPI_Recv` of the same; it waits in the ordinary way if the message does not come soon.
-///
-/// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Recv`.
-pub(crate) unsafe fn recv(
-    buf: *mut c_void,
-    count: c_int,
-    datatype: MPI_Datatype,
-    source: c_int,
-    tag: c_int,
-    comm: MPI_Comm,
-    status: *mut MPI_Status,
-) -> Option<c_int> {
-    let (lane, guard) = lane(comm)?;
-    // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
-    unsafe { recv_in(lane, buf, count, datatype, source, tag, status, guard) }
-}
+    /// `MPI_Irecv` of dense items from a definite rank with a definite tag, if the message is not there yet.
+    ///
+    /// # Safety
+    /// A1 and A2 of `args` for the arguments of `MPI_Irecv`.
+    fn irecv(
+        buf: *mut c_void,
+        count: c_int,
+        datatype: MPI_Datatype,
+        source: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+        request: *mut MPI_Request,
+    ) in comm as lane |_guard| irecv_in(lane, buf, count, datatype, source, tag, request);
 
-/// `MPI_Sendrecv` of a message that goes at once and one that [`recv`] receives.
-///
-/// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`.
-pub(crate) unsafe fn sendrecv(
-    out: Outgoing,
-    into: Incoming,
-    comm: MPI_Comm,
-    status: *mut MPI_Status,
-) -> Option<c_int> {
-    let (lane, guard) = lane(comm)?;
-    // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
-    unsafe { sendrecv_in(lane, out, into, status, guard) }
-}
+    /// `MPI_Recv` of the same; it waits in the ordinary way if the message does not come soon.
+    ///
+    /// # Safety
+    /// A1 and A2 of `args` for the arguments of `MPI_Recv`.
+    fn recv(
+        buf: *mut c_void,
+        count: c_int,
+        datatype: MPI_Datatype,
+        source: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+        status: *mut MPI_Status,
+    ) in comm as lane |guard| recv_in(lane, buf, count, datatype, source, tag, status, guard);
 
-/// `MPI_Wait` for a receive that [`irecv`] began, or for a send that was complete at once, if it is complete or becomes so soon.
-///
-/// # Safety
-/// A1 of `args` for the arguments of `MPI_Wait`.
-pub(crate) unsafe fn wait(request: *mut MPI_Request, status: *mut MPI_Status) -> Option<c_int> {
-    let _guard = open()?;
-    // SAFETY: passed on as they came; this thread has the lock.
-    unsafe { wait_in(request, status) }
-}
+    /// `MPI_Sendrecv` of a message that goes at once and one that [`recv`] receives.
+    ///
+    /// # Safety
+    /// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`.
+    fn sendrecv(
+        out: Outgoing,
+        into: Incoming,
+        comm: MPI_Comm,
+        status: *mut MPI_Status,
+    ) in comm as lane |guard| sendrecv_in(lane, out, into, status, guard);
 
-/// `MPI_Waitall` for the same.
-///
-/// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Waitall`.
-pub(crate) unsafe fn waitall(
-    count: c_int,
-    requests: *mut MPI_Request,
-    statuses: *mut MPI_Status,
-) -> Option<c_int> {
-    let guard = open()?;
-    // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
-    unsafe { waitall_in(count, requests, statuses, guard) }
-}
+    /// `MPI_Wait` for a receive that [`irecv`] began, or for a send that was complete at once, if it is complete or becomes so soon.
+    ///
+    /// # Safety
+    /// A1 of `args` for the arguments of `MPI_Wait`.
+    fn wait(request: *mut MPI_Request, status: *mut MPI_Status) |_guard| wait_in(request, status);
 
-/// `MPI_Test` for a request that is complete, or whose message has come.
-///
-/// # Safety
-/// A1 of `args` for the arguments of `MPI_Test`.
-pub(crate) unsafe fn test(
-    request: *mut MPI_Request,
-    flag: *mut c_int,
-    status: *mut MPI_Status,
-) -> Option<c_int> {
-    let _guard = open()?;
-    // SAFETY: passed on as they came; this thread has the lock.
-    unsafe { test_in(request, flag, status) }
-}
+    /// `MPI_Waitall` for the same.
+    ///
+    /// # Safety
+    /// A1 and A2 of `args` for the arguments of `MPI_Waitall`.
+    fn waitall(
+        count: c_int,
+        requests: *mut MPI_Request,
+        statuses: *mut MPI_Status,
+    ) |guard| waitall_in(count, requests, statuses, guard);
 
-/// `MPI_Testall` for the same.
-///
-/// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Testall`.
-pub(crate) unsafe fn testall(
-    count: c_int,
-    requests: *mut MPI_Request,
-    flag: *mut c_int,
-    statuses: *mut MPI_Status,
-) -> Option<c_int> {
-    let guard = open()?;
-    // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
-    unsafe { testall_in(count, requests, flag, statuses, guard) }
-}
+    /// `MPI_Test` for a request that is complete, or whose message has come.
+    ///
+    /// # Safety
+    /// A1 of `args` for the arguments of `MPI_Test`.
+    fn test(
+        request: *mut MPI_Request,
+        flag: *mut c_int,
+        status: *mut MPI_Status,
+    ) |_guard| test_in(request, flag, status);
 
-/// `MPI_Waitany` for the same.
-///
-/// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Waitany`.
-pub(crate) unsafe fn waitany(
-    count: c_int,
-    requests: *mut MPI_Request,
-    index: *mut c_int,
-    status: *mut MPI_Status,
-) -> Option<c_int> {
-    let _guard = open()?;
-    // SAFETY: passed on as they came; this thread has the lock.
-    unsafe { waitany_in(count, requests, index, status) }
+    /// `MPI_Testall` for the same.
+    ///
+    /// # Safety
+    /// A1 and A2 of `args` for the arguments of `MPI_Testall`.
+    fn testall(
+        count: c_int,
+        requests: *mut MPI_Request,
+        flag: *mut c_int,
+        statuses: *mut MPI_Status,
+    ) |guard| testall_in(count, requests, flag, statuses, guard);
+
+    /// `MPI_Waitany` for the same.
+    ///
+    /// # Safety
+    /// A1 and A2 of `args` for the arguments of `MPI_Waitany`.
+    fn waitany(
+        count: c_int,
+        requests: *mut MPI_Request,
+        index: *mut c_int,
+        status: *mut MPI_Status,
+    ) |_guard| waitany_in(count, requests, index, status);
+
+    /// `MPI_Startall` of persistent sends and receives.
+    ///
+    /// # Safety
+    /// A1 and A2 of `args` for the arguments of `MPI_Startall`.
+    fn startall(count: c_int, requests: *mut MPI_Request) |guard| startall_in(count, requests, guard);
 }
 
 /// `MPI_Start`.
@@ -168,41 +188,13 @@ pub(crate) unsafe fn start(request: *mut MPI_Request) -> Option<c_int> {
     unsafe { startall(1, request) }
 }
 
-/// `MPI_Startall` of persistent sends and receives.
-///
-/// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Startall`.
-pub(crate) unsafe fn startall(count: c_int, requests: *mut MPI_Request) -> Option<c_int> {
-    let guard = open()?;
-    // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
-    unsafe { startall_in(count, requests, guard) }
-}
-
-/// The lock, if this thread has a bias to it and the lane serves calls that name no communicator.
+/// Whether MPI runs, no tool listens to events and no collective goes on in the background: the lane does nothing for them. For who
+/// has the lock.
 #[inline(always)]
-fn open() -> Option<Biased> {
-    let lock = lock::hold_biased()?;
-    (serves() && is_undisturbed()).then_some(lock)
-}
-
-/// Whether no tool listens to events and no collective goes on in the background: the lane does nothing for them.
-#[inline(always)]
-fn is_undisturbed() -> bool {
-    !events::wanted().any() && {
+fn is_open(serves: bool) -> bool {
+    serves && !events::wanted().any() && {
         // SAFETY: MPI is initialized; this thread alone is in it, and no visit is under way.
         let universe = unsafe { universe() };
         !universe.has_tasks()
     }
-}
-
-/// The lane of a communicator with the lock, under which alone it may be used.
-#[inline(always)]
-fn lane(handle: MPI_Comm) -> Option<(&'static Lane, Biased)> {
-    let lock = lock::hold_biased()?;
-    if !serves() && process::phase() != Phase::Running {
-        return None;
-    }
-    // SAFETY: MPI is initialized; this thread alone is in it, and no visit is under way.
-    let lane = unsafe { known(handle) }?;
-    is_undisturbed().then_some((lane, lock))
 }

@@ -1,49 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The one lock of `MPI_THREAD_MULTIPLE`. Below that level nothing of it is touched but one flag.
 //!
-//! It is fair (threads come in the order they asked) and may be entered again by the thread that has it, because what runs
-//! under it may raise an error. A body that waits, or runs a function of the program, gives it up meanwhile: [`without`].
+//! It may be entered again by the thread that has it, because what runs under it may raise an error. A body that waits, or runs
+//! a function of the program, gives it up meanwhile: [`without`].
+//!
+//! Threads take it from a [`Turnstile`]: one that has had it comes back before those that wait, some hundred times at most, so that
+//! it changes hands seldom and its data stay in one core's caches. Who waits looks for a while, gives its core to others between
+//! two looks, and then sleeps, for as long as a turn of the others may take at most.
 //!
 //! A thread that took it often enough while no other did gets a [`Bias`]: from then on it takes the lock by two stores. Another
-//! one that comes takes its ticket as ever, and then the bias away. So a program whose calls come from one thread, as most that
-//! ask for this level, pays next to nothing for it.
+//! one that comes enters the turnstile as ever, and then takes the bias away. So a program whose calls come from one thread, as
+//! most that ask for this level, pays next to nothing for it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use runtime::thread::{Bias, Turn, fence_own_threads, register_own_threads, thread_number};
+use runtime::thread::{
+    Bias, Turn, Turnstile, fence_own_threads, register_own_threads, sleep_at, thread_number,
+    wake_at,
+};
 
 static MULTIPLE: AtomicBool = AtomicBool::new(false);
-static QUEUE: Mutex<Queue> = Mutex::new(Queue {
-    next: 0,
-    serving: 0,
-    last: 0,
-    streak: 0,
-    may_bias: false,
-});
-static TURN: Condvar = Condvar::new();
+static TURNSTILE: Turnstile = Turnstile::new();
 static BIAS: Bias = Bias::new();
+/// The system has the fence that a bias needs.
+static MAY_BIAS: AtomicBool = AtomicBool::new(false);
+/// The thread that entered the turnstile last, and how often in a row before that. Only who is inside looks.
+static LAST: AtomicUsize = AtomicUsize::new(0);
+static STREAK: AtomicU32 = AtomicU32::new(0);
 /// The thread that has the lock, and how many calls deep it is inside. A thread finds its own number here only while it has the
 /// lock, and nobody else writes then.
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
 static DEPTH: AtomicU32 = AtomicU32::new(0);
 /// How it got it.
-static WAY: AtomicU32 = AtomicU32::new(BY_TICKET);
-
-/// Tickets: `serving` has the lock, all up to `next` wait for it.
-struct Queue {
-    next: u64,
-    serving: u64,
-    /// The thread that had it last, and how often in a row before that.
-    last: usize,
-    streak: u32,
-    /// The system has the fence that a bias needs.
-    may_bias: bool,
-}
+static WAY: AtomicU32 = AtomicU32::new(BY_TURNSTILE);
 
 /// Says whether `MPI_THREAD_MULTIPLE` was granted. Called by initialization, before other threads may call MPI.
 pub fn set_multiple(multiple: bool) {
-    lock().may_bias = multiple && register_own_threads();
+    let may_bias = multiple && register_own_threads();
+    MAY_BIAS.store(may_bias, Ordering::Relaxed);
     // PAIR(thread-level): `is_multiple` loads with Acquire.
     MULTIPLE.store(multiple, Ordering::Release);
 }
@@ -80,15 +75,13 @@ pub fn hold() -> Held {
     Held { locked }
 }
 
-/// Takes the lock, if there is one at this thread level, this thread has a bias to it, and does not have it already.
+/// Takes the lock, if this thread has a bias to it, and does not have it already. Only at `MPI_THREAD_MULTIPLE`.
 #[inline(always)]
 pub fn hold_biased() -> Option<Biased> {
-    is_multiple()
-        .then(|| BIAS.enter(thread_number()))?
-        .map(Biased)
+    BIAS.enter(thread_number()).map(Biased)
 }
 
-/// The lock, held until dropped by the thread that has a bias to it, for what never asks who has it.
+/// The lock, held until dropped by the thread that has a bias to it, for what never asks who has it and does not enter again.
 #[derive(Debug)]
 pub struct Biased(Turn);
 
@@ -99,14 +92,49 @@ impl Drop for Biased {
     }
 }
 
+/// Takes the lock, if nobody has it, and nobody has a bias to it. Only at `MPI_THREAD_MULTIPLE`.
+#[inline(always)]
+pub fn hold_free() -> Option<Passed> {
+    let me = thread_number();
+    if BIAS.has_owner() || !TURNSTILE.enter() {
+        return None;
+    }
+    let held = Passed { me };
+    // It may have been given before this thread entered; nobody gives it while this thread is inside.
+    if BIAS.has_owner() {
+        return None;
+    }
+    note_entered(me);
+    Some(held)
+}
+
+/// The lock, held until dropped by a thread that passed the turnstile, for what never asks who has it and does not enter again.
+#[derive(Debug)]
+pub struct Passed {
+    me: usize,
+}
+
+impl Drop for Passed {
+    #[inline(always)]
+    fn drop(&mut self) {
+        leave_turnstile(self.me);
+    }
+}
+
+/// Whether other threads take the lock as well. Not below `MPI_THREAD_MULTIPLE`.
+pub fn has_company() -> bool {
+    MAY_BIAS.load(Ordering::Relaxed) && !BIAS.is_owner(thread_number())
+}
+
 /// Gives the lock up while `inside` runs: calls that block in the system, and functions of the program, which may wait for
 /// something that another thread does after a call of MPI.
 pub fn without<T>(inside: impl FnOnce() -> T) -> T {
-    if HOLDER.load(Ordering::Relaxed) != thread_number() {
+    let me = thread_number();
+    if HOLDER.load(Ordering::Relaxed) != me {
         return inside();
     }
     let depth = DEPTH.load(Ordering::Relaxed);
-    give_up();
+    give_up(me);
     let result = inside();
     take();
     DEPTH.store(depth, Ordering::Relaxed);
@@ -122,8 +150,8 @@ fn take() {
     let way = match BIAS.enter(me) {
         Some(Turn(turn)) => turn + 1,
         None => {
-            wait_for_turn(me);
-            BY_TICKET
+            pass_turnstile(me);
+            BY_TURNSTILE
         }
     };
     WAY.store(way, Ordering::Relaxed);
@@ -135,60 +163,77 @@ fn leave() {
     let depth = DEPTH.load(Ordering::Relaxed) - 1;
     DEPTH.store(depth, Ordering::Relaxed);
     if depth == 0 {
-        give_up();
+        give_up(thread_number());
     }
 }
 
-fn give_up() {
+fn give_up(me: usize) {
     HOLDER.store(0, Ordering::Relaxed);
     match WAY.load(Ordering::Relaxed) {
-        BY_TICKET => hand_over(lock()),
+        BY_TURNSTILE => leave_turnstile(me),
         turn => BIAS.leave(Turn(turn - 1)),
     }
 }
 
-fn lock() -> MutexGuard<'static, Queue> {
-    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+#[cold]
+fn pass_turnstile(me: usize) {
+    if !TURNSTILE.enter() {
+        wait_for_turn(me);
+    }
+    // Others that come wait at the turnstile from now on.
+    BIAS.revoke(fence_own_threads, std::thread::yield_now);
+    note_entered(me);
 }
 
-#[cold]
+/// Waits at the turnstile.
 fn wait_for_turn(me: usize) {
-    let mut queue = lock();
-    let ticket = queue.next;
-    queue.next += 1;
-    while queue.serving != ticket {
-        queue = TURN.wait(queue).unwrap_or_else(PoisonError::into_inner);
+    TURNSTILE.begin_to_wait();
+    let mut looks = 0;
+    while !TURNSTILE.enter_waiting(me) {
+        looks += 1;
+        if looks % LOOKS_PER_YIELD != 0 {
+            std::hint::spin_loop();
+        } else if looks < MOST_LOOKS {
+            std::thread::yield_now();
+        } else if let Some(place) = TURNSTILE.word(me) {
+            sleep_at(place, NAP);
+        }
     }
-    let is_first = queue.last == 0;
-    queue.streak = if queue.last == me {
-        queue.streak + 1
-    } else {
-        0
+}
+
+fn leave_turnstile(me: usize) {
+    if TURNSTILE.leave(me)
+        && let Some((word, _)) = TURNSTILE.word(me)
+    {
+        wake_at(word);
+    }
+}
+
+/// This thread is inside: it gets a bias if it comes alone.
+fn note_entered(me: usize) {
+    let before = LAST.swap(me, Ordering::Relaxed);
+    let streak = match before == me {
+        true => STREAK.load(Ordering::Relaxed) + 1,
+        false => 0,
     };
-    queue.last = me;
-    let is_alone = queue.next == ticket + 1;
-    let gets_bias = queue.may_bias && is_alone && (is_first || queue.streak >= OFTEN);
-    drop(queue);
-    // Others that come wait for this ticket from now on.
-    BIAS.revoke(fence_own_threads, std::thread::yield_now);
-    if gets_bias {
+    STREAK.store(streak, Ordering::Relaxed);
+    let comes_alone = before == 0 || streak >= OFTEN;
+    if comes_alone && !TURNSTILE.is_wanted() && MAY_BIAS.load(Ordering::Relaxed) {
+        STREAK.store(0, Ordering::Relaxed);
         BIAS.give(me);
     }
 }
 
-fn hand_over(mut queue: MutexGuard<'static, Queue>) {
-    queue.serving += 1;
-    let somebody_waits = queue.next > queue.serving;
-    drop(queue);
-    if somebody_waits {
-        TURN.notify_all();
-    }
-}
-
-/// The lock was taken with a ticket; other numbers are those of the bias's turn, plus one.
-const BY_TICKET: u32 = 0;
+/// The lock was taken at the turnstile; other numbers are those of the bias's turn, plus one.
+const BY_TURNSTILE: u32 = 0;
 /// So often in a row a thread takes the lock before it gets a bias.
 const OFTEN: u32 = 64;
+/// Who waits gives its core away after so many looks.
+const LOOKS_PER_YIELD: u32 = 32;
+/// After so many it sleeps.
+const MOST_LOOKS: u32 = 100 * LOOKS_PER_YIELD;
+/// For so long: whoever leaves does not always wake those that sleep.
+const NAP: Duration = Duration::from_micros(100);
 
 #[cfg(test)]
 mod tests {
@@ -249,18 +294,18 @@ mod tests {
         assert_eq!((gone, holder()), (0, 0));
     }
 
-    /// With the bias it takes no tickets.
+    /// With the bias it does not pass the turnstile.
     fn who_takes_it_often_gets_a_bias() {
-        for _ in 0..=OFTEN {
+        for _ in 0..=2 * OFTEN {
             drop(hold());
         }
-        let tickets = || lock().next;
-        let before = tickets();
+        assert!(hold_free().is_none(), "somebody has the bias");
         let biased = hold_biased();
         assert!(biased.is_some() && hold_biased().is_none());
         drop(biased);
+        let before = STREAK.load(Ordering::Relaxed);
         drop(hold());
-        assert_eq!(tickets(), before);
+        assert_eq!(STREAK.load(Ordering::Relaxed), before);
     }
 
     fn none_is_counted_twice_with_and_without_a_bias() {
@@ -268,12 +313,13 @@ mod tests {
         let count = |quick: bool| {
             for at in 0..20_000u32 {
                 let biased = quick.then(hold_biased).flatten();
-                let held = biased.is_none().then(hold);
+                let passed = (quick && biased.is_none()).then(hold_free).flatten();
+                let held = (biased.is_none() && passed.is_none()).then(hold);
                 // Not in one step: two threads at once would lose a count.
                 shared.store(shared.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                drop((biased, held));
+                drop((biased, passed, held));
                 if at.is_multiple_of(5000) {
-                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    std::thread::sleep(Duration::from_millis(1));
                 }
             }
         };

@@ -255,6 +255,10 @@ impl Visit for Mpi {
         lock::is_multiple()
     }
 
+    fn has_company(self) -> bool {
+        lock::has_company()
+    }
+
     fn let_others(self, outside: impl FnOnce()) {
         lock::without(outside);
     }

@@ -52,8 +52,10 @@ mod ways;
 
 /// What a lock between the threads of a process is made of.
 pub mod thread {
-    pub use transport::wait::{fence_own_threads, register_own_threads, thread_number};
-    pub use transport::{Bias, Turn};
+    pub use transport::wait::{
+        fence_own_threads, register_own_threads, sleep_at, thread_number, wake_at,
+    };
+    pub use transport::{Bias, Turn, Turnstile};
 }
 
 pub use boot::{Birth, Link, flush_output, leave};

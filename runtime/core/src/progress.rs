@@ -21,6 +21,11 @@ pub trait Visit: Copy {
     /// Whether other threads may visit between two visits of this one.
     fn is_shared(self) -> bool;
 
+    /// Whether others do: then a wait does not keep the core from them.
+    fn has_company(self) -> bool {
+        false
+    }
+
     /// Lets other threads visit while `outside` runs.
     fn let_others(self, outside: impl FnOnce());
 
@@ -156,14 +161,16 @@ pub trait Visit: Copy {
                 ..Wait::default()
             };
         } else if self.is_shared() {
-            if rest.polls >= live_u32(Variable::ThreadSpins) && rest.long_since.is_none() {
+            let spins = live_u32(Variable::ThreadSpins);
+            if rest.polls >= spins && rest.long_since.is_none() {
                 rest.long_since = Some(Instant::now());
                 rest.noted = self.visit(|universe| universe.note_call(self.function(), awaits));
             }
             if rest.polls > SHORT_YIELDS && rest.polls.is_multiple_of(SHORT_YIELDS) {
                 self.visit(|universe| universe.tell_wait(rest, true));
             }
-            self.let_others(|| rest.outside());
+            let spins = if self.has_company() { 0 } else { spins };
+            self.let_others(|| rest.outside(spins));
         } else {
             self.visit(|universe| universe.rest(rest, || (self.function(), awaits)));
         }
@@ -224,12 +231,12 @@ impl Wait {
         self.yields < SHORT_YIELDS
     }
 
-    /// Rests where other threads wait for this process too: never long, since only the one who sleeps in the transport
-    /// would be woken.
-    fn outside(&mut self) {
+    /// Rests where other threads wait for this process too, after so many spins: never long, since only the one who sleeps in the
+    /// transport would be woken.
+    fn outside(&mut self, spins: u32) {
         self.polls += 1;
         match self.polls {
-            polls if polls < live_u32(Variable::ThreadSpins) => std::hint::spin_loop(),
+            polls if polls < spins => std::hint::spin_loop(),
             0..SHORT_YIELDS => wait::yield_core(),
             _ => std::thread::sleep(short_sleep()),
         }
@@ -584,11 +591,11 @@ mod tests {
             ..Wait::default()
         };
         let start = Instant::now();
-        (0..3).for_each(|_| wait.outside());
+        (0..3).for_each(|_| wait.outside(live_u32(Variable::ThreadSpins)));
         let spun = start.elapsed();
         change(Variable::ThreadSpins, 64);
         let start = Instant::now();
-        wait.outside();
+        wait.outside(live_u32(Variable::ThreadSpins));
         let slept = start.elapsed();
         change(Variable::ShortSleep, 50);
         assert!(slept >= Duration::from_millis(20), "{slept:?}");

@@ -67,7 +67,7 @@ pub use provider::{
     Ledger, MOST_RECORD_BYTES, NetLimits, NetStats, NetTerms, Network, PortChange, Providers,
     Rendezvous, SimConfig, SimNet, SimStats, Stats,
 };
-pub use ring::{Bias, Full, Head, SLOT_BODY_BYTES, Turn, copy};
+pub use ring::{Bias, Full, Head, SLOT_BODY_BYTES, Turn, Turnstile, copy};
 pub use seat::Seat;
 pub use wr::{Atomic, Outcome, WorkId};
 

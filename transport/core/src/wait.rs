@@ -99,6 +99,16 @@ pub(crate) fn futex_wake(address: *const u32) {
     unsafe { libc::syscall(libc::SYS_futex, address, libc::FUTEX_WAKE, 1) };
 }
 
+/// Sleeps while the word of a lock has this value, at most for `timeout`; wakes for no reason at times.
+pub fn sleep_at((word, value): (*const u32, u32), timeout: Duration) {
+    futex_wait(word, value, timeout);
+}
+
+/// Wakes one of those that sleep there.
+pub fn wake_at(word: *const u32) {
+    futex_wake(word);
+}
+
 /// Keeps signals away from the calling thread.
 pub(crate) fn leave_signals_to_others() {
     // SAFETY: an all-zero set is a value of the type, and is filled before use.

@@ -76,6 +76,21 @@ impl Bias {
         }
     }
 
+    /// Whether a thread owns it. For who has the lock the answer stays true; for others it is a guess.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_owner(&self) -> bool {
+        let turn = self.turn.load(Ordering::Relaxed);
+        self.owners[turn as usize % TURNS].load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether `thread` owns it: what it learns of itself stays true until another thread takes the bias away.
+    #[must_use]
+    pub fn is_owner(&self, thread: usize) -> bool {
+        let turn = self.turn.load(Ordering::Relaxed);
+        self.owners[turn as usize % TURNS].load(Ordering::Relaxed) == thread
+    }
+
     /// Turns that ended.
     #[must_use]
     pub fn turns(&self) -> u32 {

@@ -58,6 +58,7 @@
 //! | ident | `Ident::introduce` stores `ready` | `Ident::pid` loads it |
 //! | bias | `Bias::enter`: is inside, light fence, then the turn | `Bias::revoke`: the turn, heavy fence, then who is inside |
 //! | bias-left | `Bias::leave` stores 0 | `Bias::revoke` loads it |
+//! | turnstile | `Turnstile::leave` stores the word | `Turnstile::enter` and `enter_waiting` exchange or load it |
 //! | own-count | `Producer::publish` tells how many frames it has sent | `Told::counts` observes it |
 //! | sleep-fence | `Bell::ring`: fence, then the sleep word | `Bell::doze`: sleep word, fence, then a last look |
 //! | attention | `Producer::publish`: light fence, then attention | `Consumer::look_away`, heavy fence, then a last look |
@@ -81,6 +82,7 @@ mod offer;
 mod pool;
 mod spsc;
 mod sync;
+mod turnstile;
 mod waits;
 
 #[cfg(not(loom))]
@@ -103,6 +105,7 @@ pub use spsc::{
     Consumer, Counts, Filling, Frame, Full, Head, PairLine, Peeked, Producer, Ring, Told,
 };
 pub use sync::Count;
+pub use turnstile::Turnstile;
 pub use waits::{Waits, WaitsSeen};
 
 #[cfg(not(loom))]

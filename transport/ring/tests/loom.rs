@@ -8,7 +8,7 @@ use loom::thread;
 use ring::{
     Arrival, BcastQueue, Bell, Bias, Board, Claim, Consumer, DEPTH, ENTRIES, Full, GateLine, Head,
     Ident, MemberLines, Note, Offer, POOL_BUFFERS, PairLine, Pool, PoolSide, Producer, QueueTold,
-    Ring, Sleeps, Wake,
+    Ring, Sleeps, Turnstile, Wake,
 };
 
 struct Node {
@@ -723,6 +723,37 @@ fn the_owner_of_a_bias_and_who_takes_it_away_are_not_inside_at_once() {
         data.set(data.get() + 1);
         bias.leave(turn);
         owner.join().unwrap();
+    });
+}
+
+/// Never two threads inside, and an offer is taken by one of those that wait (PAIR turnstile).
+#[test]
+fn one_thread_at_a_time_passes_a_turnstile() {
+    model(|| {
+        let shared = Arc::new((Turnstile::new(), Watched::default()));
+        let pass = |shared: &(Turnstile, Watched), thread: usize| {
+            let (lock, data) = shared;
+            if !lock.enter() {
+                lock.begin_to_wait();
+                while !lock.enter_waiting(thread) {
+                    thread::yield_now();
+                }
+            }
+            data.set(data.get() + 1);
+            let _ = lock.leave(thread);
+        };
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                pass(&shared, 1);
+                pass(&shared, 1);
+            })
+        };
+        pass(&shared, 2);
+        pass(&shared, 2);
+        other.join().unwrap();
+        pass(&shared, 3);
+        assert_eq!(shared.1.get(), 5);
     });
 }
 

@@ -34,8 +34,8 @@ pub(super) const THREAD_SPINS: Row = number(
     (Category::Waiting, Scope::Any),
     (0, 1 << 30, 64),
     "polls",
-    "Where several threads of a rank may call MPI, one that waits polls so often before it offers its core to \
-     others, and at last sleeps for a short time.",
+    "Where several threads of a rank may call MPI, one that waits polls so often, if it is the only one that does call, \
+     before it offers its core to others, and at last sleeps for a short time.",
 );
 
 pub(super) const SHORT_SLEEP: Row = number(
