@@ -7,13 +7,42 @@ use crate::place::{Binding, Mapping};
 use crate::topology::Topology;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser};
+use ring::layout::MAX_LOCAL_RANKS;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Ranks that one machine can hold.
-pub const MOST_RANKS: u32 = ring::layout::MAX_LOCAL_RANKS;
+/// What a job has room on.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// CPUs, by which ranks are counted where nobody says.
+    pub cpus: usize,
+    /// Nodes among which they are divided.
+    pub nodes: u32,
+}
+
+impl Room {
+    /// Ranks that it holds.
+    fn most_ranks(self) -> u32 {
+        self.nodes.saturating_mul(MAX_LOCAL_RANKS)
+    }
+
+    /// Ranks of a job where nobody says how many.
+    fn default_ranks(self) -> u32 {
+        let cpus = u32::try_from(self.cpus.max(1)).unwrap_or(1);
+        cpus.min(self.most_ranks())
+    }
+
+    /// How many those are, in words.
+    fn limit(self) -> String {
+        let most = self.most_ranks();
+        match self.nodes {
+            1 => format!("one machine holds at most {most} ranks"),
+            nodes => format!("{nodes} nodes hold at most {most} ranks"),
+        }
+    }
+}
 
 const EXAMPLES: &str = "\
 Examples:
@@ -269,11 +298,11 @@ pub enum Parsed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageError(pub String);
 
-/// Understands the words after the command's name; `cpus` is the default number of ranks.
+/// Understands the words after the command's name.
 ///
 /// # Errors
 /// With words for the user.
-pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
+pub fn parse(words: Vec<OsString>, room: Room) -> Result<Parsed, UsageError> {
     let parts: Vec<&[OsString]> = words.split(|word| word == ":").collect();
     let only = parts.len() == 1;
     let mut all = Vec::with_capacity(parts.len());
@@ -314,11 +343,10 @@ pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
     let reader_is_named = all.iter().any(|options| options.stdin.is_some());
     let everywhere = for_all_programs(&all)?;
     for options in all {
-        let default = only.then(|| u32::try_from(cpus.max(1)).unwrap_or(1).min(MOST_RANKS));
-        let app = app(options, default, &everywhere, &mut request.remarks)?;
+        let app = app(options, (room, only), &everywhere, &mut request.remarks)?;
         request.apps.push(app);
     }
-    in_range(&request.apps)?;
+    in_range(&request.apps, room)?;
     reader_in_range(&request)?;
     if let Some(text) = gdb {
         with_gdb(&mut request, &text, reader_is_named)
@@ -444,7 +472,7 @@ fn values_of(command: &clap::Command, name: &str) -> usize {
 
 fn app(
     options: Options,
-    default: Option<u32>,
+    (room, only): (Room, bool),
     everywhere: &[Variable],
     remarks: &mut Vec<String>,
 ) -> Result<App, UsageError> {
@@ -454,10 +482,10 @@ fn app(
             "no program to start; type for example: rmpiexec -n 4 ./a.out".into(),
         ));
     };
-    let ranks = match (&options.ranks, default) {
-        (Some(text), _) => ranks(text)?,
-        (None, Some(default)) => default,
-        (None, None) => {
+    let ranks = match &options.ranks {
+        Some(text) => ranks(text, room)?,
+        None if only => room.default_ranks(),
+        None => {
             let program = program.display();
             return Err(UsageError(format!(
                 "no number of ranks for {program}; with several programs each needs one: rmpiexec -n 1 ./a : -n 4 ./b"
@@ -479,29 +507,29 @@ fn app(
     })
 }
 
-fn ranks(text: &str) -> Result<u32, UsageError> {
+fn ranks(text: &str, room: Room) -> Result<u32, UsageError> {
+    let most = room.most_ranks();
     let number: Result<u64, _> = text.parse();
     let problem = match number {
         Ok(0) => "a job needs at least one rank".to_owned(),
-        Ok(number) if number <= u64::from(MOST_RANKS) => {
-            return Ok(u32::try_from(number).unwrap_or(MOST_RANKS));
+        Ok(number) if number <= u64::from(most) => {
+            return Ok(u32::try_from(number).unwrap_or(most));
         }
-        Ok(_) => format!("one machine holds at most {MOST_RANKS} ranks"),
-        Err(error) if *error.kind() == std::num::IntErrorKind::PosOverflow => {
-            format!("one machine holds at most {MOST_RANKS} ranks")
-        }
-        Err(_) => format!("expected a whole number from 1 to {MOST_RANKS}"),
+        Ok(_) => room.limit(),
+        Err(error) if *error.kind() == std::num::IntErrorKind::PosOverflow => room.limit(),
+        Err(_) => format!("expected a whole number from 1 to {most}"),
     };
     Err(UsageError(format!("-n {text}: {problem}")))
 }
 
-fn in_range(apps: &[App]) -> Result<(), UsageError> {
+fn in_range(apps: &[App], room: Room) -> Result<(), UsageError> {
     let total: u64 = apps.iter().map(|app| u64::from(app.ranks)).sum();
-    if total <= u64::from(MOST_RANKS) {
+    if total <= u64::from(room.most_ranks()) {
         return Ok(());
     }
+    let limit = room.limit();
     Err(UsageError(format!(
-        "the programs have {total} ranks together, one machine holds at most {MOST_RANKS}"
+        "the programs have {total} ranks together, {limit}"
     )))
 }
 
@@ -664,19 +692,36 @@ fn as_typed(option: &str, typed: &[OsString]) -> String {
 mod tests {
     use super::*;
 
+    const ROOM: Room = Room { cpus: 2, nodes: 1 };
+
     fn words(line: &str) -> Vec<OsString> {
         line.split_ascii_whitespace().map(OsString::from).collect()
     }
 
     fn run(line: &str) -> Request {
-        match parse(words(line), 2) {
+        match parse(words(line), ROOM) {
             Ok(Parsed::Run(request)) => request,
             other => panic!("{line}: {other:?}"),
         }
     }
 
+    #[test]
+    fn a_job_has_as_many_ranks_as_all_its_nodes_hold() {
+        let limit = |nodes| {
+            let room = Room { cpus: 2, nodes };
+            match parse(words("-n 2048 a : -n 1 b"), room) {
+                Err(UsageError(text)) => text,
+                Ok(Parsed::Run(request)) => request.size().to_string(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(limit(1), "-n 2048: one machine holds at most 1024 ranks");
+        let most = "the programs have 2049 ranks together, 2 nodes hold at most 2048 ranks";
+        assert_eq!((limit(2).as_str(), limit(3).as_str()), (most, "2049"));
+    }
+
     fn refused(line: &str) -> String {
-        match parse(words(line), 2) {
+        match parse(words(line), ROOM) {
             Err(UsageError(text)) => text,
             other => panic!("{line}: {other:?}"),
         }
@@ -886,11 +931,11 @@ mod tests {
 
     #[test]
     fn help_shows_examples_and_goes_to_standard_output() {
-        let Ok(Parsed::Print(help)) = parse(words("-help"), 2) else {
+        let Ok(Parsed::Print(help)) = parse(words("-help"), ROOM) else {
             panic!("no help")
         };
         assert!(help.contains("rmpiexec -n 64 ./a.out"), "{help}");
-        let Ok(Parsed::Print(version)) = parse(words("--version"), 2) else {
+        let Ok(Parsed::Print(version)) = parse(words("--version"), ROOM) else {
             panic!("no version")
         };
         assert!(version.starts_with("rmpiexec "), "{version}");

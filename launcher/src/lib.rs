@@ -53,7 +53,7 @@ mod stats;
 mod topology;
 
 pub use cli::{
-    App, MOST_RANKS, Options, Parsed, Reader, Request, StatsPlace, UsageError, Variable, parse,
+    App, Options, Parsed, Reader, Request, Room, StatsPlace, UsageError, Variable, parse,
 };
 pub use cpus::{Cpus, quota};
 pub use place::{Binding, Mapping, Place, Policy, Tie, places};
@@ -80,7 +80,15 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let mut phases = Phases::since(front::now());
     let cpus = Cpus::allowed();
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
-    let mut request = match parse(words.skip(1).collect(), granted) {
+    let nodes = match nodes_here(std::env::var_os("RMPI_LOCAL_NODES")) {
+        Ok(nodes) => nodes,
+        Err(words) => return complain(&words, 1),
+    };
+    let room = Room {
+        cpus: granted,
+        nodes,
+    };
+    let mut request = match parse(words.skip(1).collect(), room) {
         Ok(Parsed::Run(request)) => request,
         Ok(Parsed::Print(text)) => return print(&text),
         Err(UsageError(words)) => return complain(&words, USAGE_CODE),
@@ -94,7 +102,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(_) if request.dry_run => dry_run(&request, &plan),
         Ok(job) => {
             phases.reach("command line understood, programs found", front::now());
-            start(&request, &plan, job, phases).unwrap_or_else(|words| complain(&words, 1))
+            start(&request, &plan, (job, nodes), phases).unwrap_or_else(|words| complain(&words, 1))
         }
         Err(NoProgram { words, code }) => complain(&words, code),
     }
@@ -110,10 +118,9 @@ fn dry_run(request: &Request, plan: &Plan) -> ExitCode {
 fn start(
     request: &Request,
     plan: &Plan,
-    mut job: NodeJob,
+    (mut job, nodes): (NodeJob, u32),
     phases: Phases,
 ) -> Result<ExitCode, String> {
-    let nodes = nodes_here(std::env::var_os("RMPI_LOCAL_NODES"))?;
     let stats = Stats::of(request)?;
     if let Some(stats) = &stats {
         job.programs
@@ -146,14 +153,17 @@ fn start(
     Ok(ExitCode::from(front.run()))
 }
 
+/// The most daemons of one machine.
+const MOST_NODES: u32 = 1024;
+
 /// Among how many daemons of this machine the ranks are divided, as if each were a node.
 fn nodes_here(given: Option<OsString>) -> Result<u32, String> {
     let Some(given) = given else { return Ok(1) };
     let number = given.to_str().and_then(|text| text.parse().ok());
-    let number = number.filter(|number| (1..=MOST_RANKS).contains(number));
+    let number = number.filter(|number| (1..=MOST_NODES).contains(number));
     number.ok_or_else(|| {
         format!(
-            "RMPI_LOCAL_NODES is \"{}\", expected a number from 1 to {MOST_RANKS}",
+            "RMPI_LOCAL_NODES is \"{}\", expected a number from 1 to {MOST_NODES}",
             given.to_string_lossy()
         )
     })

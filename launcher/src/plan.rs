@@ -104,11 +104,11 @@ fn flat(cpus: &Cpus) -> Topology {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Parsed, parse};
+    use crate::cli::{Parsed, Room, parse};
 
     fn request(line: &str) -> Request {
         let words = line.split(' ').map(Into::into).collect();
-        match parse(words, 2) {
+        match parse(words, Room { cpus: 2, nodes: 1 }) {
             Ok(Parsed::Run(request)) => request,
             other => panic!("{line}: {other:?}"),
         }
