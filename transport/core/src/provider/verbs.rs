@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Provider `verbs`: InfiniBand and RoCE. Every peer has a stream of packets (`session.rs`) that goes as datagrams at first
-//! and over a reliable queue pair after some packets (`connect.rs`, `pairs.rs`); queue pairs break and are made again
+//! Provider `verbs`: InfiniBand and RoCE. Every peer has a stream of packets (crate `session`) that goes as datagrams at first
+//! and over a reliable queue pair after some packets (`pairs.rs`); queue pairs break and are made again
 //! without losing or repeating anything. Large data are read and written by the device (`work.rs`).
 //!
 //! A port serves all peers (`rail.rs`): one queue of receive buffers, one pool of slots for sends, a bounded number of
@@ -18,7 +18,6 @@ mod address;
 mod arrive;
 mod bounce;
 mod choose;
-mod connect;
 mod device;
 mod fake;
 mod fetch;
@@ -26,7 +25,6 @@ mod forgotten;
 mod gid;
 mod hosts;
 mod keys;
-mod lately;
 mod ledger;
 mod letters;
 mod limits;
@@ -47,14 +45,12 @@ mod ready;
 mod registry;
 mod schedule;
 mod send;
-mod session;
 mod side;
 mod sides;
 mod slab;
 mod strangers;
 mod stripes;
 mod turn;
-mod unsaid;
 mod wire;
 mod words;
 mod work;

@@ -7,13 +7,14 @@
 //! Everything here was written by somebody else. Who it is from is believed only if it came from the queue pair that this
 //! peer is known to have; lengths are those that the device counted.
 
+use session::{ACK_EVERY, Slot, Verdict};
+
 use super::Verbs;
 use super::plain::{Chore, FarLook, FarWord, WORD_BYTES};
 use super::pools::is_datagram;
 use super::port::{Done, Port, Queue, Status};
 use super::rail::{Line, rail_of};
 use super::ready::is_assembled;
-use super::session::{ACK_EVERY, Slot, Verdict};
 use super::wire::{self, ASKS, BEGINS, ENDS, HEADER_BYTES, Message, Packet};
 use crate::{Arrived, Completion, Completions, Head, Peer, RecvBuffer};
 
@@ -155,7 +156,9 @@ impl<P: Port> Verbs<P> {
         let verdict = side.session.accept(packet.number, buffer, can_wait);
         let is_asked = verdict == Verdict::Twice || packet.parts & ASKS != 0;
         let owes = by_datagram || side.session.owed() >= ACK_EVERY || is_asked;
-        side.owes_anyway |= is_asked;
+        if is_asked {
+            side.session.owe_anyway();
+        }
         let misses_some = side.session.has_unsent();
         if owes {
             self.sides.list_owing(peer);
@@ -346,7 +349,7 @@ impl<P: Port> Verbs<P> {
     pub(in crate::provider) fn release(&mut self, peer: u32, index: u32) {
         let side = self.sides.of(peer);
         if side.session.give_back() && !side.listed_owing {
-            side.owes_anyway = true;
+            side.session.owe_anyway();
             self.sides.list_owing(peer);
         }
         if !is_assembled(index) {

@@ -3,8 +3,9 @@
 //!
 //! Both processes make the same table of the same two records, each for itself: a port has at most one link to a peer.
 
+use session::Connection;
+
 use super::address::{Address, Link as Kind};
-use super::connect::Connection;
 use super::port::Way;
 
 /// A port of a peer, as one rail of this process reaches it.

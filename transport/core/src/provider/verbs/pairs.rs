@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reliable queue pairs: made when a peer is worth one, given up when others are worth more, broken and made again. What has
-//! to be said about that is decided in `connect.rs`, and said here, in notes: datagrams outside the streams.
+//! to be said about that is decided by [`Connection`](session::Connection), and said here, in notes: datagrams outside the streams.
 //!
 //! - P1: a queue pair is taken apart only when every work request that was posted to it has come back, and after that
 //!   nothing has arrived for a while: so no slot, buffer or lease is still the device's.
@@ -9,14 +9,14 @@
 
 use std::mem;
 
+use session::{Ack, Do, Overdue, State};
+
 use super::address::Address;
-use super::connect::{Do, Overdue, State};
 use super::ledger::Posted;
 use super::pair::Pair;
 use super::port::{CallError, Done, Port, Status};
 use super::rail::Line;
-use super::session::ACK_EVERY;
-use super::wire::{self, Ack, End, Say};
+use super::wire::{self, End, Say};
 use super::words::{self, Ends};
 use super::{Side, Verbs};
 
@@ -84,7 +84,7 @@ impl<P: Port> Verbs<P> {
         let Some(address) = link.address else {
             return;
         };
-        let was_asking = matches!(link.connection.state, State::Asking { .. });
+        let was_asking = matches!(link.connection.state(), State::Asking { .. });
         match link.connection.end() {
             Some(index) if was_asking => self.break_quietly(index),
             Some(index) => self.break_pair(index),
@@ -107,7 +107,7 @@ impl<P: Port> Verbs<P> {
 
     fn refuse(&mut self, line: Line, attempt: u32) {
         if let Some(link) = self.sides.link(line) {
-            link.connection.attempt = attempt;
+            link.connection.refuse(attempt);
             self.say(line, Say::Refuse { attempt });
         }
     }
@@ -117,8 +117,11 @@ impl<P: Port> Verbs<P> {
         let Some(link) = self.sides.link(line) else {
             return;
         };
-        let (end, address, attempt) =
-            (link.connection.end(), link.address, link.connection.attempt);
+        let (end, address, attempt) = (
+            link.connection.end(),
+            link.address,
+            link.connection.attempt(),
+        );
         let (Some(index), Some(address)) = (end, address) else {
             return;
         };
@@ -180,7 +183,7 @@ impl<P: Port> Verbs<P> {
     /// A queue pair that is given up: tells the peer when all has arrived. `true`: not yet.
     fn leave_on(&mut self, line: Line) -> bool {
         let now_ns = self.schedule.now_ns;
-        let state = self.sides.link(line).map(|link| link.connection.state);
+        let state = self.sides.link(line).map(|link| link.connection.state());
         let Some(State::Leaving {
             end,
             said: false,
@@ -338,7 +341,7 @@ impl<P: Port> Verbs<P> {
         self.fail_pair(index, line, &posted, &done);
     }
 
-    /// Looks at all peers that do not say what has arrived, if it is time for that (`unsaid.rs`).
+    /// Looks at all peers that do not say what has arrived, if it is time for that ([`Unsaid`](session::Unsaid)).
     pub(super) fn try_receivers(&mut self) {
         if !self.schedule.are_receivers_due() {
             return;
@@ -442,8 +445,8 @@ impl<P: Port> Verbs<P> {
             if let Some(link) = link.filter(|_| !by_datagram) {
                 link.connection.was_used();
             }
-            side.owes_anyway |= asks;
             if asks {
+                side.session.owe_anyway();
                 self.sides.list_owing(peer);
             }
         } else if let Some(link) = link.filter(|_| by_datagram) {
@@ -455,7 +458,7 @@ impl<P: Port> Verbs<P> {
         }
     }
 
-    fn carry_out(&mut self, line: Line, say: Say, todo: Do) {
+    fn carry_out(&mut self, line: Line, say: Say, todo: Do<End>) {
         match todo {
             Do::Nothing => {}
             Do::Answer { end, again } => {
@@ -467,7 +470,7 @@ impl<P: Port> Verbs<P> {
             Do::Join { end } => self.join(line, end),
             Do::ReadyAgain => {
                 if let Some(link) = self.sides.link(line) {
-                    let attempt = link.connection.attempt;
+                    let attempt = link.connection.attempt();
                     self.say(line, Say::Ready { attempt });
                 }
             }
@@ -491,7 +494,7 @@ impl<P: Port> Verbs<P> {
 
     pub(super) fn say_gone(&mut self, line: Line) {
         if let Some(link) = self.sides.link(line) {
-            let attempt = link.connection.attempt;
+            let attempt = link.connection.attempt();
             let done = true;
             self.say(line, Say::GiveUp { attempt, done });
         }
@@ -499,7 +502,7 @@ impl<P: Port> Verbs<P> {
 
     /// Nobody has answered: says it again, but answers to what may have been asked long ago not for ever.
     pub(super) fn say_again_or_not(&mut self, line: Line, overdue: Overdue) {
-        let state = self.sides.link(line).map(|link| link.connection.state);
+        let state = self.sides.link(line).map(|link| link.connection.state());
         match state {
             Some(State::Answered { end, .. }) if overdue.tries > MOST_ANSWERS => {
                 self.break_quietly(end);
@@ -514,8 +517,8 @@ impl<P: Port> Verbs<P> {
         let Some(link) = self.sides.link(line) else {
             return;
         };
-        let (attempt, again) = (link.connection.attempt, link.breaks != 0);
-        let (state, end) = (link.connection.state, link.connection.end());
+        let (attempt, again) = (link.connection.attempt(), link.breaks != 0);
+        let (state, end) = (link.connection.state(), link.connection.end());
         let pair = end.and_then(|index| self.pairs.get(index));
         let Some(end) = pair.map(Pair::as_end) else {
             return;
@@ -567,10 +570,8 @@ impl<P: Port> Verbs<P> {
         for peer in self.sides.take_owing() {
             let side = self.sides.of(peer);
             side.listed_owing = false;
-            let anyway = mem::take(&mut side.owes_anyway);
             let joined = side.pair_for_sends().is_some();
-            let owed = side.session.owed();
-            if anyway || owed >= ACK_EVERY || (owed != 0 && !joined) {
+            if side.session.take_owing(joined) {
                 // The main line may lead nowhere now.
                 let rail = side.heard_on;
                 self.say(Line { peer, rail }, Say::Ack { asks: false });

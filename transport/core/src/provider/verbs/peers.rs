@@ -3,9 +3,10 @@
 //! to one takes another rail when its own carries nothing any more. Packets that have not arrived for all we know go again; the
 //! peer drops those that it has. Both sides choose for themselves.
 
+use session::State;
+
 use super::Verbs;
 use super::address::{self, Address};
-use super::connect::State;
 use super::link::{Link, pair_up};
 use super::port::{CallError, Port, Status, Way};
 use super::rail::{Line, rail_of};
@@ -315,7 +316,7 @@ impl<P: Port> Verbs<P> {
         let side = self.sides.of(line.peer);
         let Some(more) = &side.more else { return false };
         if side.main.rail != line.rail {
-            let asks = |link: &mut Link| matches!(link.connection.state, State::Asking { .. });
+            let asks = |link: &mut Link| matches!(link.connection.state(), State::Asking { .. });
             let is_vain = self.sides.link(line).is_some_and(asks);
             if is_vain {
                 self.abandon(line);

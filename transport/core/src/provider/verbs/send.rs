@@ -2,11 +2,12 @@
 //! Packets on their way out: kept in their peer's stream, sent over its queue pair or as datagrams, and what is heard of them.
 //! Those that were held back go with one ring of the device's bell; one that need not wait goes alone, and at once.
 
+use session::{Ack, Due, Moment, Session, Slot, Via};
+
 use super::ledger::Posted;
 use super::pools::SendPool;
 use super::port::{Body, Done, Operation, Port, Queue, Request, Status};
-use super::session::{Due, Moment, Session, Slot, Via};
-use super::wire::{self, Ack, BEGINS, ENDS, HEADER_BYTES, Packet};
+use super::wire::{self, BEGINS, ENDS, HEADER_BYTES, Packet};
 use super::{DATAGRAMS, MOST_POSTED, Verbs, name, parts_of};
 use crate::{Full, Head, Peer};
 
@@ -244,7 +245,8 @@ impl<P: Port> Verbs<P> {
         if let Some(slot) = read {
             self.sends.posted(slot);
         }
-        side.session.sent(due.number, Via::Pair { made: pair.made });
+        side.session
+            .sent(due.number, Via::Reliable { made: pair.made });
         true
     }
 
@@ -276,7 +278,7 @@ impl<P: Port> Verbs<P> {
         }
         self.counts.datagrams.add(1);
         let at = Moment::of(now_ns);
-        let via = Via::Datagram { at };
+        let via = Via::Lossy { at };
         self.sides.of(peer).session.sent(due.number, via);
         self.sides.arm(peer, self.schedule.now_ns);
         true
@@ -377,7 +379,7 @@ impl<P: Port> Verbs<P> {
         let (depth, inline_bytes) = (facts.depth as usize, facts.inline_bytes as usize);
         let room = depth.saturating_sub(pair.ledger.len());
         let room = room.min(MOST_POSTED.saturating_sub(rail.posted));
-        let mut due = [NOTHING; MOST_IN_CHAIN];
+        let mut due = [Due::default(); MOST_IN_CHAIN];
         let count = side
             .session
             .next_of_unsent(&mut due[..room.min(MOST_IN_CHAIN)]);
@@ -417,7 +419,7 @@ impl<P: Port> Verbs<P> {
             if let Some(slot) = read {
                 self.sends.posted(slot);
             }
-            side.session.sent(number, Via::Pair { made: pair.made });
+            side.session.sent(number, Via::Reliable { made: pair.made });
         }
         pair.used_at = self.schedule.polls();
         rail.posted += taken;
@@ -460,11 +462,6 @@ fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[Due]) {
     }
 }
 
-const NOTHING: Due = Due {
-    number: 0,
-    slot: 0,
-    bytes: 0,
-};
 const EMPTY: Request<'static> = Request {
     work: 0,
     operation: Operation::Send,

@@ -208,7 +208,7 @@ impl Sides {
         for peer in self.peers() {
             let owes = |side: &&mut Side| side.session.owed() != 0 && !side.is_lost();
             if let Some(side) = self.get_mut(peer).filter(owes) {
-                side.owes_anyway = true;
+                side.session.owe_anyway();
                 self.list_owing(peer);
             }
         }

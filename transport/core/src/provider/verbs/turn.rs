@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use super::connect::State;
+use session::State;
+
 use super::link::Link;
 use super::port::{Done, Event, Port, Queue};
 use super::rail::Line;
@@ -264,7 +265,7 @@ impl<P: Port> Verbs<P> {
             let Some(line) = line.filter(|line| line.at() == rail) else {
                 continue;
             };
-            let asks = |link: &mut Link| matches!(link.connection.state, State::Asking { .. });
+            let asks = |link: &mut Link| matches!(link.connection.state(), State::Asking { .. });
             // One that is not joined yet knows no address.
             if !self.sides.link(line).is_some_and(asks) {
                 self.break_pair(index);
