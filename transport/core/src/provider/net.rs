@@ -6,7 +6,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::ledger::NetCounts;
-use super::verbs::{Device, FakeNet, FakePort, FarLook, NetLimits, NetStats, PortChange, Verbs};
+use super::verbs::{
+    Device, FakeNet, FakePort, FarLook, Kind, NetLimits, NetStats, PortChange, Verbs,
+};
 use super::wire::Wire;
 use super::{Network, Stats};
 use crate::wait_set::WaitSet;
@@ -131,11 +133,11 @@ impl Net {
     }
 
     pub(super) fn stats(&self) -> (Stats, NetStats) {
-        either!(self, it => it.counts.seen())
+        either!(self, it => it.counts().seen())
     }
 
     pub(super) fn counts(&self) -> Arc<NetCounts> {
-        either!(self, it => Arc::clone(&it.counts))
+        either!(self, it => Arc::clone(it.counts()))
     }
 
     pub(super) fn memory(&self) -> (usize, usize) {
@@ -176,7 +178,7 @@ impl Wire for Net {
     }
 
     fn post_read(&mut self, peer: Peer, lease: Lease, key: RemoteKey, offset: u64, work: WorkId) {
-        either!(self, it => it.post_read(peer, lease, key, offset, work));
+        either!(self, it => it.post_work(peer, (Kind::Read, lease), key, offset, work));
     }
 
     fn post_write(
@@ -200,11 +202,11 @@ impl Wire for Net {
         offset: u64,
         work: WorkId,
     ) {
-        either!(self, it => it.post_atomic(peer, atomic, lease, key, offset, work));
+        either!(self, it => it.post_work(peer, (Kind::Atomic(atomic), lease), key, offset, work));
     }
 
     fn lose(&mut self, peer: Peer, why: &str) {
-        either!(self, it => it.lose(peer.0, why));
+        either!(self, it => it.lose(peer, why));
     }
 
     #[inline(never)]

@@ -25,45 +25,58 @@ impl<P: Port> Verbs<P> {
     /// A receive has ended: what is in its buffer.
     #[inline(always)]
     pub(super) fn take_filled(&mut self, buffer: Slot, done: &Done, completions: &mut Completions) {
-        let receives = self.rails.receives(buffer);
+        let receives = self.streams.rails.receives(buffer);
         if done.status != Status::Success {
             // Its queue pair broke, which the other queue tells.
-            return self.rails.give_back(buffer);
+            return self.streams.rails.give_back(buffer);
         }
         let mut start = [0; SHORT_BYTES];
         let short = receives.copy_start(buffer, &mut start);
         match wire::read(&start[..short]) {
             Some(Message::Packet(packet))
-                if self
-                    .pairs
-                    .is_from(packet.source, done, buffer, &self.sides, &self.rails) =>
+                if self.streams.pairs.is_from(
+                    packet.source,
+                    done,
+                    buffer,
+                    &self.streams.sides,
+                    &self.streams.rails,
+                ) =>
             {
                 self.take_packet(packet, &start, buffer, completions);
             }
             Some(Message::Note { source, ack, say })
-                if self
-                    .pairs
-                    .is_from(source, done, buffer, &self.sides, &self.rails) =>
+                if self.streams.pairs.is_from(
+                    source,
+                    done,
+                    buffer,
+                    &self.streams.sides,
+                    &self.streams.rails,
+                ) =>
             {
-                self.rails.give_back(buffer);
-                self.hear(line(source, buffer), ack, say, is_datagram(buffer));
+                self.streams.rails.give_back(buffer);
+                self.streams
+                    .hear(line(source, buffer), ack, say, is_datagram(buffer));
             }
             Some(Message::Moved { source, address })
-                if self
-                    .pairs
-                    .is_from(source, done, buffer, &self.sides, &self.rails) =>
+                if self.streams.pairs.is_from(
+                    source,
+                    done,
+                    buffer,
+                    &self.streams.sides,
+                    &self.streams.rails,
+                ) =>
             {
-                self.rails.give_back(buffer);
-                self.follow(line(source, buffer), address);
+                self.streams.rails.give_back(buffer);
+                self.streams.follow(line(source, buffer), address);
             }
             Some(Message::Packet(Packet { source, .. }) | Message::Note { source, .. })
                 if self.is_stranger(source, buffer) =>
             {
-                self.strangers.keep(source, buffer, done.source);
+                self.streams.strangers.keep(source, buffer, done.source);
             }
             _ => {
-                self.counts.refused.add(1);
-                self.rails.give_back(buffer);
+                self.streams.counts.refused.add(1);
+                self.streams.rails.give_back(buffer);
             }
         }
     }
@@ -71,22 +84,25 @@ impl<P: Port> Verbs<P> {
     /// Whether a datagram is from a peer whose address is asked for; there is room for some of those.
     #[cold]
     fn is_stranger(&mut self, source: u32, buffer: Slot) -> bool {
-        if !is_datagram(buffer) || source as usize >= self.sides.len() || source == self.me {
+        if !is_datagram(buffer)
+            || source as usize >= self.streams.sides.len()
+            || source == self.streams.me
+        {
             return false;
         }
-        let side = self.sides.of(source);
+        let side = self.streams.sides.of(source);
         if side.main.address.is_some() || side.is_lost() {
             return false;
         }
         let line = side.line(source);
-        self.way_to(line);
-        self.strangers.has_room()
+        self.streams.way_to(line);
+        self.streams.strangers.has_room()
     }
 
     /// The address of a peer is known now: what came from it before.
     #[cold]
     pub(super) fn meet_strangers(&mut self, peer: u32) {
-        for (buffer, number) in self.strangers.take(peer) {
+        for (buffer, number) in self.streams.strangers.take(peer) {
             // As if it came now; what it completes waits for the next poll.
             let mut completions = Completions::new();
             let done = Done {
@@ -94,30 +110,38 @@ impl<P: Port> Verbs<P> {
                 ..Done::default()
             };
             let mut start = [0; SHORT_BYTES];
-            let receives = self.rails.receives(buffer);
+            let receives = self.streams.rails.receives(buffer);
             let short = receives.copy_start(buffer, &mut start);
             match wire::read(&start[..short]) {
                 Some(Message::Packet(packet))
-                    if self
-                        .pairs
-                        .is_from(peer, &done, buffer, &self.sides, &self.rails) =>
+                    if self.streams.pairs.is_from(
+                        peer,
+                        &done,
+                        buffer,
+                        &self.streams.sides,
+                        &self.streams.rails,
+                    ) =>
                 {
                     self.take_packet(packet, &start, buffer, &mut completions);
                 }
                 Some(Message::Note { ack, say, .. })
-                    if self
-                        .pairs
-                        .is_from(peer, &done, buffer, &self.sides, &self.rails) =>
+                    if self.streams.pairs.is_from(
+                        peer,
+                        &done,
+                        buffer,
+                        &self.streams.sides,
+                        &self.streams.rails,
+                    ) =>
                 {
-                    self.rails.give_back(buffer);
-                    self.hear(line(peer, buffer), ack, say, true);
+                    self.streams.rails.give_back(buffer);
+                    self.streams.hear(line(peer, buffer), ack, say, true);
                 }
                 _ => {
-                    self.counts.refused.add(1);
-                    self.rails.give_back(buffer);
+                    self.streams.counts.refused.add(1);
+                    self.streams.rails.give_back(buffer);
                 }
             }
-            self.ready.push_all(&mut completions);
+            self.streams.ready.push_all(&mut completions);
         }
     }
 
@@ -130,7 +154,7 @@ impl<P: Port> Verbs<P> {
         completions: &mut Completions,
     ) {
         let peer = packet.source;
-        let Some(side) = self.sides.get_mut(peer) else {
+        let Some(side) = self.streams.sides.get_mut(peer) else {
             return;
         };
         side.was_heard();
@@ -145,13 +169,15 @@ impl<P: Port> Verbs<P> {
             None => {}
         }
         if by_datagram {
-            self.schedule.now_ns = self.rails.clock();
+            self.streams.schedule.now_ns = self.streams.rails.clock();
         }
-        let sends = &mut self.sends;
+        let sends = &mut self.streams.sends;
         side.session
-            .acknowledge(packet.ack, self.schedule.now_ns, |slot| sends.release(slot));
+            .acknowledge(packet.ack, self.streams.schedule.now_ns, |slot| {
+                sends.release(slot)
+            });
         // What came too early must leave room for what it waits for. Reliable queue pairs do not send anything twice.
-        let receives = &self.rails[usize::from(rail_of(buffer))].receives;
+        let receives = &self.streams.rails[usize::from(rail_of(buffer))].receives;
         let can_wait = !by_datagram || receives.has_datagram_buffers();
         let verdict = side.session.accept(packet.number, buffer, can_wait);
         let is_asked = verdict == Verdict::Twice || packet.parts & ASKS != 0;
@@ -161,10 +187,10 @@ impl<P: Port> Verbs<P> {
         }
         let misses_some = side.session.has_unsent();
         if owes {
-            self.sides.list_owing(peer);
+            self.streams.sides.list_owing(peer);
         }
         if misses_some {
-            self.sides.list_unsent(peer);
+            self.streams.sides.list_unsent(peer);
         }
         match verdict {
             Verdict::Deliver => {
@@ -172,14 +198,14 @@ impl<P: Port> Verbs<P> {
                 self.deliver_held(peer, completions);
             }
             Verdict::Held => {}
-            Verdict::Early => self.rails.give_back(buffer),
+            Verdict::Early => self.streams.rails.give_back(buffer),
             Verdict::Twice => {
-                self.counts.twice.add(1);
-                self.rails.give_back(buffer);
+                self.streams.counts.twice.add(1);
+                self.streams.rails.give_back(buffer);
             }
             Verdict::Wild => {
-                self.counts.refused.add(1);
-                self.rails.give_back(buffer);
+                self.streams.counts.refused.add(1);
+                self.streams.rails.give_back(buffer);
             }
         }
     }
@@ -187,11 +213,11 @@ impl<P: Port> Verbs<P> {
     /// Packets that were put aside until their turn came.
     #[inline(always)]
     fn deliver_held(&mut self, peer: u32, completions: &mut Completions) {
-        while let Some(side) = self.sides.get_mut(peer)
+        while let Some(side) = self.streams.sides.get_mut(peer)
             && let Some(buffer) = side.session.next_held()
         {
             let mut start = [0; SHORT_BYTES];
-            let receives = self.rails.receives(buffer);
+            let receives = self.streams.rails.receives(buffer);
             let short = receives.copy_start(buffer, &mut start);
             if let Some(Message::Packet(packet)) = wire::read(&start[..short]) {
                 self.deliver(packet, &start, buffer, completions);
@@ -208,7 +234,7 @@ impl<P: Port> Verbs<P> {
         buffer: Slot,
         completions: &mut Completions,
     ) {
-        let bytes = self.rails.receives(buffer).bytes_in(buffer) - HEADER_BYTES;
+        let bytes = self.streams.rails.receives(buffer).bytes_in(buffer) - HEADER_BYTES;
         if packet.parts & (BEGINS | ENDS) != BEGINS | ENDS {
             return self.assemble(packet, buffer, bytes, completions);
         }
@@ -222,7 +248,7 @@ impl<P: Port> Verbs<P> {
                 completions,
             );
         }
-        self.rails.give_back(buffer);
+        self.streams.rails.give_back(buffer);
         self.hand_up_short(packet, &start[HEADER_BYTES..], bytes, completions);
     }
 
@@ -253,21 +279,22 @@ impl<P: Port> Verbs<P> {
         completions: &mut Completions,
     ) {
         let mut part = vec![0; bytes];
-        self.rails
+        self.streams
+            .rails
             .receives(buffer)
             .copy_out(buffer, HEADER_BYTES, &mut part);
-        self.rails.give_back(buffer);
-        let side = self.sides.of(packet.source);
+        self.streams.rails.give_back(buffer);
+        let side = self.streams.sides.of(packet.source);
         if packet.parts & BEGINS != 0 {
             side.building = Some(Vec::new());
         }
         let Some(mut frame) = side.building.take() else {
-            self.counts.refused.add(1);
+            self.streams.counts.refused.add(1);
             return;
         };
         frame.extend_from_slice(&part);
         if frame.len() > ring::layout::POOL_BUFFER_BYTES {
-            self.counts.refused.add(1);
+            self.streams.counts.refused.add(1);
             return;
         }
         if packet.parts & ENDS == 0 {
@@ -280,7 +307,7 @@ impl<P: Port> Verbs<P> {
             body[..bytes].copy_from_slice(&frame);
             return self.hand_up_short(packet, &body, bytes, completions);
         }
-        let index = self.ready.lend(frame);
+        let index = self.streams.ready.lend(frame);
         let bytes = u32::try_from(bytes).unwrap_or(0);
         self.hand_up(
             packet,
@@ -306,10 +333,16 @@ impl<P: Port> Verbs<P> {
                 Completion::Written { peer, immediate }
             }
             (FIRST_INTERNAL.., RecvBuffer::Inline { bytes }) => {
-                return self.hear_internal(packet.source, packet.head(), words, bytes);
+                return self.moves.hear_internal(
+                    &mut self.streams,
+                    packet.source,
+                    packet.head(),
+                    words,
+                    bytes,
+                );
             }
             (FIRST_INTERNAL.., RecvBuffer::Lent { index, .. }) => {
-                self.counts.refused.add(1);
+                self.streams.counts.refused.add(1);
                 return self.release(packet.source, index);
             }
             _ => Completion::Arrived(Arrived {
@@ -319,7 +352,7 @@ impl<P: Port> Verbs<P> {
                 body,
             }),
         };
-        self.ready.tell(completion, completions);
+        self.streams.ready.tell(completion, completions);
     }
 
     /// Copies the body of a frame that was lent.
@@ -332,12 +365,13 @@ impl<P: Port> Verbs<P> {
         let bytes = target.len().min(bytes as usize);
         let target = &mut target[..bytes];
         if !is_assembled(index) {
-            self.rails
+            self.streams
+                .rails
                 .receives(index)
                 .copy_out(index, HEADER_BYTES, target);
             return bytes;
         }
-        let Some(body) = self.ready.lent(index) else {
+        let Some(body) = self.streams.ready.lent(index) else {
             return 0;
         };
         let bytes = bytes.min(body.len());
@@ -347,27 +381,27 @@ impl<P: Port> Verbs<P> {
 
     /// Takes a frame of `peer` back that was lent.
     pub(in crate::provider) fn release(&mut self, peer: u32, index: u32) {
-        let side = self.sides.of(peer);
+        let side = self.streams.sides.of(peer);
         if side.session.give_back() && !side.listed_owing {
             side.session.owe_anyway();
-            self.sides.list_owing(peer);
+            self.streams.sides.list_owing(peer);
         }
         if !is_assembled(index) {
-            return self.rails.give_back(index);
+            return self.streams.rails.give_back(index);
         }
-        self.ready.release(index);
+        self.streams.ready.release(index);
     }
 
     /// Looks whether a frame has come, and does nothing else.
     #[inline(always)]
     pub(in crate::provider) fn look(&mut self) -> FarLook {
-        if self.schedule.needs_poll() || !self.is_calm() {
+        if self.streams.schedule.needs_poll() || !self.is_calm() {
             return FarLook::Poll;
         }
-        self.schedule.count();
+        self.streams.schedule.count();
         // The others are polled when it is time for a poll.
-        let rail = self.rails.warm();
-        match self.rails[rail].port.poll_first(Queue::Receives) {
+        let rail = self.streams.rails.warm();
+        match self.streams.rails[rail].port.poll_first(Queue::Receives) {
             Some(done) => self.take_first(rail, &done),
             None => {
                 self.catch_up();
@@ -378,13 +412,16 @@ impl<P: Port> Verbs<P> {
 
     #[inline(always)]
     fn is_calm(&self) -> bool {
-        self.ready.is_empty() && self.sides.is_calm()
+        self.streams.ready.is_empty() && self.streams.sides.is_calm()
     }
 
     #[inline(never)]
     fn take_first(&mut self, rail: usize, done: &Done) -> FarLook {
         self.catch_up();
-        let Some(buffer) = self.rails[rail].receives.filled(done.work, done.bytes) else {
+        let Some(buffer) = self.streams.rails[rail]
+            .receives
+            .filled(done.work, done.bytes)
+        else {
             return FarLook::Nothing;
         };
         match self.take_word(rail, buffer, done) {
@@ -398,9 +435,9 @@ impl<P: Port> Verbs<P> {
     fn take_other(&mut self, rail: usize, buffer: Slot, done: &Done) -> FarLook {
         let mut completions = Completions::new();
         self.take_filled(buffer, done, &mut completions);
-        self.ready.tell_first(&mut completions);
-        self.schedule.stir();
-        let rail = &mut self.rails[rail];
+        self.streams.ready.tell_first(&mut completions);
+        self.streams.schedule.stir();
+        let rail = &mut self.streams.rails[rail];
         rail.receives.tend(&mut rail.port);
         FarLook::Poll
     }
@@ -412,15 +449,17 @@ impl<P: Port> Verbs<P> {
         if !is_word || is_datagram(buffer) {
             return None;
         }
-        let start = self.rails[rail].receives.start::<WORD_BYTES>(buffer);
+        let start = self.streams.rails[rail]
+            .receives
+            .start::<WORD_BYTES>(buffer);
         let (header, body) = start.split_first_chunk::<HEADER_BYTES>()?;
         let packet = wire::packet(header)?;
         if packet.parts != BEGINS | ENDS || packet.kind >= FIRST_INTERNAL {
             return None;
         }
-        let side = self.sides.find_mut(packet.source)?;
+        let side = self.streams.sides.find_mut(packet.source)?;
         let index = side.pair_on(rail_of(buffer))?;
-        let pair = self.pairs.get(index)?;
+        let pair = self.streams.pairs.get(index)?;
         if pair.end.number != done.number || !side.session.accept_next(packet.number) {
             return None;
         }
@@ -449,36 +488,38 @@ impl<P: Port> Verbs<P> {
 
     #[inline(never)]
     fn do_chore(&mut self, Chore { peer, buffer, ack }: Chore) {
-        self.schedule.stir();
+        self.streams.schedule.stir();
         let rail = rail_of(buffer);
-        if let Some(side) = self.sides.get_mut(peer)
+        if let Some(side) = self.streams.sides.get_mut(peer)
             && !side.is_lost()
         {
-            let sends = &mut self.sends;
+            let sends = &mut self.streams.sends;
             side.session
-                .acknowledge(ack, self.schedule.now_ns, |slot| sends.release(slot));
+                .acknowledge(ack, self.streams.schedule.now_ns, |slot| {
+                    sends.release(slot)
+                });
             // Where to answer (`peers.rs`).
             side.heard_on = rail;
             if side.needs_care() {
                 self.care_for(peer);
             }
         }
-        self.rails.give_back(buffer);
-        let rail = &mut self.rails[usize::from(rail)];
+        self.streams.rails.give_back(buffer);
+        let rail = &mut self.streams.rails[usize::from(rail)];
         rail.receives.tend(&mut rail.port);
     }
 
     /// What a packet leaves to be done beside its own.
     #[cold]
     fn care_for(&mut self, peer: u32) {
-        let side = self.sides.of(peer);
+        let side = self.streams.sides.of(peer);
         side.recovered();
         let (owes, waits) = (side.owes_much(), side.session.has_unsent());
         if owes {
-            self.sides.list_owing(peer);
+            self.streams.sides.list_owing(peer);
         }
         if waits {
-            self.sides.list_unsent(peer);
+            self.streams.sides.list_unsent(peer);
         }
     }
 }

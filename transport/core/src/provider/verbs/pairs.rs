@@ -11,16 +11,18 @@ use std::mem;
 
 use session::{Ack, Do, Overdue, State};
 
+use super::MOST_POSTED;
 use super::address::Address;
 use super::ledger::Posted;
 use super::pair::Pair;
 use super::port::{CallError, Done, Port, Status};
 use super::rail::Line;
+use super::side::Side;
+use super::streams::Streams;
 use super::wire::{self, End, Say};
 use super::words::{self, Ends};
-use super::{Side, Verbs};
 
-impl<P: Port> Verbs<P> {
+impl<P: Port> Streams<P> {
     /// Makes a queue pair for a peer, if that is possible now.
     #[cold]
     pub(super) fn want_pair(&mut self, line: Line) {
@@ -132,7 +134,7 @@ impl<P: Port> Verbs<P> {
             link.connection.joined(index, true);
         }
         self.say(line, Say::Ready { attempt });
-        self.go_on(line.peer);
+        self.may_go_on(line.peer);
     }
 
     /// An end that was made comes to nothing: the peer has no room for it, or ours cannot be joined.
@@ -145,7 +147,7 @@ impl<P: Port> Verbs<P> {
         if let Some(link) = self.sides.link(line) {
             link.connection.refused(now_ns + REFUSED_NS);
         }
-        self.go_on(line.peer);
+        self.may_go_on(line.peer);
         self.sides.arm(line.peer, self.schedule.now_ns);
     }
 
@@ -171,7 +173,7 @@ impl<P: Port> Verbs<P> {
             if !is_any_broken && mem::take(&mut self.sides.of(peer).waits_for_last) {
                 // What waited for it may be posted again, and nobody is told otherwise.
                 self.schedule.stir();
-                self.go_on(peer);
+                self.may_go_on(peer);
             }
             left |= is_any_broken;
             if left {
@@ -219,7 +221,7 @@ impl<P: Port> Verbs<P> {
         if let Some(index) = end {
             self.break_quietly(index);
         }
-        self.go_on(line.peer);
+        self.may_go_on(line.peer);
     }
 
     /// A work request has failed: its queue pair is broken.
@@ -232,7 +234,7 @@ impl<P: Port> Verbs<P> {
             self.rails[pair.line.at()].posted -= 1;
             match posted {
                 // Nothing has told its end: that it did not fail is not to be relied on (W3).
-                Posted::Part { work, bytes, .. } => self.part_failed(work, bytes, Status::Flushed),
+                Posted::Part { work, bytes, .. } => self.part_is_back(work, bytes, Status::Flushed),
                 Posted::Packet { .. } | Posted::Mark { .. } => self.retire(posted, made),
             }
         }
@@ -246,7 +248,7 @@ impl<P: Port> Verbs<P> {
         self.rails[line.at()].posted -= 1;
         self.fail_pair(index, line, &posted, done);
         if let Posted::Part { work, bytes, .. } = posted {
-            self.part_failed(work, bytes, done.status);
+            self.part_is_back(work, bytes, done.status);
         }
         self.sends.posted_ended(posted);
     }
@@ -380,7 +382,7 @@ impl<P: Port> Verbs<P> {
             while let Some(posted) = ledger.oldest() {
                 self.rails[rail].posted -= 1;
                 if let Posted::Part { work, bytes, .. } = posted {
-                    self.part_failed(work, bytes, Status::Flushed);
+                    self.part_is_back(work, bytes, Status::Flushed);
                 }
                 self.sends.posted_ended(posted);
             }
@@ -389,38 +391,6 @@ impl<P: Port> Verbs<P> {
         while let Some(posted) = is_gone.then(|| datagrams.oldest()).flatten() {
             self.sends.posted_ended(posted);
         }
-    }
-
-    /// Something may go on for a peer: works that wait, then packets (P2).
-    pub(super) fn go_on(&mut self, peer: u32) {
-        let side = self.sides.of(peer);
-        if side.is_lost() {
-            return;
-        }
-        if side.has_waiting() {
-            self.push_all_works(peer);
-        }
-        let side = self.sides.of(peer);
-        if side.main.waiting.is_empty() || side.pair_for_sends().is_none() {
-            self.flush_held(peer);
-        }
-    }
-
-    /// No slot is left: finds out which are not needed any more.
-    #[cold]
-    pub(super) fn relieve(&mut self) {
-        for index in self.pairs.places() {
-            let Some(pair) = self.pairs.get(index).filter(|pair| pair.is_whole()) else {
-                continue;
-            };
-            let peer = pair.line.peer;
-            if pair.ledger.unsignaled() != 0 {
-                self.mark(index);
-            } else if self.sides.of(peer).session.awaits_word().is_some() {
-                self.ask_for_ack(peer);
-            }
-        }
-        self.poll_sends();
     }
 
     /// A note has arrived. Over a reliable queue pair only acknowledgements do.
@@ -478,7 +448,7 @@ impl<P: Port> Verbs<P> {
                 if let Some(link) = self.sides.link(line) {
                     link.connection.was_used();
                 }
-                self.go_on(line.peer);
+                self.may_go_on(line.peer);
             }
             Do::Abandon => self.abandon(line),
             Do::Leave => self.sides.leave(line, true),
@@ -576,6 +546,43 @@ impl<P: Port> Verbs<P> {
                 let rail = side.heard_on;
                 self.say(Line { peer, rail }, Say::Ack { asks: false });
             }
+        }
+    }
+
+    /// No slot is left: finds out which are not needed any more.
+    #[cold]
+    pub(super) fn relieve(&mut self) {
+        for index in self.pairs.places() {
+            let Some(pair) = self.pairs.get(index).filter(|pair| pair.is_whole()) else {
+                continue;
+            };
+            let peer = pair.line.peer;
+            if pair.ledger.unsignaled() != 0 {
+                self.mark(index);
+            } else if self.sides.of(peer).session.awaits_word().is_some() {
+                self.ask_for_ack(peer);
+            }
+        }
+        self.poll_sends();
+    }
+
+    /// Posts something behind a read that has ended as the last on its queue pair: its end tells whether that was a lie.
+    #[inline(never)]
+    pub(super) fn prove(&mut self, index: u32) {
+        if !self.pairs.post_nothing(index, &mut self.rails) {
+            self.break_pair(index);
+        }
+    }
+
+    /// Writes nothing to a peer: its device answers even where the process computes, and if it does not, the queue pair breaks.
+    pub(super) fn try_device(&mut self, peer: u32) {
+        let side = self.sides.of(peer);
+        let line = side.line(peer);
+        let Some(index) = side.pair_for_sends() else {
+            return self.want_pair(line);
+        };
+        if self.rails[line.at()].posted < MOST_POSTED {
+            self.pairs.post_nothing(index, &mut self.rails);
         }
     }
 }

@@ -5,15 +5,15 @@
 
 use session::State;
 
-use super::Verbs;
 use super::address::{self, Address};
 use super::link::{Link, pair_up};
 use super::port::{CallError, Port, Status, Way};
 use super::rail::{Line, rail_of};
+use super::streams::{Streams, Upshot};
 use super::wire::Say;
-use crate::{Completion, Peer};
+use crate::Peer;
 
-impl<P: Port> Verbs<P> {
+impl<P: Port> Streams<P> {
     /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
     pub(super) fn way_to(&mut self, line: Line) -> Option<(Way, u32)> {
         if self.rails.is_all_lost() {
@@ -80,11 +80,12 @@ impl<P: Port> Verbs<P> {
         self.sides.arm(peer, self.schedule.now_ns);
     }
 
-    /// What the launcher says about a peer.
-    pub(in crate::provider) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
+    /// What the launcher says about a peer. `false`: nothing that is of any use.
+    pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) -> bool {
         let Some((ports, host)) = address::from_record(record) else {
             let why = "its address record is of another version of this library, or damaged";
-            return self.lose(peer.0, why);
+            self.lose(peer.0, why);
+            return false;
         };
         let (addresses, rates): (Vec<Address>, Vec<u32>) = ports.into_iter().unzip();
         let host = self.hosts.number(&String::from_utf8_lossy(host));
@@ -99,7 +100,8 @@ impl<P: Port> Verbs<P> {
             // What goes over a link that is of no use finds that out.
             let serves = |link: &Link| self.rails.serves(link.rail);
             side.set_links(links, serves);
-            self.bind_all_again(peer.0);
+            let peer = peer.0;
+            self.upshots.push_back(Upshot::Rebind { peer });
         } else {
             for link in links {
                 let (peer, rail) = (peer.0, link.rail);
@@ -113,8 +115,7 @@ impl<P: Port> Verbs<P> {
                 .zip(rates)
                 .for_each(|(place, rate)| *place = rate);
         }
-        self.meet_strangers(peer.0);
-        self.go_on(peer.0);
+        true
     }
 
     /// A peer is found elsewhere from now on.
@@ -139,7 +140,7 @@ impl<P: Port> Verbs<P> {
         if let Some(index) = end {
             self.break_pair(index);
         }
-        self.go_on(line.peer);
+        self.may_go_on(line.peer);
     }
 
     /// A timer of a peer has run out.
@@ -197,7 +198,7 @@ impl<P: Port> Verbs<P> {
     }
 
     /// Gives a peer up.
-    pub(in crate::provider) fn lose(&mut self, peer: u32, why: &str) {
+    pub(super) fn lose(&mut self, peer: u32, why: &str) {
         let side = self.sides.of(peer);
         if !side.lose(why) {
             return;
@@ -217,22 +218,10 @@ impl<P: Port> Verbs<P> {
         for index in ends {
             self.break_pair(index);
         }
-        let rails: Vec<u8> = self.sides.of(peer).links().map(|link| link.rail).collect();
-        for rail in rails {
-            self.fail_waiting(Line { peer, rail });
-        }
-        self.end_fetches(peer);
         for (buffer, _) in self.strangers.take(peer) {
             self.rails.give_back(buffer);
         }
-        let peer = Peer(peer);
-        self.ready.push(Completion::Lost { peer });
-    }
-
-    /// Why a peer was given up.
-    pub(in crate::provider) fn why_lost(&self, peer: Peer) -> Option<&str> {
-        let side = self.sides.find(peer.0)?;
-        side.why_lost()
+        self.upshots.push_back(Upshot::Lost { peer });
     }
 
     /// Whether a queue pair for the peer is being made, or could be.
@@ -284,8 +273,8 @@ impl<P: Port> Verbs<P> {
                 self.break_pair(end);
             }
         }
-        self.bind_all_again(peer);
-        self.go_on(peer);
+        self.upshots.push_back(Upshot::Rebind { peer });
+        self.may_go_on(peer);
         true
     }
 

@@ -5,41 +5,28 @@
 use session::{Ack, Due, Moment, Session, Slot, Via};
 
 use super::ledger::Posted;
+use super::letters::Letter;
 use super::pools::SendPool;
 use super::port::{Body, Done, Operation, Port, Queue, Request, Status};
+use super::streams::Streams;
 use super::wire::{self, BEGINS, ENDS, HEADER_BYTES, Packet};
-use super::{DATAGRAMS, MOST_POSTED, Verbs, name, parts_of};
-use crate::{Full, Head, Peer};
+use super::{DATAGRAMS, MOST_POSTED, name, parts_of};
+use crate::{Full, Head};
 
-impl<P: Port> Verbs<P> {
-    /// Posts a send.
-    #[inline(never)]
-    pub(in crate::provider) fn post_send(
-        &mut self,
-        to: Peer,
-        head: Head,
-        body: &[u8],
-    ) -> Result<(), Full> {
-        assert!(
-            body.len() <= ring::layout::POOL_BUFFER_BYTES,
-            "a send of {} bytes",
-            body.len()
-        );
-        if body.len() <= ring::SLOT_BODY_BYTES && self.send_straight(to.0, head, body) {
-            return Ok(());
-        }
-        self.catch_up();
-        let side = self.sides.of(to.0);
+impl<P: Port> Streams<P> {
+    /// Posts a send that does not go straight.
+    pub(super) fn post(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
+        let side = self.sides.of(to);
         if side.is_lost() {
             // The caller was told; nobody will ever read this.
             return Ok(());
         }
         let is_large = body.len() > ring::SLOT_BODY_BYTES;
         if is_large && !side.session.may_lend() {
-            self.ask_for_ack(to.0);
+            self.ask_for_ack(to);
             return Err(Full);
         }
-        let side = self.sides.of(to.0);
+        let side = self.sides.of(to);
         side.packets = side.packets.saturating_add(1);
         let (begins, whole) = match side.pair_for_sends() {
             Some(_) => (true, true),
@@ -49,33 +36,22 @@ impl<P: Port> Verbs<P> {
             ),
         };
         if begins || whole {
-            self.keep(to.0, head, BEGINS | ENDS, body)?;
+            self.keep(to, head, BEGINS | ENDS, body)?;
         } else {
-            self.keep_parts(to.0, head, body)?;
+            self.keep_parts(to, head, body)?;
         }
         if is_large {
-            self.sides.of(to.0).session.lend();
+            self.sides.of(to).session.lend();
         }
         self.counts.sends.add(1);
-        self.flush(to.0);
+        self.flush(to);
         Ok(())
-    }
-
-    /// Posts a send of the first `BYTES` bytes of a word where nothing stands in the way. `false`: nothing was done.
-    #[inline(never)]
-    pub(in crate::provider) fn post_word<const BYTES: usize>(
-        &mut self,
-        to: Peer,
-        head: Head,
-        word: u64,
-    ) -> bool {
-        self.send_straight(to.0, head, &word.to_ne_bytes()[..BYTES])
     }
 
     /// Sends a short frame over the peer's queue pair where nothing stands in the way, as nearly always: the fast path.
     /// `false`: nothing was done.
     #[inline(always)]
-    fn send_straight(&mut self, to: u32, head: Head, body: &[u8]) -> bool {
+    pub(super) fn send_straight(&mut self, to: u32, head: Head, body: &[u8]) -> bool {
         let Some(side) = self.sides.get_mut(to) else {
             return false;
         };
@@ -348,7 +324,7 @@ impl<P: Port> Verbs<P> {
                     side.session.arrived(number, made);
                 }
             }
-            Posted::Part { work, bytes, .. } => self.part_ended(work, bytes),
+            Posted::Part { work, bytes, .. } => self.part_is_back(work, bytes, Status::Success),
             Posted::Mark { read } => {
                 if let Some(slot) = read {
                     self.sends.retired(slot);
@@ -425,6 +401,38 @@ impl<P: Port> Verbs<P> {
         rail.posted += taken;
         self.counts.packets.add(taken as u64);
         taken == count
+    }
+
+    /// Sends a packet of the provider's own, as soon as there is room.
+    pub(super) fn write_letter(&mut self, to: u32, head: Head, body: Vec<u8>) {
+        self.letters.push(Letter { to, head, body });
+        self.post_letters();
+    }
+
+    /// Sends those that have room now.
+    pub(super) fn post_letters(&mut self) {
+        let mut left = self.letters.take();
+        left.retain(|letter| !self.post_letter(letter));
+        self.letters.put_back(left);
+    }
+
+    /// `false`: there is no room.
+    fn post_letter(&mut self, letter: &Letter) -> bool {
+        let to = letter.to;
+        if self.sides.of(to).is_lost() {
+            return true;
+        }
+        if self
+            .keep(to, letter.head, BEGINS | ENDS, &letter.body)
+            .is_err()
+        {
+            self.sides.list_unsent(to);
+            return false;
+        }
+        let side = self.sides.of(to);
+        side.packets = side.packets.saturating_add(1);
+        self.flush(to);
+        true
     }
 }
 

@@ -136,6 +136,8 @@ impl Side {
         self.main.connection.heard();
         more.moves_after_ns = now_ns + (FIRST_STAY_NS << more.moves.min(MOST_DOUBLINGS));
         more.moves = more.moves.saturating_add(1);
+        // Until somebody counts: none of them is posted over this link yet.
+        more.strays = self.immediates;
         self.session.send_all_again();
         Some(more.links[place].connection.state())
     }
