@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Provider `verbs`: InfiniBand and RoCE. Every peer has a stream of packets (crate `session`) that goes as datagrams at first
-//! and over a reliable queue pair after some packets (`pairs.rs`); queue pairs break and are made again
-//! without losing or repeating anything. Large data are read and written by the device (`work.rs`).
+//! and over a reliable queue pair after some packets; queue pairs break and are made again without losing or repeating anything.
+//! Large data are read and written by the device.
 //!
 //! A port serves all peers (`rail.rs`): one queue of receive buffers, one pool of slots for sends, a bounded number of
-//! reliable queue pairs. So memory does not grow with the number of peers but for [`Side`], which exists from the first
+//! reliable queue pairs. So memory does not grow with the number of peers but for [`Side`](side::Side), which exists from the first
 //! packet on.
 //!
-//! State is in parts, each with its own file and methods: [`Rails`], [`Sides`], [`Pairs`], [`Works`], [`Registry`] and others.
-//! One that needs another is handed it. Methods of [`Verbs`] are what needs most of them: to send (`send.rs`), to take in
-//! (`arrive.rs`), to make and break queue pairs (`pairs.rs`), to find and lose peers (`peers.rs`), to move large data (`work.rs`,
-//! `fetch.rs`, `keys.rs`), and one turn of it all (`turn.rs`).
+//! # Layers
+//! [`Verbs`] is three things, each of which knows those before it:
 //!
-//! [`Verbs::poll`] is what happens: completions of receives (`arrive.rs`), then of sends (`send.rs`), then what has become due.
+//! - [`Links`](links::Links): what carries packets. Ports ([`Rails`](rails::Rails)), what is kept for each peer
+//!   ([`Sides`](sides::Sides)), queue pairs ([`Pairs`](pair::Pairs)).
+//! - [`Streams`]: packets over links, kept and sent (`send.rs`).
+//! - [`Moves`]: reads, writes, atomic operations and the memory for them ([`Works`](works::Works),
+//!   [`Registry`](registry::Registry), [`Fetches`](fetch::Fetches)).
+//!
+//! What happens to links while they are used is told upwards as a value, an [`Upshot`](links::Upshot): a part of a work is back, a peer
+//! is lost. [`Verbs::settle`] hands all of them to `Moves` before a call ends. Parts below have their own files, state and tests, and
+//! are handed the others that they need.
 
 mod address;
 mod arrive;
@@ -30,6 +36,7 @@ mod ledger;
 mod letters;
 mod limits;
 mod link;
+mod links;
 mod look;
 mod memory;
 mod moves;
@@ -83,7 +90,22 @@ use port::{CallError, Port};
 use streams::Streams;
 pub(super) use work::Kind;
 
-/// The network of a process.
+/// The network of a process. Its methods by kind, and within a kind in the order in which they are called:
+///
+/// | kind | methods | file |
+/// |------|---------|------|
+/// | opening | `open_best`, `open`; `number_from`, `meet_by`; `record` | `verbs.rs` |
+/// | addresses | `wanted_address`, then `learn_address`, which calls `meet_strangers` | `turn.rs`, `verbs.rs`, `arrive.rs` |
+/// | sending | `post_word` or `post_send` | `verbs.rs` |
+/// | memory | `export` or `offer`, `withdraw`; `allocate`, `own`, `disown`; `keep_registered`, `keep_no_more` | `verbs.rs` |
+/// | one-sided | `post_work`, `post_write` | `verbs.rs` |
+/// | a turn | `poll`: `take_all_received`, `flush_all`, `look_at_clock`, `take_all_events`; `settle` | `turn.rs` |
+/// | what comes | `take_filled`: `take_packet`, then `deliver` or `assemble`, `hand_up`, `deliver_held`; later `copy_lent`, `release` | `arrive.rs` |
+/// | the fast path | `look`: `take_first`, then `take_word` or `take_other`; `catch_up` with what a word left, before anything else | `arrive.rs` |
+/// | waiting | `prepare_sleep`, `fall_asleep` (`until_due`), `wake`; `needs_cores` | `turn.rs` |
+/// | loss | `lose`, `why_lost`; `has_news`, `next_complaint`, `next_port_change` | `verbs.rs`, `turn.rs` |
+/// | the end | `is_quiet`, `drop` | `turn.rs`, `verbs.rs` |
+/// | counts | `counts`, `memory` | `verbs.rs` |
 #[derive(Debug)]
 pub(super) struct Verbs<P: Port> {
     streams: Streams<P>,
@@ -161,7 +183,7 @@ impl<P: Port> Verbs<P> {
 
     /// The streams begin with this number, here and at all others.
     pub(super) fn number_from(&mut self, first_packet: u32) {
-        self.streams.sides.number_from(first_packet);
+        self.streams.links.sides.number_from(first_packet);
     }
 
     /// Who moves large data.
@@ -171,26 +193,29 @@ impl<P: Port> Verbs<P> {
 
     /// Where this process is found, for others: its address, and the name of its host for messages.
     pub(super) fn record(&self) -> Vec<u8> {
-        self.streams.rails.record(self.streams.hosts.here())
+        self.streams
+            .links
+            .rails
+            .record(self.streams.links.hosts.here())
     }
 
     /// Memory that all of this takes now, and that it takes at most, in bytes, with as many peers as there are.
     pub(super) fn memory(&self) -> (usize, usize) {
         let (made, granted) = self.moves.registry.bounced_bytes();
-        let now = size_of::<Self>() + self.streams.bytes() + made;
-        let most = self.most_bytes_on(self.streams.rails.len()) + granted;
+        let now = size_of::<Self>() + self.streams.links.bytes() + made;
+        let most = self.most_bytes_on(self.streams.links.rails.len()) + granted;
         (now, most)
     }
 
     /// The most with so many rails, without bounce buffers.
     fn most_bytes_on(&self, rails: usize) -> usize {
         let told = if rails > 1 { Told::MOST_BYTES } else { 0 };
-        size_of::<Self>() + self.streams.most_bytes_on(rails) + told
+        size_of::<Self>() + self.streams.links.most_bytes_on(rails) + told
     }
 
     /// What is counted.
     pub(super) fn counts(&self) -> &Arc<NetCounts> {
-        &self.streams.counts
+        &self.streams.links.counts
     }
 
     /// Memory that stays registered until it is freed: zero, aligned to a page, shared with child processes. `None`: no more
@@ -213,7 +238,7 @@ impl<P: Port> Verbs<P> {
         self.moves
             .registry
             .owned
-            .disown(place, &mut self.streams.rails)
+            .disown(place, &mut self.streams.links.rails)
     }
 
     /// Registers memory of the program's for many writes from there, where that saves anything.
@@ -221,7 +246,7 @@ impl<P: Port> Verbs<P> {
         self.moves
             .registry
             .owned
-            .keep(base, bytes, &mut self.streams.rails)
+            .keep(base, bytes, &mut self.streams.links.rails)
     }
 
     /// Forgets it.
@@ -229,12 +254,12 @@ impl<P: Port> Verbs<P> {
         self.moves
             .registry
             .owned
-            .keep_no_more(key, &mut self.streams.rails);
+            .keep_no_more(key, &mut self.streams.links.rails);
     }
 
     /// Whether the kernel moves data of this process now, on a processor that this process may be keeping from it.
     pub(super) fn needs_cores(&self) -> bool {
-        self.moves.is_any_under_way() && self.streams.rails.is_any_in_software()
+        self.moves.is_any_under_way() && self.streams.links.rails.is_any_in_software()
     }
 
     /// Posts a send.
@@ -322,23 +347,23 @@ impl<P: Port> Verbs<P> {
 
     /// What the launcher says about a peer.
     pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
-        if self.streams.learn_address(peer, record) {
+        if self.streams.links.learn_address(peer, record) {
             self.settle();
             self.meet_strangers(peer.0);
-            self.streams.may_go_on(peer.0);
+            self.streams.links.may_go_on(peer.0);
         }
         self.settle();
     }
 
     /// Gives a peer up.
     pub(super) fn lose(&mut self, peer: Peer, why: &str) {
-        self.streams.lose(peer.0, why);
+        self.streams.links.lose(peer.0, why);
         self.settle();
     }
 
     /// Why a peer was given up.
     pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
-        self.streams.sides.find(peer.0)?.why_lost()
+        self.streams.links.sides.find(peer.0)?.why_lost()
     }
 }
 
@@ -354,7 +379,7 @@ impl Verbs<Device> {
             .map_err(|error| cannot_open(&error, &facts))?;
         verbs.meet_by(network.rendezvous);
         for words in words {
-            verbs.streams.news.complain(words);
+            verbs.streams.links.news.complain(words);
         }
         Ok(verbs)
     }
@@ -369,7 +394,7 @@ impl Verbs<FakePort> {
         }
         let longest = waits.longest();
         let due = self.until_due().map_or(longest, |due| due.min(longest));
-        for rail in self.streams.rails.iter() {
+        for rail in self.streams.links.rails.iter() {
             rail.port.fall_asleep(due, due == longest);
         }
         waits.poll_after(Duration::ZERO);
@@ -379,11 +404,16 @@ impl Verbs<FakePort> {
 impl<P: Port> Drop for Verbs<P> {
     /// Breaks what is there, forgets all memory, and lets the port go.
     fn drop(&mut self) {
-        self.streams.pairs.retire(&mut self.streams.rails);
+        self.streams
+            .links
+            .pairs
+            .retire(&mut self.streams.links.rails);
         self.moves.retire(&mut self.streams);
-        self.streams.close();
-        self.moves.registry.retire_bounces(&mut self.streams.rails);
-        self.streams.rails.retire();
+        self.streams.links.close();
+        self.moves
+            .registry
+            .retire_bounces(&mut self.streams.links.rails);
+        self.streams.links.rails.retire();
     }
 }
 

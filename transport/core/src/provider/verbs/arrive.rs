@@ -25,58 +25,62 @@ impl<P: Port> Verbs<P> {
     /// A receive has ended: what is in its buffer.
     #[inline(always)]
     pub(super) fn take_filled(&mut self, buffer: Slot, done: &Done, completions: &mut Completions) {
-        let receives = self.streams.rails.receives(buffer);
+        let receives = self.streams.links.rails.receives(buffer);
         if done.status != Status::Success {
             // Its queue pair broke, which the other queue tells.
-            return self.streams.rails.give_back(buffer);
+            return self.streams.links.rails.give_back(buffer);
         }
         let mut start = [0; SHORT_BYTES];
         let short = receives.copy_start(buffer, &mut start);
         match wire::read(&start[..short]) {
             Some(Message::Packet(packet))
-                if self.streams.pairs.is_from(
+                if self.streams.links.pairs.is_from(
                     packet.source,
                     done,
                     buffer,
-                    &self.streams.sides,
-                    &self.streams.rails,
+                    &self.streams.links.sides,
+                    &self.streams.links.rails,
                 ) =>
             {
                 self.take_packet(packet, &start, buffer, completions);
             }
             Some(Message::Note { source, ack, say })
-                if self.streams.pairs.is_from(
+                if self.streams.links.pairs.is_from(
                     source,
                     done,
                     buffer,
-                    &self.streams.sides,
-                    &self.streams.rails,
+                    &self.streams.links.sides,
+                    &self.streams.links.rails,
                 ) =>
             {
-                self.streams.rails.give_back(buffer);
+                self.streams.links.rails.give_back(buffer);
                 self.streams
+                    .links
                     .hear(line(source, buffer), ack, say, is_datagram(buffer));
             }
             Some(Message::Moved { source, address })
-                if self.streams.pairs.is_from(
+                if self.streams.links.pairs.is_from(
                     source,
                     done,
                     buffer,
-                    &self.streams.sides,
-                    &self.streams.rails,
+                    &self.streams.links.sides,
+                    &self.streams.links.rails,
                 ) =>
             {
-                self.streams.rails.give_back(buffer);
-                self.streams.follow(line(source, buffer), address);
+                self.streams.links.rails.give_back(buffer);
+                self.streams.links.follow(line(source, buffer), address);
             }
             Some(Message::Packet(Packet { source, .. }) | Message::Note { source, .. })
                 if self.is_stranger(source, buffer) =>
             {
-                self.streams.strangers.keep(source, buffer, done.source);
+                self.streams
+                    .links
+                    .strangers
+                    .keep(source, buffer, done.source);
             }
             _ => {
-                self.streams.counts.refused.add(1);
-                self.streams.rails.give_back(buffer);
+                self.streams.links.counts.refused.add(1);
+                self.streams.links.rails.give_back(buffer);
             }
         }
     }
@@ -85,24 +89,24 @@ impl<P: Port> Verbs<P> {
     #[cold]
     fn is_stranger(&mut self, source: u32, buffer: Slot) -> bool {
         if !is_datagram(buffer)
-            || source as usize >= self.streams.sides.len()
-            || source == self.streams.me
+            || source as usize >= self.streams.links.sides.len()
+            || source == self.streams.links.me
         {
             return false;
         }
-        let side = self.streams.sides.of(source);
+        let side = self.streams.links.sides.of(source);
         if side.main.address.is_some() || side.is_lost() {
             return false;
         }
         let line = side.line(source);
-        self.streams.way_to(line);
-        self.streams.strangers.has_room()
+        self.streams.links.way_to(line);
+        self.streams.links.strangers.has_room()
     }
 
     /// The address of a peer is known now: what came from it before.
     #[cold]
     pub(super) fn meet_strangers(&mut self, peer: u32) {
-        for (buffer, number) in self.streams.strangers.take(peer) {
+        for (buffer, number) in self.streams.links.strangers.take(peer) {
             // As if it came now; what it completes waits for the next poll.
             let mut completions = Completions::new();
             let done = Done {
@@ -110,35 +114,35 @@ impl<P: Port> Verbs<P> {
                 ..Done::default()
             };
             let mut start = [0; SHORT_BYTES];
-            let receives = self.streams.rails.receives(buffer);
+            let receives = self.streams.links.rails.receives(buffer);
             let short = receives.copy_start(buffer, &mut start);
             match wire::read(&start[..short]) {
                 Some(Message::Packet(packet))
-                    if self.streams.pairs.is_from(
+                    if self.streams.links.pairs.is_from(
                         peer,
                         &done,
                         buffer,
-                        &self.streams.sides,
-                        &self.streams.rails,
+                        &self.streams.links.sides,
+                        &self.streams.links.rails,
                     ) =>
                 {
                     self.take_packet(packet, &start, buffer, &mut completions);
                 }
                 Some(Message::Note { ack, say, .. })
-                    if self.streams.pairs.is_from(
+                    if self.streams.links.pairs.is_from(
                         peer,
                         &done,
                         buffer,
-                        &self.streams.sides,
-                        &self.streams.rails,
+                        &self.streams.links.sides,
+                        &self.streams.links.rails,
                     ) =>
                 {
-                    self.streams.rails.give_back(buffer);
-                    self.streams.hear(line(peer, buffer), ack, say, true);
+                    self.streams.links.rails.give_back(buffer);
+                    self.streams.links.hear(line(peer, buffer), ack, say, true);
                 }
                 _ => {
-                    self.streams.counts.refused.add(1);
-                    self.streams.rails.give_back(buffer);
+                    self.streams.links.counts.refused.add(1);
+                    self.streams.links.rails.give_back(buffer);
                 }
             }
             self.streams.ready.push_all(&mut completions);
@@ -154,7 +158,7 @@ impl<P: Port> Verbs<P> {
         completions: &mut Completions,
     ) {
         let peer = packet.source;
-        let Some(side) = self.streams.sides.get_mut(peer) else {
+        let Some(side) = self.streams.links.sides.get_mut(peer) else {
             return;
         };
         side.was_heard();
@@ -169,15 +173,15 @@ impl<P: Port> Verbs<P> {
             None => {}
         }
         if by_datagram {
-            self.streams.schedule.now_ns = self.streams.rails.clock();
+            self.streams.links.schedule.now_ns = self.streams.links.rails.clock();
         }
-        let sends = &mut self.streams.sends;
+        let sends = &mut self.streams.links.sends;
         side.session
-            .acknowledge(packet.ack, self.streams.schedule.now_ns, |slot| {
+            .acknowledge(packet.ack, self.streams.links.schedule.now_ns, |slot| {
                 sends.release(slot)
             });
         // What came too early must leave room for what it waits for. Reliable queue pairs do not send anything twice.
-        let receives = &self.streams.rails[usize::from(rail_of(buffer))].receives;
+        let receives = &self.streams.links.rails[usize::from(rail_of(buffer))].receives;
         let can_wait = !by_datagram || receives.has_datagram_buffers();
         let verdict = side.session.accept(packet.number, buffer, can_wait);
         let is_asked = verdict == Verdict::Twice || packet.parts & ASKS != 0;
@@ -187,10 +191,10 @@ impl<P: Port> Verbs<P> {
         }
         let misses_some = side.session.has_unsent();
         if owes {
-            self.streams.sides.list_owing(peer);
+            self.streams.links.sides.list_owing(peer);
         }
         if misses_some {
-            self.streams.sides.list_unsent(peer);
+            self.streams.links.sides.list_unsent(peer);
         }
         match verdict {
             Verdict::Deliver => {
@@ -198,14 +202,14 @@ impl<P: Port> Verbs<P> {
                 self.deliver_held(peer, completions);
             }
             Verdict::Held => {}
-            Verdict::Early => self.streams.rails.give_back(buffer),
+            Verdict::Early => self.streams.links.rails.give_back(buffer),
             Verdict::Twice => {
-                self.streams.counts.twice.add(1);
-                self.streams.rails.give_back(buffer);
+                self.streams.links.counts.twice.add(1);
+                self.streams.links.rails.give_back(buffer);
             }
             Verdict::Wild => {
-                self.streams.counts.refused.add(1);
-                self.streams.rails.give_back(buffer);
+                self.streams.links.counts.refused.add(1);
+                self.streams.links.rails.give_back(buffer);
             }
         }
     }
@@ -213,11 +217,11 @@ impl<P: Port> Verbs<P> {
     /// Packets that were put aside until their turn came.
     #[inline(always)]
     fn deliver_held(&mut self, peer: u32, completions: &mut Completions) {
-        while let Some(side) = self.streams.sides.get_mut(peer)
+        while let Some(side) = self.streams.links.sides.get_mut(peer)
             && let Some(buffer) = side.session.next_held()
         {
             let mut start = [0; SHORT_BYTES];
-            let receives = self.streams.rails.receives(buffer);
+            let receives = self.streams.links.rails.receives(buffer);
             let short = receives.copy_start(buffer, &mut start);
             if let Some(Message::Packet(packet)) = wire::read(&start[..short]) {
                 self.deliver(packet, &start, buffer, completions);
@@ -234,7 +238,7 @@ impl<P: Port> Verbs<P> {
         buffer: Slot,
         completions: &mut Completions,
     ) {
-        let bytes = self.streams.rails.receives(buffer).bytes_in(buffer) - HEADER_BYTES;
+        let bytes = self.streams.links.rails.receives(buffer).bytes_in(buffer) - HEADER_BYTES;
         if packet.parts & (BEGINS | ENDS) != BEGINS | ENDS {
             return self.assemble(packet, buffer, bytes, completions);
         }
@@ -248,7 +252,7 @@ impl<P: Port> Verbs<P> {
                 completions,
             );
         }
-        self.streams.rails.give_back(buffer);
+        self.streams.links.rails.give_back(buffer);
         self.hand_up_short(packet, &start[HEADER_BYTES..], bytes, completions);
     }
 
@@ -280,21 +284,22 @@ impl<P: Port> Verbs<P> {
     ) {
         let mut part = vec![0; bytes];
         self.streams
+            .links
             .rails
             .receives(buffer)
             .copy_out(buffer, HEADER_BYTES, &mut part);
-        self.streams.rails.give_back(buffer);
-        let side = self.streams.sides.of(packet.source);
+        self.streams.links.rails.give_back(buffer);
+        let side = self.streams.links.sides.of(packet.source);
         if packet.parts & BEGINS != 0 {
             side.building = Some(Vec::new());
         }
         let Some(mut frame) = side.building.take() else {
-            self.streams.counts.refused.add(1);
+            self.streams.links.counts.refused.add(1);
             return;
         };
         frame.extend_from_slice(&part);
         if frame.len() > ring::layout::POOL_BUFFER_BYTES {
-            self.streams.counts.refused.add(1);
+            self.streams.links.counts.refused.add(1);
             return;
         }
         if packet.parts & ENDS == 0 {
@@ -342,7 +347,7 @@ impl<P: Port> Verbs<P> {
                 );
             }
             (FIRST_INTERNAL.., RecvBuffer::Lent { index, .. }) => {
-                self.streams.counts.refused.add(1);
+                self.streams.links.counts.refused.add(1);
                 return self.release(packet.source, index);
             }
             _ => Completion::Arrived(Arrived {
@@ -366,6 +371,7 @@ impl<P: Port> Verbs<P> {
         let target = &mut target[..bytes];
         if !is_assembled(index) {
             self.streams
+                .links
                 .rails
                 .receives(index)
                 .copy_out(index, HEADER_BYTES, target);
@@ -381,13 +387,13 @@ impl<P: Port> Verbs<P> {
 
     /// Takes a frame of `peer` back that was lent.
     pub(in crate::provider) fn release(&mut self, peer: u32, index: u32) {
-        let side = self.streams.sides.of(peer);
+        let side = self.streams.links.sides.of(peer);
         if side.session.give_back() && !side.listed_owing {
             side.session.owe_anyway();
-            self.streams.sides.list_owing(peer);
+            self.streams.links.sides.list_owing(peer);
         }
         if !is_assembled(index) {
-            return self.streams.rails.give_back(index);
+            return self.streams.links.rails.give_back(index);
         }
         self.streams.ready.release(index);
     }
@@ -395,13 +401,16 @@ impl<P: Port> Verbs<P> {
     /// Looks whether a frame has come, and does nothing else.
     #[inline(always)]
     pub(in crate::provider) fn look(&mut self) -> FarLook {
-        if self.streams.schedule.needs_poll() || !self.is_calm() {
+        if self.streams.links.schedule.needs_poll() || !self.streams.is_calm() {
             return FarLook::Poll;
         }
-        self.streams.schedule.count();
+        self.streams.links.schedule.count();
         // The others are polled when it is time for a poll.
-        let rail = self.streams.rails.warm();
-        match self.streams.rails[rail].port.poll_first(Queue::Receives) {
+        let rail = self.streams.links.rails.warm();
+        match self.streams.links.rails[rail]
+            .port
+            .poll_first(Queue::Receives)
+        {
             Some(done) => self.take_first(rail, &done),
             None => {
                 self.catch_up();
@@ -410,15 +419,10 @@ impl<P: Port> Verbs<P> {
         }
     }
 
-    #[inline(always)]
-    fn is_calm(&self) -> bool {
-        self.streams.ready.is_empty() && self.streams.sides.is_calm()
-    }
-
     #[inline(never)]
     fn take_first(&mut self, rail: usize, done: &Done) -> FarLook {
         self.catch_up();
-        let Some(buffer) = self.streams.rails[rail]
+        let Some(buffer) = self.streams.links.rails[rail]
             .receives
             .filled(done.work, done.bytes)
         else {
@@ -435,9 +439,10 @@ impl<P: Port> Verbs<P> {
     fn take_other(&mut self, rail: usize, buffer: Slot, done: &Done) -> FarLook {
         let mut completions = Completions::new();
         self.take_filled(buffer, done, &mut completions);
+        self.settle();
         self.streams.ready.tell_first(&mut completions);
-        self.streams.schedule.stir();
-        let rail = &mut self.streams.rails[rail];
+        self.streams.links.schedule.stir();
+        let rail = &mut self.streams.links.rails[rail];
         rail.receives.tend(&mut rail.port);
         FarLook::Poll
     }
@@ -449,7 +454,7 @@ impl<P: Port> Verbs<P> {
         if !is_word || is_datagram(buffer) {
             return None;
         }
-        let start = self.streams.rails[rail]
+        let start = self.streams.links.rails[rail]
             .receives
             .start::<WORD_BYTES>(buffer);
         let (header, body) = start.split_first_chunk::<HEADER_BYTES>()?;
@@ -457,9 +462,9 @@ impl<P: Port> Verbs<P> {
         if packet.parts != BEGINS | ENDS || packet.kind >= FIRST_INTERNAL {
             return None;
         }
-        let side = self.streams.sides.find_mut(packet.source)?;
+        let side = self.streams.links.sides.find_mut(packet.source)?;
         let index = side.pair_on(rail_of(buffer))?;
-        let pair = self.streams.pairs.get(index)?;
+        let pair = self.streams.links.pairs.get(index)?;
         if pair.end.number != done.number || !side.session.accept_next(packet.number) {
             return None;
         }
@@ -488,39 +493,25 @@ impl<P: Port> Verbs<P> {
 
     #[inline(never)]
     fn do_chore(&mut self, Chore { peer, buffer, ack }: Chore) {
-        self.streams.schedule.stir();
+        self.streams.links.schedule.stir();
         let rail = rail_of(buffer);
-        if let Some(side) = self.streams.sides.get_mut(peer)
+        if let Some(side) = self.streams.links.sides.get_mut(peer)
             && !side.is_lost()
         {
-            let sends = &mut self.streams.sends;
+            let sends = &mut self.streams.links.sends;
             side.session
-                .acknowledge(ack, self.streams.schedule.now_ns, |slot| {
+                .acknowledge(ack, self.streams.links.schedule.now_ns, |slot| {
                     sends.release(slot)
                 });
             // Where to answer (`peers.rs`).
             side.heard_on = rail;
             if side.needs_care() {
-                self.care_for(peer);
+                self.streams.links.sides.care_for(peer);
             }
         }
-        self.streams.rails.give_back(buffer);
-        let rail = &mut self.streams.rails[usize::from(rail)];
+        self.streams.links.rails.give_back(buffer);
+        let rail = &mut self.streams.links.rails[usize::from(rail)];
         rail.receives.tend(&mut rail.port);
-    }
-
-    /// What a packet leaves to be done beside its own.
-    #[cold]
-    fn care_for(&mut self, peer: u32) {
-        let side = self.streams.sides.of(peer);
-        side.recovered();
-        let (owes, waits) = (side.owes_much(), side.session.has_unsent());
-        if owes {
-            self.streams.sides.list_owing(peer);
-        }
-        if waits {
-            self.streams.sides.list_unsent(peer);
-        }
     }
 }
 

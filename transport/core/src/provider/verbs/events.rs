@@ -4,14 +4,14 @@
 use session::State;
 
 use super::link::Link;
+use super::links::{Links, Upshot};
 use super::port::{Event, Port};
 use super::rail::Line;
 use super::side::Side;
-use super::streams::{Streams, Upshot};
 use super::wire::Say;
 use super::words;
 
-impl<P: Port> Streams<P> {
+impl<P: Port> Links<P> {
     /// Takes in what happened to a port.
     #[cold]
     pub(super) fn take_events(&mut self, rail: usize) {

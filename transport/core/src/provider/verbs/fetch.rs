@@ -131,8 +131,8 @@ impl Fetches {
 impl Moves {
     /// Whether reads from a peer are carried out by the peer.
     pub(super) fn is_fetched<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) -> bool {
-        let rail = streams.sides.of(peer).main.rail;
-        let facts = streams.rails[usize::from(rail)].port.facts();
+        let rail = streams.links.sides.of(peer).main.rail;
+        let facts = streams.links.rails[usize::from(rail)].port.facts();
         self.fetches.is_for(facts)
     }
 
@@ -150,11 +150,13 @@ impl Moves {
         let regions = match self.register_for(streams, peer, lease.address(), lease.bytes()) {
             Ok(regions) => regions,
             Err(error) => {
-                streams.complain_of_registration(&error, lease.bytes() as u64);
+                streams
+                    .links
+                    .complain_of_registration(&error, lease.bytes() as u64);
                 return streams.ready.end(id, Outcome::Unreachable, lease);
             }
         };
-        streams.counts.fetched.add(1);
+        streams.links.counts.fetched.add(1);
         let number = self.works.next_serial();
         let (a, b) = (key_of(&regions, 0), key_of(&regions, 1));
         let (c, d) = (key_of(&regions, 2), key_of(&regions, 3));
@@ -171,7 +173,7 @@ impl Moves {
             id,
             lease,
             regions,
-            tried_ns: streams.schedule.now_ns,
+            tried_ns: streams.links.schedule.now_ns,
         };
         self.fetches.all.insert(number, fetch);
         let body = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -187,7 +189,7 @@ impl Moves {
         outcome: u16,
     ) {
         let Some(fetch) = self.fetches.take(number, peer) else {
-            streams.counts.refused.add(1);
+            streams.links.counts.refused.add(1);
             return;
         };
         let outcome = match outcome {
@@ -199,7 +201,7 @@ impl Moves {
     }
 
     fn end_fetch<P: Port>(&mut self, streams: &mut Streams<P>, fetch: Fetch, outcome: Outcome) {
-        streams.rails.deregister(fetch.regions);
+        streams.links.rails.deregister(fetch.regions);
         streams.ready.end(fetch.id, outcome, fetch.lease);
     }
 
@@ -214,10 +216,10 @@ impl Moves {
 
     /// Tries the devices of those that have something to write (F4).
     pub(super) fn try_owners<P: Port>(&mut self, streams: &mut Streams<P>) {
-        for peer in self.fetches.owners_to_try(streams.schedule.now_ns) {
+        for peer in self.fetches.owners_to_try(streams.links.schedule.now_ns) {
             // One may have been lost over another.
-            if !streams.sides.of(peer).is_lost() {
-                streams.try_device(peer);
+            if !streams.links.sides.of(peer).is_lost() {
+                streams.links.try_device(peer);
             }
         }
     }
@@ -241,7 +243,7 @@ impl Moves {
             (KEYS, _) => self.hear_keys(streams, peer, made.word, [a, b, c, d]),
             (FETCH, FETCH_BYTES) => self.serve(streams, peer, made.word, words),
             (FETCHED, 0) => self.hear_fetched(streams, peer, made.word, made.flags),
-            _ => streams.counts.refused.add(1),
+            _ => streams.links.counts.refused.add(1),
         }
     }
 
@@ -297,7 +299,7 @@ impl Moves {
         outcome: Outcome,
     ) {
         if streams.letters.count_to(peer) >= 2 * MOST_ERRANDS {
-            streams.counts.refused.add(1);
+            streams.links.counts.refused.add(1);
             return;
         }
         let outcome = match outcome {
@@ -328,7 +330,7 @@ impl Moves {
             }
             work.outcome = Outcome::BadKey;
             let (rail, is_idle) = (work.rail, work.under_way == 0);
-            if let Some(link) = streams.sides.link(Line { peer, rail }) {
+            if let Some(link) = streams.links.sides.link(Line { peer, rail }) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
             // The device tells the end of what is under way: it may not read that any more.

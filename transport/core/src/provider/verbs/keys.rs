@@ -69,20 +69,20 @@ impl Moves {
                 Ok(regions) => regions,
                 // Memory that cannot be registered (there is a limit) is sent through buffers.
                 Err(error) => {
-                    streams.complain_of_registration(&error, bytes);
+                    streams.links.complain_of_registration(&error, bytes);
                     return RemoteKey::default();
                 }
             },
         };
-        let (ranks, memory) = ((streams.me, peer.0), (address, bytes));
-        let main = streams.sides.of(peer.0).main.rail;
+        let (ranks, memory) = ((streams.links.me, peer.0), (address, bytes));
+        let main = streams.links.sides.of(peer.0).main.rail;
         let Some(key) = self.registry.export(ranks, memory, regions, main) else {
             return RemoteKey::default();
         };
         let several = regions.iter().flatten().count() > 1;
         if several
-            && bytes >= streams.limits.striped_bytes
-            && !streams.sides.of(peer.0).others().is_empty()
+            && bytes >= streams.links.limits.striped_bytes
+            && !streams.links.sides.of(peer.0).others().is_empty()
         {
             self.tell_keys(streams, peer.0, key, &regions);
         }
@@ -98,10 +98,10 @@ impl Moves {
         bytes: u64,
     ) -> RemoteKey {
         let is_copied = self.registry.is_copied(address, bytes);
-        let is_small = is_copied && bytes < streams.limits.striped_bytes;
-        let main = streams.sides.of(peer.0).main.rail;
-        let (ranks, memory) = ((streams.me, peer.0), (address, bytes));
-        let rails = &mut streams.rails;
+        let is_small = is_copied && bytes < streams.links.limits.striped_bytes;
+        let main = streams.links.sides.of(peer.0).main.rail;
+        let (ranks, memory) = ((streams.links.me, peer.0), (address, bytes));
+        let rails = &mut streams.links.rails;
         let copy = is_small.then(|| self.registry.export_copy(ranks, memory, main, rails));
         match copy.flatten() {
             Some(key) => key,
@@ -117,8 +117,8 @@ impl Moves {
         address: u64,
         bytes: usize,
     ) -> Result<Regions, CallError> {
-        let least = streams.limits.striped_bytes;
-        let side = streams.sides.of(peer);
+        let least = streams.links.limits.striped_bytes;
+        let side = streams.links.sides.of(peer);
         let main = side.main.rail;
         let mut others = [false; MOST_RAILS];
         if bytes as u64 >= least {
@@ -126,7 +126,7 @@ impl Moves {
                 others[usize::from(link.rail)] = true;
             }
         }
-        streams.rails.register(main, others, address, bytes)
+        streams.links.rails.register(main, others, address, bytes)
     }
 
     /// Tells a peer the keys of the other rails, if there is room for that.
@@ -137,7 +137,7 @@ impl Moves {
         key: RemoteKey,
         regions: &Regions,
     ) {
-        let side = streams.sides.of(peer);
+        let side = streams.links.sides.of(peer);
         if side.is_lost() {
             return;
         }
@@ -174,10 +174,10 @@ impl Moves {
             bytes,
             check,
         };
-        let me = streams.me;
-        let is_one_of_several = streams.sides.of(peer).more.is_some();
+        let me = streams.links.me;
+        let is_one_of_several = streams.links.sides.of(peer).more.is_some();
         if !is_one_of_several || !is_sealed(key, peer, me) {
-            streams.counts.refused.add(1);
+            streams.links.counts.refused.add(1);
             return;
         }
         let halves = |word: u64| [low(word), low(word >> 32)];
@@ -193,19 +193,21 @@ impl Moves {
         peer: Peer,
         key: RemoteKey,
     ) {
-        if !is_sealed(key, streams.me, peer.0) {
+        if !is_sealed(key, streams.links.me, peer.0) {
             return;
         }
         let Some(export) = self.registry.withdraw(key) else {
             return;
         };
         let Some(bounce) = export.bounce else {
-            streams.rails.deregister(export.regions);
+            streams.links.rails.deregister(export.regions);
             self.recall(streams, peer.0, key.check);
             return;
         };
-        let is_read = self.recall(streams, peer.0, key.check) || streams.sides.of(peer.0).is_lost();
-        self.registry.give_back(bounce, is_read, &mut streams.rails);
+        let is_read =
+            self.recall(streams, peer.0, key.check) || streams.links.sides.of(peer.0).is_lost();
+        self.registry
+            .give_back(bounce, is_read, &mut streams.links.rails);
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What moves large data: reads, writes and atomic operations, the memory that devices know for that, and what peers carry out. It
-//! is handed the [`Streams`] whose queue pairs it uses, and told by their [`Upshot`]s what has become of those.
+//! is handed the [`Streams`] whose links it uses, and told by [`Upshot`]s what has become of those.
 //!
 //! | file | what its methods do |
 //! |------|---------------------|
@@ -13,11 +13,12 @@ use std::ptr::NonNull;
 use super::NetLimits;
 use super::fetch::Fetches;
 use super::keys::Told;
+use super::links::Upshot;
 use super::memory::Shared;
 use super::port::{Port, Status};
 use super::rail::Line;
 use super::registry::Registry;
-use super::streams::{Streams, Upshot};
+use super::streams::Streams;
 use super::works::Works;
 use crate::{Completion, Peer};
 
@@ -64,7 +65,7 @@ impl Moves {
 
     /// A peer is lost: nothing moves there any more.
     fn end_all_to<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) {
-        let links = streams.sides.of(peer).links();
+        let links = streams.links.sides.of(peer).links();
         let rails: Vec<u8> = links.map(|link| link.rail).collect();
         for rail in rails {
             self.fail_waiting(streams, Line { peer, rail });
@@ -86,17 +87,17 @@ impl Moves {
         (place, bytes): (NonNull<u8>, usize),
         mapping: Option<Shared>,
     ) -> bool {
-        let rails = &mut streams.rails;
+        let rails = &mut streams.links.rails;
         let owned = self.registry.owned.own(place, bytes, mapping, rails);
         if let Err(error) = &owned {
-            streams.complain_of_registration(error, bytes as u64);
+            streams.links.complain_of_registration(error, bytes as u64);
         }
         owned.is_ok()
     }
 
     /// Takes all memory back from the ports.
     pub(super) fn retire<P: Port>(&mut self, streams: &mut Streams<P>) {
-        let rails = &mut streams.rails;
+        let rails = &mut streams.links.rails;
         self.registry.withdraw_all(rails);
         self.fetches.retire(rails);
         self.works.retire(rails);

@@ -445,8 +445,15 @@ impl Pairs {
         }
     }
 
-    /// Whether the device of one has told nothing for longer than it may (`forgotten.rs`).
-    pub(super) fn is_late(&mut self, index: u32, now_ns: u64) -> bool {
+    /// The places of those whose device has told nothing for longer than it may (`forgotten.rs`).
+    pub(super) fn late(&mut self, now_ns: u64) -> Vec<u32> {
+        let places = self.places();
+        places
+            .filter(|index| self.is_late(*index, now_ns))
+            .collect()
+    }
+
+    fn is_late(&mut self, index: u32, now_ns: u64) -> bool {
         let pair = self.get_mut(index).filter(|pair| pair.is_whole());
         pair.is_some_and(|pair| pair.watch.is_late(&pair.ledger, pair.patience, now_ns))
     }

@@ -14,15 +14,15 @@ use session::{Ack, Do, Overdue, State};
 use super::MOST_POSTED;
 use super::address::Address;
 use super::ledger::Posted;
+use super::links::Links;
 use super::pair::Pair;
 use super::port::{CallError, Done, Port, Status};
 use super::rail::Line;
 use super::side::Side;
-use super::streams::Streams;
 use super::wire::{self, End, Say};
 use super::words::{self, Ends};
 
-impl<P: Port> Streams<P> {
+impl<P: Port> Links<P> {
     /// Makes a queue pair for a peer, if that is possible now.
     #[cold]
     pub(super) fn want_pair(&mut self, line: Line) {
@@ -224,6 +224,28 @@ impl<P: Port> Streams<P> {
         self.may_go_on(line.peer);
     }
 
+    /// A work request on a reliable queue pair has ended well.
+    #[inline(always)]
+    pub(super) fn retire(&mut self, posted: Posted, made: u32) {
+        match posted {
+            Posted::Packet { peer, number, read } => {
+                if let Some(slot) = read {
+                    self.sends.retired(slot);
+                }
+                if let Some(side) = self.sides.get_mut(peer) {
+                    side.was_heard();
+                    side.session.arrived(number, made);
+                }
+            }
+            Posted::Part { work, bytes, .. } => self.part_is_back(work, bytes, Status::Success),
+            Posted::Mark { read } => {
+                if let Some(slot) = read {
+                    self.sends.retired(slot);
+                }
+            }
+        }
+    }
+
     /// A work request has failed: its queue pair is broken.
     #[cold]
     pub(super) fn take_failed(&mut self, index: u32, number: u32, done: &Done) {
@@ -311,28 +333,9 @@ impl<P: Port> Streams<P> {
         self.pairs.break_quietly(index, rails, sides);
     }
 
-    /// Breaks queue pairs that have forgotten what was posted (`forgotten.rs`). Whoever sleeps over that sees it when it wakes.
-    pub(super) fn break_forgotten(&mut self) {
-        let now_ns = self.schedule.now_ns;
-        let mut is_any_late = false;
-        for index in self.pairs.places() {
-            is_any_late |= self.pairs.is_late(index, now_ns);
-        }
-        if !is_any_late {
-            return;
-        }
-        // What was told while nobody looked counts.
-        self.poll_sends();
-        for index in self.pairs.places() {
-            if self.pairs.is_late(index, self.schedule.now_ns) {
-                self.forget(index);
-            }
-        }
-    }
-
     /// As if the device had told that what it told nothing of has failed.
     #[cold]
-    fn forget(&mut self, index: u32) {
+    pub(super) fn forget(&mut self, index: u32) {
         let Some((line, posted)) = self.pairs.get(index).and_then(Pair::awaited) else {
             return;
         };
@@ -361,12 +364,6 @@ impl<P: Port> Streams<P> {
                 }
             }
         }
-    }
-
-    /// When that is due next.
-    pub(super) fn tries_receivers_at(&self) -> Option<u64> {
-        let any = self.pairs.is_any_unsaid(&self.sides);
-        any.then(|| self.schedule.receivers_at_ns())
     }
 
     /// Takes the queue pairs of a lost rail apart, whether or not it tells the end of what was posted. What was goes over
@@ -547,23 +544,6 @@ impl<P: Port> Streams<P> {
                 self.say(Line { peer, rail }, Say::Ack { asks: false });
             }
         }
-    }
-
-    /// No slot is left: finds out which are not needed any more.
-    #[cold]
-    pub(super) fn relieve(&mut self) {
-        for index in self.pairs.places() {
-            let Some(pair) = self.pairs.get(index).filter(|pair| pair.is_whole()) else {
-                continue;
-            };
-            let peer = pair.line.peer;
-            if pair.ledger.unsignaled() != 0 {
-                self.mark(index);
-            } else if self.sides.of(peer).session.awaits_word().is_some() {
-                self.ask_for_ack(peer);
-            }
-        }
-        self.poll_sends();
     }
 
     /// Posts something behind a read that has ended as the last on its queue pair: its end tells whether that was a lie.

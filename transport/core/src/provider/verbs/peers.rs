@@ -7,13 +7,13 @@ use session::State;
 
 use super::address::{self, Address};
 use super::link::{Link, pair_up};
+use super::links::{Links, Upshot};
 use super::port::{CallError, Port, Status, Way};
 use super::rail::{Line, rail_of};
-use super::streams::{Streams, Upshot};
 use super::wire::Say;
 use crate::Peer;
 
-impl<P: Port> Streams<P> {
+impl<P: Port> Links<P> {
     /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
     pub(super) fn way_to(&mut self, line: Line) -> Option<(Way, u32)> {
         if self.rails.is_all_lost() {
@@ -143,12 +143,12 @@ impl<P: Port> Streams<P> {
         self.may_go_on(line.peer);
     }
 
-    /// A timer of a peer has run out.
-    pub(super) fn time_is_over(&mut self, peer: u32) {
+    /// A timer of a peer has run out. `true`: something is to be sent again.
+    pub(super) fn time_is_over(&mut self, peer: u32) -> bool {
         let now_ns = self.schedule.now_ns;
         let side = self.sides.of(peer);
         if !side.timer_ended(now_ns) {
-            return;
+            return false;
         }
         let again = side.session.timeout(now_ns);
         let overdue = side.links_mut().filter_map(|link| {
@@ -165,7 +165,8 @@ impl<P: Port> Streams<P> {
             if is_suspected && silent_ns > self.limits.silence_ns {
                 let seconds = self.limits.silence_ns / 1_000_000_000;
                 let why = format!("it has not answered for {seconds} s");
-                return self.lose(peer, &why);
+                self.lose(peer, &why);
+                return false;
             }
         }
         for (rail, overdue) in overdue {
@@ -173,15 +174,13 @@ impl<P: Port> Streams<P> {
         }
         if again {
             self.detour_if_stuck(peer);
-        }
-        if again {
             self.counts.overdue.add(1);
-            self.flush(peer);
         }
         if self.sides.of(peer).still_wants_room() {
             self.ask_for_ack(peer);
         }
         self.sides.arm(peer, self.schedule.now_ns);
+        again
     }
 
     /// Something waits for the peer to say what it has taken; that it did may be lost.

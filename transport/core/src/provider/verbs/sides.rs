@@ -214,6 +214,20 @@ impl Sides {
         }
     }
 
+    /// What a packet of a peer leaves to be done beside its own.
+    #[cold]
+    pub(super) fn care_for(&mut self, peer: u32) {
+        let side = self.of(peer);
+        side.recovered();
+        let (owes, waits) = (side.owes_much(), side.session.has_unsent());
+        if owes {
+            self.list_owing(peer);
+        }
+        if waits {
+            self.list_unsent(peer);
+        }
+    }
+
     /// Whether all that was sent has arrived, but for what went to peers that are lost.
     pub(super) fn have_all_arrived(&self) -> bool {
         let mut all = self.iter();

@@ -13,23 +13,23 @@ impl<P: Port> Verbs<P> {
     /// Asks once what happened.
     #[inline(never)]
     pub(in crate::provider) fn poll(&mut self, completions: &mut Completions) {
-        self.streams.schedule.count();
+        self.streams.links.schedule.count();
         self.catch_up();
         self.streams.ready.hand_up(completions);
-        if self.streams.sides.is_any_owing() {
-            self.streams.tell_owed();
+        if self.streams.links.sides.is_any_owing() {
+            self.streams.links.tell_owed();
         }
-        let mut done = std::mem::take(&mut self.streams.rails.received);
+        let mut done = std::mem::take(&mut self.streams.links.rails.received);
         let (mut has_heard, mut has_all) = (false, true);
-        let count = self.streams.rails.len();
+        let count = self.streams.links.rails.len();
         for step in 0..count {
-            let rail = self.streams.schedule.rail(step, count);
-            if self.streams.rails[rail].lost.is_some() {
+            let rail = self.streams.links.schedule.rail(step, count);
+            if self.streams.links.rails[rail].lost.is_some() {
                 // Whoever is heard there would be answered.
                 continue;
             }
             let room = Completions::CAPACITY - completions.len();
-            let port = &mut self.streams.rails[rail].port;
+            let port = &mut self.streams.links.rails[rail].port;
             let heard = port.poll(Queue::Receives, &mut done[..room]);
             if heard != 0 {
                 self.take_all_received(rail, &done[..heard], completions);
@@ -37,18 +37,18 @@ impl<P: Port> Verbs<P> {
             has_heard |= heard != 0;
             has_all &= heard < room;
         }
-        self.streams.rails.received = done;
-        if self.streams.schedule.is_turn(SENDS_EVERY) || self.awaits_sends(has_heard) {
+        self.streams.links.rails.received = done;
+        if self.streams.links.schedule.is_turn(SENDS_EVERY) || self.awaits_sends(has_heard) {
             self.streams.poll_sends();
         }
         self.settle();
-        if self.streams.sides.is_any_unsent() {
+        if self.streams.links.sides.is_any_unsent() {
             self.flush_all();
         }
-        if has_all && self.streams.sides.is_any_leaving() {
-            self.streams.leave_some();
+        if has_all && self.streams.links.sides.is_any_leaving() {
+            self.streams.links.leave_some();
         }
-        if self.streams.schedule.is_turn(P::CLOCK_EVERY) {
+        if self.streams.links.schedule.is_turn(P::CLOCK_EVERY) {
             self.look_at_clock();
         }
         self.settle();
@@ -57,14 +57,14 @@ impl<P: Port> Verbs<P> {
     /// Tells reads and writes what has become of streams and queue pairs.
     #[inline(always)]
     pub(super) fn settle(&mut self) {
-        if !self.streams.upshots.is_empty() {
+        if !self.streams.links.upshots.is_empty() {
             self.settle_all();
         }
     }
 
     #[inline(never)]
     fn settle_all(&mut self) {
-        while let Some(upshot) = self.streams.upshots.pop_front() {
+        while let Some(upshot) = self.streams.links.upshots.pop_front() {
             self.moves.hear(&mut self.streams, upshot);
         }
     }
@@ -73,28 +73,28 @@ impl<P: Port> Verbs<P> {
     #[inline(always)]
     fn awaits_sends(&self, has_heard: bool) -> bool {
         let is_urgent = !self.moves.works.is_empty()
-            || self.streams.sides.is_any_unsent()
-            || self.streams.sides.is_any_leaving();
-        (is_urgent && !has_heard) || self.streams.sends.is_scarce()
+            || self.streams.links.sides.is_any_unsent()
+            || self.streams.links.sides.is_any_leaving();
+        (is_urgent && !has_heard) || self.streams.links.sends.is_scarce()
     }
 
     #[inline(never)]
     fn take_all_received(&mut self, rail: usize, done: &[Done], completions: &mut Completions) {
         for one in done {
-            let receives = &mut self.streams.rails[rail].receives;
+            let receives = &mut self.streams.links.rails[rail].receives;
             if let Some(buffer) = receives.filled(one.work, one.bytes) {
                 self.take_filled(buffer, one, completions);
             }
         }
-        self.streams.schedule.stir();
-        self.streams.rails.came_on(rail);
-        let rail = &mut self.streams.rails[rail];
+        self.streams.links.schedule.stir();
+        self.streams.links.rails.came_on(rail);
+        let rail = &mut self.streams.links.rails[rail];
         rail.receives.tend(&mut rail.port);
     }
 
     #[cold]
     fn flush_all(&mut self) {
-        for peer in self.streams.sides.take_unsent() {
+        for peer in self.streams.links.sides.take_unsent() {
             self.moves.go_on(&mut self.streams, peer);
         }
         if !self.streams.letters.is_empty() {
@@ -104,66 +104,73 @@ impl<P: Port> Verbs<P> {
 
     /// What is due by now.
     fn look_at_clock(&mut self) {
-        self.streams.schedule.now_ns = self.streams.rails.clock();
-        let next = self.streams.sides.deadline_ns();
-        if next.is_some_and(|deadline_ns| deadline_ns <= self.streams.schedule.now_ns) {
-            self.streams.schedule.ask_events_soon();
+        self.streams.links.schedule.now_ns = self.streams.links.rails.clock();
+        let next = self.streams.links.sides.deadline_ns();
+        if next.is_some_and(|deadline_ns| deadline_ns <= self.streams.links.schedule.now_ns) {
+            self.streams.links.schedule.ask_events_soon();
         }
-        if self.streams.schedule.are_events_due() {
+        if self.streams.links.schedule.are_events_due() {
             self.take_all_events();
         }
-        while let Some(peer) = self.streams.sides.next_due(self.streams.schedule.now_ns) {
-            self.streams.schedule.stir();
-            self.streams.time_is_over(peer);
+        while let Some(peer) = self
+            .streams
+            .links
+            .sides
+            .next_due(self.streams.links.schedule.now_ns)
+        {
+            self.streams.links.schedule.stir();
+            if self.streams.links.time_is_over(peer) {
+                self.streams.flush(peer);
+            }
         }
     }
 
     fn take_all_events(&mut self) {
-        for rail in 0..self.streams.rails.len() {
-            self.streams.take_events(rail);
+        for rail in 0..self.streams.links.rails.len() {
+            self.streams.links.take_events(rail);
         }
         self.streams.break_forgotten();
         if !self.moves.fetches.is_empty() {
             self.moves.try_owners(&mut self.streams);
         }
-        self.streams.try_receivers();
+        self.streams.links.try_receivers();
     }
 
     /// Whether all that was sent has arrived, and everybody was told what has arrived here; what was posted last is asked about.
     pub(in crate::provider) fn is_quiet(&mut self) -> bool {
         self.catch_up();
-        self.streams.sides.owe_all();
-        let all = self.streams.sides.have_all_arrived();
+        self.streams.links.sides.owe_all();
+        let all = self.streams.links.sides.have_all_arrived();
         if !all {
             self.streams.relieve();
             self.settle();
         }
-        all && self.streams.letters.is_empty() && !self.streams.sides.is_any_owing()
+        all && self.streams.letters.is_empty() && !self.streams.links.sides.is_any_owing()
     }
 
     /// A peer whose address should be asked for; each is named once.
     pub(in crate::provider) fn wanted_address(&mut self) -> Option<u32> {
-        self.streams.strangers.next_wanted()
+        self.streams.links.strangers.next_wanted()
     }
 
     #[inline(always)]
     pub(in crate::provider) fn has_news(&self) -> bool {
-        self.streams.strangers.is_any_wanted() || !self.streams.news.is_empty()
+        self.streams.links.strangers.is_any_wanted() || !self.streams.links.news.is_empty()
     }
 
     /// A port that has gone down or come back.
     pub(in crate::provider) fn next_port_change(&mut self) -> Option<PortChange> {
-        self.streams.news.next_change()
+        self.streams.links.news.next_change()
     }
 
     /// Something that the user should know.
     pub(in crate::provider) fn next_complaint(&mut self) -> Option<String> {
-        self.streams.news.next_complaint()
+        self.streams.links.news.next_complaint()
     }
 
     /// Whether nothing is here and nothing can be done: then a sign comes when there is.
     pub(in crate::provider) fn prepare_sleep(&mut self) -> bool {
-        if !self.streams.rails.arm() {
+        if !self.streams.links.rails.arm() {
             return false;
         }
         // What came before gives no sign any more.
@@ -172,12 +179,12 @@ impl<P: Port> Verbs<P> {
         self.streams.poll_sends();
         self.settle();
         self.streams.ready.tell_first(&mut completions);
-        let has_stirred = self.streams.schedule.take_stirred();
+        let has_stirred = self.streams.links.schedule.take_stirred();
         !has_stirred
             && self.streams.ready.is_empty()
-            && !self.streams.sides.is_any_owing()
-            && !self.streams.sides.is_any_leaving()
-            && !self.streams.strangers.is_any_wanted()
+            && !self.streams.links.sides.is_any_owing()
+            && !self.streams.links.sides.is_any_leaving()
+            && !self.streams.links.strangers.is_any_wanted()
     }
 
     /// Adds what can wake the process, and when something is due.
@@ -185,27 +192,30 @@ impl<P: Port> Verbs<P> {
         if let Some(due) = self.until_due() {
             waits.poll_after(due);
         }
-        self.streams.rails.add_signs(waits);
+        self.streams.links.rails.add_signs(waits);
     }
 
     /// How long until something is due; `None`: nothing is.
     pub(super) fn until_due(&self) -> Option<Duration> {
+        let links = &self.streams.links;
+        let awaits_word = links.pairs.is_any_unsaid(&links.sides);
+        let receivers_at_ns = awaits_word.then(|| links.schedule.receivers_at_ns());
         let deadlines = [
-            self.streams.sides.deadline_ns(),
+            links.sides.deadline_ns(),
             self.moves.fetches.tries_owners_at(),
-            self.streams.tries_receivers_at(),
+            receivers_at_ns,
         ];
         let deadline = deadlines.into_iter().flatten().min()?;
         Some(Duration::from_nanos(
-            deadline.saturating_sub(self.streams.rails.clock()),
+            deadline.saturating_sub(links.rails.clock()),
         ))
     }
 
     /// The process is awake again.
     pub(in crate::provider) fn wake(&mut self) {
-        self.streams.rails.take_signs();
+        self.streams.links.rails.take_signs();
         // An event may be what has woken it.
-        self.streams.schedule.ask_events_now();
+        self.streams.links.schedule.ask_events_now();
         self.look_at_clock();
         self.settle();
     }

@@ -212,8 +212,8 @@ impl Moves {
             self.begin(streams, peer.0, lease, (key, offset), id, Kind::Write);
             return Ok(());
         };
-        let ready =
-            streams.sides.of(peer.0).is_lost() || self.is_ready_for_immediate(streams, peer.0);
+        let ready = streams.links.sides.of(peer.0).is_lost()
+            || self.is_ready_for_immediate(streams, peer.0);
         if !ready {
             return Err(lease);
         }
@@ -229,7 +229,7 @@ impl Moves {
             return Ok(());
         }
         // Kept before the write begins, sent behind it: nothing else is posted between.
-        let number = streams.sides.of(peer.0).session.next();
+        let number = streams.links.sides.of(peer.0).session.next();
         if end.is_some() {
             if streams.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
                 return Err(lease);
@@ -248,10 +248,10 @@ impl Moves {
             }
         };
         if streams.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
-            streams.rails.deregister_of(&work);
+            streams.links.rails.deregister_of(&work);
             return work.lease.map_or(Ok(()), Err);
         }
-        streams.sides.of(peer.0).immediates += 1;
+        streams.links.sides.of(peer.0).immediates += 1;
         self.start(
             streams,
             Work {
@@ -265,13 +265,16 @@ impl Moves {
 
     /// Whether a write and its packet can be posted now, with nothing before them.
     fn is_ready_for_immediate<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) -> bool {
-        let side = streams.sides.of(peer);
+        let side = streams.links.sides.of(peer);
         let joined = side.pair_for_sends().is_some();
         let idle = side.main.waiting.is_empty() && !side.session.has_unsent();
         if !joined {
             let line = side.line(peer);
-            streams.want_pair(line);
-            streams.sides.await_pair(peer, streams.schedule.now_ns);
+            streams.links.want_pair(line);
+            streams
+                .links
+                .sides
+                .await_pair(peer, streams.links.schedule.now_ns);
         }
         joined && idle
     }
@@ -320,8 +323,8 @@ impl Moves {
     ) -> Work {
         let serial = self.works.next_serial();
         let there = key.address.wrapping_add(offset);
-        let is_large = key.bytes >= streams.limits.striped_bytes;
-        let may_be_told = is_large && streams.sides.of(peer).more.is_some();
+        let is_large = key.bytes >= streams.links.limits.striped_bytes;
+        let may_be_told = is_large && streams.links.sides.of(peer).more.is_some();
         let keys = self.told.keys_to(peer, key, may_be_told);
         Work {
             id,
@@ -340,18 +343,22 @@ impl Moves {
     )]
     fn prepare<P: Port>(&mut self, streams: &mut Streams<P>, mut work: Work) -> Result<Work, Work> {
         let Some(rail) = streams
+            .links
             .sides
-            .rail_for(work.peer, &work.keys, &streams.rails)
+            .rail_for(work.peer, &work.keys, &streams.links.rails)
         else {
             return Err(work);
         };
         work.rail = rail;
-        self.registry.divert(&mut work, &mut streams.rails);
-        match self.registry.register(work.stretch(), &mut streams.rails) {
+        self.registry.divert(&mut work, &mut streams.links.rails);
+        match self
+            .registry
+            .register(work.stretch(), &mut streams.links.rails)
+        {
             Ok(registered) => work.registered = Some(registered),
             Err(error) => {
                 if work.errand.is_none() {
-                    streams.complain_of_registration(&error, work.bytes);
+                    streams.links.complain_of_registration(&error, work.bytes);
                 }
                 return Err(work);
             }
@@ -366,7 +373,7 @@ impl Moves {
 
     /// Puts a work behind those that wait for its rail, and posts what can be posted.
     pub(super) fn start<P: Port>(&mut self, streams: &mut Streams<P>, work: Work) {
-        let line = self.works.start(work, &mut streams.sides);
+        let line = self.works.start(work, &mut streams.links.sides);
         self.push_works(streams, line);
     }
 
@@ -379,7 +386,7 @@ impl Moves {
         (key, offset): (RemoteKey, u64),
         kind: Kind,
     ) -> Option<Outcome> {
-        if streams.sides.of(peer).is_lost() {
+        if streams.links.sides.of(peer).is_lost() {
             return Some(Outcome::Unreachable);
         }
         if key.check == 0 {
@@ -391,7 +398,7 @@ impl Moves {
                 Outcome::Unreachable
             });
         }
-        if !is_sealed(key, peer, streams.me) || !fits(lease, key, offset) {
+        if !is_sealed(key, peer, streams.links.me) || !fits(lease, key, offset) {
             return Some(Outcome::BadKey);
         }
         let is_aligned = key.address.wrapping_add(offset).is_multiple_of(8);
@@ -404,16 +411,16 @@ impl Moves {
 
     /// Whether the device does them that serves a peer first.
     fn has_atomics<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) -> bool {
-        let rail = streams.sides.of(peer).main.rail;
-        streams.rails[usize::from(rail)].port.facts().atomics
+        let rail = streams.links.sides.of(peer).main.rail;
+        streams.links.rails[usize::from(rail)].port.facts().atomics
     }
 
     /// Posts works of a peer that wait, oldest first, on all its links.
     pub(super) fn push_all_works<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) {
-        let line = streams.sides.of(peer).line(peer);
+        let line = streams.links.sides.of(peer).line(peer);
         self.push_works(streams, line);
-        for place in 0..streams.sides.of(peer).others().len() {
-            let link = streams.sides.of(peer).others().get(place);
+        for place in 0..streams.links.sides.of(peer).others().len() {
+            let link = streams.links.sides.of(peer).others().get(place);
             if let Some(rail) = link.map(|link| link.rail) {
                 self.push_works(streams, Line { peer, rail });
             }
@@ -422,28 +429,28 @@ impl Moves {
 
     /// The same on one link.
     pub(super) fn push_works<P: Port>(&mut self, streams: &mut Streams<P>, line: Line) {
-        while let Some(link) = streams.sides.link(line)
+        while let Some(link) = streams.links.sides.link(line)
             && let Some(index) = link.waiting.first().copied()
         {
             let pair = link.connection.usable();
-            if self.works.is_told(index, &streams.sides) {
+            if self.works.is_told(index, &streams.links.sides) {
                 self.finish(streams, index);
                 continue;
             }
-            let waits = streams.sides.of(line.peer).waits_for_last;
+            let waits = streams.links.sides.of(line.peer).waits_for_last;
             let Some(pair) = pair.filter(|_| !waits) else {
                 return self.wait_for_pair(streams, line);
             };
-            let (registry, rails) = (&mut self.registry, &mut streams.rails);
+            let (registry, rails) = (&mut self.registry, &mut streams.links.rails);
             match self.works.make_known(index, registry, rails) {
                 Some(true) if self.push_work(streams, index, pair) => {}
                 Some(false) => {
                     self.finish(streams, index);
                     continue;
                 }
-                Some(true) | None => return streams.sides.list_unsent(line.peer),
+                Some(true) | None => return streams.links.sides.list_unsent(line.peer),
             }
-            if let Some(link) = streams.sides.link(line) {
+            if let Some(link) = streams.links.sides.link(line) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
         }
@@ -451,12 +458,12 @@ impl Moves {
 
     /// Works need a queue pair. Where the peer refuses one, they go over another link, or cannot be done.
     fn wait_for_pair<P: Port>(&mut self, streams: &mut Streams<P>, line: Line) {
-        if !streams.hopes_for_pair(line) {
+        if !streams.links.hopes_for_pair(line) {
             self.move_waiting(streams, line);
             self.fail_waiting(streams, line);
         }
-        if streams.sides.of(line.peer).has_waiting() {
-            streams.sides.list_unsent(line.peer);
+        if streams.links.sides.of(line.peer).has_waiting() {
+            streams.links.sides.list_unsent(line.peer);
         }
     }
 
@@ -467,28 +474,28 @@ impl Moves {
         index: u32,
         pair_index: u32,
     ) -> bool {
-        let Some(pair) = streams.pairs.get_mut(pair_index) else {
+        let Some(pair) = streams.links.pairs.get_mut(pair_index) else {
             return true;
         };
         let line = pair.line;
         let route = Route {
             index: pair_index,
             pair,
-            rail: &mut streams.rails[line.at()],
-            theirs: streams.sides.rail_there(line),
-            part_bytes: streams.limits.part_bytes,
-            poll: streams.schedule.polls(),
+            rail: &mut streams.links.rails[line.at()],
+            theirs: streams.links.sides.rail_there(line),
+            part_bytes: streams.links.limits.part_bytes,
+            poll: streams.links.schedule.polls(),
         };
         let pushed = self.works.push(index, route);
         if pushed == Pushed::Unproved {
-            streams.break_pair(pair_index);
+            streams.links.break_pair(pair_index);
         }
         pushed == Pushed::All
     }
 
     /// A part has ended well.
     pub(super) fn part_ended<P: Port>(&mut self, streams: &mut Streams<P>, index: u32, bytes: u32) {
-        streams.counts.moved_bytes.add(u64::from(bytes));
+        streams.links.counts.moved_bytes.add(u64::from(bytes));
         self.works.part_ended(index, bytes);
         self.settle(streams, index);
     }
@@ -501,19 +508,20 @@ impl Moves {
         bytes: u32,
         status: Status,
     ) {
-        self.works.part_failed(index, bytes, status, &streams.sides);
+        self.works
+            .part_failed(index, bytes, status, &streams.links.sides);
         self.settle(streams, index);
     }
 
     /// Ends a work whose parts have all ended, or puts it back in its place.
     #[inline(never)]
     fn settle<P: Port>(&mut self, streams: &mut Streams<P>, index: u32) {
-        match self.works.settle(index, &streams.sides) {
+        match self.works.settle(index, &streams.links.sides) {
             Settled::Goes => {}
             Settled::Over => self.finish(streams, index),
             Settled::Again => {
                 if self.bind_again(streams, index) {
-                    self.works.put_back(index, &mut streams.sides);
+                    self.works.put_back(index, &mut streams.links.sides);
                 }
             }
         }
@@ -521,10 +529,10 @@ impl Moves {
 
     /// A work has ended (W1).
     pub(super) fn finish<P: Port>(&mut self, streams: &mut Streams<P>, index: u32) {
-        let Some(mut work) = self.works.take(index, &mut streams.sides) else {
+        let Some(mut work) = self.works.take(index, &mut streams.links.sides) else {
             return;
         };
-        streams.rails.deregister_of(&work);
+        streams.links.rails.deregister_of(&work);
         let outcome = work.outcome;
         self.registry
             .bring_home(&mut work, outcome == Outcome::Done);
@@ -577,8 +585,12 @@ impl Moves {
     /// Works of a peer that wait cannot be done. But what tells the peer of a write may be on its way: that write must be,
     /// unless the peer is lost.
     pub(super) fn fail_waiting<P: Port>(&mut self, streams: &mut Streams<P>, line: Line) {
-        let is_lost = streams.sides.of(line.peer).is_lost();
-        let waiting = streams.sides.link(line).map(|link| link.waiting.clone());
+        let is_lost = streams.links.sides.of(line.peer).is_lost();
+        let waiting = streams
+            .links
+            .sides
+            .link(line)
+            .map(|link| link.waiting.clone());
         for index in waiting.unwrap_or_default() {
             let Some(work) = self.works.get_mut(index) else {
                 continue;
@@ -600,8 +612,8 @@ impl Moves {
         streams: &mut Streams<P>,
         work: Work,
     ) -> Result<(), Work> {
-        let is_large = work.bytes >= streams.limits.striped_bytes;
-        let has_more = !streams.sides.of(work.peer).others().is_empty();
+        let is_large = work.bytes >= streams.links.limits.striped_bytes;
+        let has_more = !streams.links.sides.of(work.peer).others().is_empty();
         if !is_large || !has_more || matches!(work.kind, Kind::Atomic(_)) {
             return Err(work);
         }
@@ -609,11 +621,11 @@ impl Moves {
         if rails.len() < 2 {
             return Err(work);
         }
-        let (registry, all) = (&mut self.registry, &mut streams.rails);
+        let (registry, all) = (&mut self.registry, &mut streams.links.rails);
         let Ok(shares) = self.works.shares(&work, &rails, registry, all) else {
             return Err(work);
         };
-        streams.counts.striped.add(1);
+        streams.links.counts.striped.add(1);
         let whole = self.works.place(Work {
             shares: u32::try_from(shares.len()).unwrap_or(0),
             ..work
@@ -632,7 +644,7 @@ impl Moves {
         work: &Work,
     ) -> Vec<(u8, u64)> {
         let peer = work.peer;
-        let side = streams.sides.of(peer);
+        let side = streams.links.sides.of(peer);
         let Some(more) = &side.more else {
             return Vec::new();
         };
@@ -651,22 +663,24 @@ impl Moves {
             .collect();
         let mut rails = Vec::new();
         for (rail, rate_there, is_joined) in links {
-            let here = &streams.rails[usize::from(rail)];
+            let here = &streams.links.rails[usize::from(rail)];
             match is_joined {
                 true if here.serves() => {
                     rails.push((rail, here.port.facts().rate_mbps.min(rate_there)));
                 }
                 // None is given up for it.
-                false if streams.has_room_for_pair() => streams.want_pair(Line { peer, rail }),
+                false if streams.links.has_room_for_pair() => {
+                    streams.links.want_pair(Line { peer, rail })
+                }
                 _ => {}
             }
         }
-        divide(work.bytes, rails, streams.limits.striped_bytes / 2)
+        divide(work.bytes, rails, streams.links.limits.striped_bytes / 2)
     }
 
     /// A work that waits goes over the rail that is best now. `false`: there is none, and it has ended.
     pub(super) fn bind_again<P: Port>(&mut self, streams: &mut Streams<P>, index: u32) -> bool {
-        let (sides, rails) = (&mut streams.sides, &mut streams.rails);
+        let (sides, rails) = (&mut streams.links.sides, &mut streams.links.rails);
         let is_bound = self.works.bind_again(index, sides, rails);
         if !is_bound {
             self.finish(streams, index);
@@ -679,6 +693,7 @@ impl Moves {
     pub(super) fn move_waiting<P: Port>(&mut self, streams: &mut Streams<P>, line: Line) {
         let links = self.links_instead(streams, line);
         let waiting = streams
+            .links
             .sides
             .link(line)
             .map(|link| mem::take(&mut link.waiting));
@@ -690,11 +705,11 @@ impl Moves {
                 let to = links.iter().find(has_key).filter(|_| may_move).copied();
                 if let Some((rail, _)) = to {
                     work.tries += 1;
-                    let (sides, rails) = (&mut streams.sides, &mut streams.rails);
+                    let (sides, rails) = (&mut streams.links.sides, &mut streams.links.rails);
                     self.works.bind(index, rail, sides, rails);
                 }
             }
-            self.works.put_back(index, &mut streams.sides);
+            self.works.put_back(index, &mut streams.links.sides);
         }
         for (rail, _) in links {
             let peer = line.peer;
@@ -707,6 +722,7 @@ impl Moves {
         // One that was joined before is asked for again.
         let is_tried = |link: &&Link| link.connection.is_alive() || link.breaks != 0;
         let mut tried: Vec<&Link> = streams
+            .links
             .sides
             .of(line.peer)
             .links()
@@ -722,21 +738,23 @@ impl Moves {
                 rail: *rail,
                 ..line
             };
-            other != line && streams.rails[other.at()].serves() && streams.hopes_for_pair(other)
+            other != line
+                && streams.links.rails[other.at()].serves()
+                && streams.links.hopes_for_pair(other)
         });
         rails
     }
 
     /// Something may go on for a peer: works that wait, then packets (P2).
     pub(super) fn go_on<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) {
-        let side = streams.sides.of(peer);
+        let side = streams.links.sides.of(peer);
         if side.is_lost() {
             return;
         }
         if side.has_waiting() {
             self.push_all_works(streams, peer);
         }
-        let side = streams.sides.of(peer);
+        let side = streams.links.sides.of(peer);
         if side.main.waiting.is_empty() || side.pair_for_sends().is_none() {
             streams.flush_held(peer);
         }
@@ -744,16 +762,16 @@ impl Moves {
 
     /// The links to a peer have changed: all that waits is shared out among them anew.
     pub(super) fn bind_all_again<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) {
-        let links = streams.sides.of(peer).links_mut();
+        let links = streams.links.sides.of(peer).links_mut();
         let waiting: Vec<u32> = links
             .flat_map(|link| mem::take(&mut link.waiting))
             .collect();
         for index in waiting {
             if self.bind_again(streams, index) {
-                self.works.put_back(index, &mut streams.sides);
+                self.works.put_back(index, &mut streams.links.sides);
             }
         }
-        self.works.count_strays(peer, &mut streams.sides);
+        self.works.count_strays(peer, &mut streams.links.sides);
     }
 }
 
