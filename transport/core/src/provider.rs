@@ -27,7 +27,7 @@ use crate::{
     Arrived, Atomic, Completions, Error, Full, Head, Lease, LocalKey, Node, Peer, RecvBuffer,
     RemoteKey, Seat, WorkId, seat,
 };
-pub use config::{Config, Network, Providers, Rendezvous};
+pub use config::{Config, Providers};
 use later::Later;
 pub use ledger::{Ledger, Stats};
 use loopback::Loopback;
@@ -39,7 +39,7 @@ pub use sim::{SimConfig, SimNet, SimStats};
 pub(crate) use verbs::look;
 pub use verbs::{
     FakeConfig, FakeNet, FakeStats, FarLook, FarWord, GidPlaces, MOST_RECORD_BYTES, NetLimits,
-    NetStats, NetTerms, PortChange,
+    NetStats, NetTerms, Network, PortChange, Rendezvous,
 };
 use wire::Wire;
 
@@ -868,10 +868,7 @@ mod tests {
             ..Config::alone()
         };
         let no_device = Config {
-            network: Network {
-                devices: "no_such_device".into(),
-                ..Network::default()
-            },
+            network: Network::default().on_devices("no_such_device"),
             ..Config::alone()
         };
         for config in [no_network, no_device] {

@@ -5,12 +5,12 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::Stats;
 use super::ledger::NetCounts;
 use super::verbs::{
-    Device, FakeNet, FakePort, FarLook, Kind, NetLimits, NetStats, PortChange, Verbs,
+    Device, FakeNet, FakePort, FarLook, Kind, NetLimits, NetStats, Network, PortChange, Verbs,
 };
 use super::wire::Wire;
-use super::{Network, Stats};
 use crate::wait_set::WaitSet;
 use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
 
@@ -51,15 +51,7 @@ impl Net {
         rails: u32,
         limits: NetLimits,
     ) -> Self {
-        let (first, depths) = (net.ports(), limits.depths());
-        let open = |place| {
-            let first = (place != 0).then_some(first);
-            let port = net.open_beside(first, &depths, &limits.terms, FAKE_Q_KEY);
-            port.expect("depths that a device has")
-        };
-        let ports = (0..rails).map(open);
-        let mut verbs = Verbs::open(me, peers, ports, limits).expect("a fake has memory at first");
-        verbs.number_from(net.config().first_packet);
+        let verbs = Verbs::open_on(net, me, peers, rails, limits);
         Self::Fake(Box::new(verbs))
     }
 
@@ -144,8 +136,6 @@ impl Net {
         either!(self, it => it.memory())
     }
 }
-
-const FAKE_Q_KEY: u32 = 0x1234_5678;
 
 impl Wire for Net {
     #[inline(never)]

@@ -54,6 +54,7 @@ mod ready;
 mod registry;
 mod schedule;
 mod send;
+mod settings;
 mod side;
 mod sides;
 mod slab;
@@ -72,7 +73,7 @@ use std::time::Duration;
 
 use super::ledger::NetCounts;
 use crate::wait_set::WaitSet;
-use crate::{Full, Head, Lease, LocalKey, Network, Peer, RemoteKey, Rendezvous, WorkId};
+use crate::{Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
 pub use address::MOST_RECORD_BYTES;
 pub(super) use device::Device;
 pub(super) use fake::FakePort;
@@ -87,6 +88,7 @@ use plain::Chore;
 pub use plain::{FarLook, FarWord};
 pub(super) use port::Registered;
 use port::{CallError, Port};
+pub use settings::{Network, Rendezvous};
 use streams::Streams;
 pub(super) use work::Kind;
 
@@ -94,7 +96,7 @@ pub(super) use work::Kind;
 ///
 /// | kind | methods | file |
 /// |------|---------|------|
-/// | opening | `open_best`, `open`; `number_from`, `meet_by`; `record` | `verbs.rs` |
+/// | opening | `open_best` or `open_on`, which call `open`; `record` | `verbs.rs` |
 /// | addresses | `wanted_address`, then `learn_address`, which calls `meet_strangers` | `turn.rs`, `verbs.rs`, `arrive.rs` |
 /// | sending | `post_word` or `post_send` | `verbs.rs` |
 /// | memory | `export` or `offer`, `withdraw`; `allocate`, `own`, `disown`; `keep_registered`, `keep_no_more` | `verbs.rs` |
@@ -179,16 +181,6 @@ impl<P: Port> Verbs<P> {
         let left = MOST_MEMORY_BYTES.saturating_sub(verbs.most_bytes_on(1));
         verbs.moves.registry.grant(left);
         Ok(verbs)
-    }
-
-    /// The streams begin with this number, here and at all others.
-    pub(super) fn number_from(&mut self, first_packet: u32) {
-        self.streams.links.sides.number_from(first_packet);
-    }
-
-    /// Who moves large data.
-    pub(super) fn meet_by(&mut self, rendezvous: Rendezvous) {
-        self.moves.fetches.meet_by(rendezvous);
     }
 
     /// Where this process is found, for others: its address, and the name of its host for messages.
@@ -377,7 +369,7 @@ impl Verbs<Device> {
         let facts = devices[0].facts().clone();
         let mut verbs = Self::open(me, peers, devices, network.limits)
             .map_err(|error| cannot_open(&error, &facts))?;
-        verbs.meet_by(network.rendezvous);
+        verbs.moves.fetches.meet_by(network.rendezvous);
         for words in words {
             verbs.streams.links.news.complain(words);
         }
@@ -386,6 +378,28 @@ impl Verbs<Device> {
 }
 
 impl Verbs<FakePort> {
+    /// Opens `rails` ports on a fake network.
+    pub(super) fn open_on(
+        net: &FakeNet,
+        me: Peer,
+        peers: u32,
+        rails: u32,
+        limits: NetLimits,
+    ) -> Self {
+        let (first, depths) = (net.ports(), limits.depths());
+        let open = |place| {
+            let first = (place != 0).then_some(first);
+            let port = net.open_beside(first, &depths, &limits.terms, FAKE_Q_KEY);
+            port.expect("depths that a device has")
+        };
+        let ports = (0..rails).map(open);
+        let mut verbs = Self::open(me, peers, ports, limits).expect("a fake has memory at first");
+        // The streams begin with this number, here and at all others.
+        let first_packet = net.config().first_packet;
+        verbs.streams.links.sides.number_from(first_packet);
+        verbs
+    }
+
     /// The process sleeps in the time of the network, which somebody else lets pass, until a sign comes or something is due. Where
     /// it waits for more than this network, it polls it now and then.
     pub(super) fn fall_asleep_in_fake_time(&mut self, waits: &mut WaitSet) {
@@ -448,3 +462,5 @@ const COMPLETION_BYTES: usize = 64;
 const SENDS_EVERY: u64 = 16;
 /// How often a process polls that sleeps in the time of a fake network, and waits for more than that.
 const POLLED_EVERY: Duration = Duration::from_millis(1);
+/// Processes on a fake network are one job.
+const FAKE_Q_KEY: u32 = 0x1234_5678;

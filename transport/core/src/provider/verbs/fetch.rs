@@ -21,9 +21,10 @@ use super::moves::Moves;
 use super::port::{Facts, Port};
 use super::rail::{Line, MOST_RAILS};
 use super::rails::Rails;
+use super::settings::Rendezvous;
 use super::streams::Streams;
 use super::work::{Kind, Work};
-use crate::{Head, Lease, Outcome, RemoteKey, Rendezvous, WorkId};
+use crate::{Head, Lease, Outcome, RemoteKey, WorkId};
 
 /// A read of this process that a peer carries out.
 #[derive(Debug)]
