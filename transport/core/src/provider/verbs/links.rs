@@ -103,6 +103,11 @@ impl<P: Port> Links<P> {
         self.upshots.push_back(Upshot::GoOn { peer });
     }
 
+    /// Whether it is still to be told that the links to a peer are others.
+    pub(super) fn is_to_rebind(&self, peer: u32) -> bool {
+        self.upshots.contains(&Upshot::Rebind { peer })
+    }
+
     /// A part of a work is back.
     pub(super) fn part_is_back(&mut self, work: u32, bytes: u32, status: Status) {
         self.upshots.push_back(Upshot::Part {

@@ -47,6 +47,7 @@ impl<P: Port> Verbs<P> {
         }
         if has_all && self.streams.links.sides.is_any_leaving() {
             self.streams.links.leave_some();
+            self.settle();
         }
         if self.streams.links.schedule.is_turn(P::CLOCK_EVERY) {
             self.look_at_clock();
@@ -111,6 +112,7 @@ impl<P: Port> Verbs<P> {
         }
         if self.streams.links.schedule.are_events_due() {
             self.take_all_events();
+            self.settle();
         }
         while let Some(peer) = self
             .streams
@@ -119,7 +121,10 @@ impl<P: Port> Verbs<P> {
             .next_due(self.streams.links.schedule.now_ns)
         {
             self.streams.links.schedule.stir();
-            if self.streams.links.time_is_over(peer) {
+            let sends_again = self.streams.links.time_is_over(peer);
+            // Reads and writes before packets (P2).
+            self.settle();
+            if sends_again {
                 self.streams.flush(peer);
             }
         }

@@ -458,8 +458,12 @@ impl Moves {
 
     /// Works need a queue pair. Where the peer refuses one, they go over another link, or cannot be done.
     fn wait_for_pair<P: Port>(&mut self, streams: &mut Streams<P>, line: Line) {
-        if !streams.links.hopes_for_pair(line) {
+        let hopes = streams.links.hopes_for_pair(line);
+        // Where another link has just become the main one, all that waits goes there soon.
+        if !hopes && !streams.links.is_to_rebind(line.peer) {
             self.move_waiting(streams, line);
+        }
+        if !hopes && !streams.links.is_to_rebind(line.peer) {
             self.fail_waiting(streams, line);
         }
         if streams.links.sides.of(line.peer).has_waiting() {
