@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::Stats;
+use super::caps::Caps;
 use super::ledger::NetCounts;
 use super::verbs::{
     Device, FakeNet, FakePort, FarLook, Kind, NetLimits, NetStats, Network, PortChange, Verbs,
@@ -138,6 +139,10 @@ impl Net {
 }
 
 impl Wire for Net {
+    fn caps(&self, peer: Peer) -> Caps {
+        either!(self, it => it.caps(peer))
+    }
+
     #[inline(never)]
     fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         either!(self, it => it.post_send(to, head, body))

@@ -71,6 +71,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::caps::{Caps, Mover};
 use super::ledger::NetCounts;
 use crate::wait_set::WaitSet;
 use crate::{Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
@@ -98,7 +99,7 @@ pub(super) use work::Kind;
 /// |------|---------|------|
 /// | opening | `open_best` or `open_on`, which call `open`; `record` | `verbs.rs` |
 /// | addresses | `wanted_address`, then `learn_address`, which calls `meet_strangers` | `turn.rs`, `verbs.rs`, `arrive.rs` |
-/// | sending | `post_word` or `post_send` | `verbs.rs` |
+/// | sending | `caps`; `post_word` or `post_send` | `verbs.rs` |
 /// | memory | `export` or `offer`, `withdraw`; `allocate`, `own`, `disown`; `keep_registered`, `keep_no_more` | `verbs.rs` |
 /// | one-sided | `post_work`, `post_write` | `verbs.rs` |
 /// | a turn | `poll`: `take_all_received`, `flush_all`, `look_at_clock`, `take_all_events`; `settle` | `turn.rs` |
@@ -252,6 +253,21 @@ impl<P: Port> Verbs<P> {
     /// Whether the kernel moves data of this process now, on a processor that this process may be keeping from it.
     pub(super) fn needs_cores(&self) -> bool {
         self.moves.is_any_under_way() && self.streams.links.rails.is_any_in_software()
+    }
+
+    /// What can be done with a peer: what the device says that serves it first.
+    pub(super) fn caps(&self, peer: Peer) -> Caps {
+        let port = self.streams.links.port_to(peer.0);
+        Caps {
+            max_inline_bytes: ring::SLOT_BODY_BYTES,
+            max_send_bytes: ring::layout::POOL_BUFFER_BYTES,
+            reads: self.moves.fetches.mover(port.facts()),
+            writes: Mover::Device,
+            atomics: port.facts().atomics.then_some(Mover::Device),
+            may_stream: false,
+            maps: false,
+            wakes: port.sign().is_some(),
+        }
     }
 
     /// Posts a send.

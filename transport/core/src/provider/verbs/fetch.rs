@@ -24,6 +24,7 @@ use super::rails::Rails;
 use super::settings::Rendezvous;
 use super::streams::Streams;
 use super::work::{Kind, Work};
+use crate::provider::caps::Mover;
 use crate::{Head, Lease, Outcome, RemoteKey, WorkId};
 
 /// A read of this process that a peer carries out.
@@ -66,12 +67,13 @@ impl Fetches {
         self.rendezvous = rendezvous;
     }
 
-    /// Whether reads over a port are carried out by the peer.
-    fn is_for(&self, facts: &Facts) -> bool {
+    /// Who carries reads over a port out.
+    pub(super) fn mover(&self, facts: &Facts) -> Mover {
         match self.rendezvous {
-            Rendezvous::Read => false,
-            Rendezvous::Write => true,
-            Rendezvous::Auto => facts.reads <= POOR_READS,
+            Rendezvous::Read => Mover::Device,
+            Rendezvous::Write => Mover::Owner,
+            Rendezvous::Auto if facts.reads <= POOR_READS => Mover::Owner,
+            Rendezvous::Auto => Mover::Device,
         }
     }
 
@@ -130,13 +132,6 @@ impl Fetches {
 
 /// The reader's part.
 impl Moves {
-    /// Whether reads from a peer are carried out by the peer.
-    pub(super) fn is_fetched<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) -> bool {
-        let rail = streams.links.sides.of(peer).main.rail;
-        let facts = streams.links.rails[usize::from(rail)].port.facts();
-        self.fetches.is_for(facts)
-    }
-
     /// Asks a peer to write what would be read.
     pub(super) fn fetch<P: Port>(
         &mut self,

@@ -98,6 +98,13 @@ impl<P: Port> Links<P> {
         })
     }
 
+    /// The port that serves a peer first.
+    pub(super) fn port_to(&self, peer: u32) -> &P {
+        let side = self.sides.find(peer);
+        let rail = side.map_or(0, |side| side.main.rail);
+        &self.rails[usize::from(rail)].port
+    }
+
     /// Something may go on for a peer.
     pub(super) fn may_go_on(&mut self, peer: u32) {
         self.upshots.push_back(Upshot::GoOn { peer });

@@ -29,6 +29,7 @@ use super::streams::Streams;
 use super::stripes::divide;
 use super::wire::{BEGINS, ENDS};
 use super::works::{MOST_TRIES, Pushed, Route, Settled};
+use crate::provider::caps::Mover;
 use crate::{Atomic, Head, Lease, LocalKey, Outcome, Peer, RemoteKey, WorkId};
 
 /// What is done to a peer's memory.
@@ -292,7 +293,8 @@ impl Moves {
         if let Some(outcome) = self.known_end(streams, peer, &lease, (key, offset), kind) {
             return streams.ready.end(id, outcome, lease);
         }
-        if kind == Kind::Read && self.is_fetched(streams, peer) {
+        let facts = streams.links.port_to(peer).facts();
+        if kind == Kind::Read && self.fetches.mover(facts) == Mover::Owner {
             return self.fetch(streams, peer, lease, key, offset, id);
         }
         let work = self.work(streams, peer, lease, (key, offset), id, kind);
@@ -404,15 +406,11 @@ impl Moves {
         let is_aligned = key.address.wrapping_add(offset).is_multiple_of(8);
         match kind {
             Kind::Atomic(_) if !is_aligned => Some(Outcome::BadKey),
-            Kind::Atomic(_) if !self.has_atomics(streams, peer) => Some(Outcome::Unreachable),
+            Kind::Atomic(_) if !streams.links.port_to(peer).facts().atomics => {
+                Some(Outcome::Unreachable)
+            }
             _ => (lease.bytes() == 0).then_some(Outcome::Done),
         }
-    }
-
-    /// Whether the device does them that serves a peer first.
-    fn has_atomics<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) -> bool {
-        let rail = streams.links.sides.of(peer).main.rail;
-        streams.links.rails[usize::from(rail)].port.facts().atomics
     }
 
     /// Posts works of a peer that wait, oldest first, on all its links.
