@@ -158,30 +158,22 @@ impl<P: Port> Verbs<P> {
         completions: &mut Completions,
     ) {
         let peer = packet.source;
-        let Some(side) = self.streams.links.sides.get_mut(peer) else {
+        let links = &mut self.streams.links;
+        let Some(side) = links.sides.get_mut(peer) else {
             return;
         };
-        side.was_heard();
-        side.heard_on = rail_of(buffer);
         let by_datagram = is_datagram(buffer);
-        match side.link_mut(rail_of(buffer)) {
-            Some(link) if by_datagram => link.connection.heard(),
-            Some(link) => {
-                link.connection.was_used();
-                (link.breaks, link.is_suspected) = (0, false);
-            }
-            None => {}
-        }
+        side.sent_packet(rail_of(buffer), by_datagram);
         if by_datagram {
-            self.streams.links.schedule.now_ns = self.streams.links.rails.clock();
+            links.schedule.now_ns = links.rails.clock();
         }
-        let sends = &mut self.streams.links.sends;
+        let sends = &mut links.sends;
         side.session
-            .acknowledge(packet.ack, self.streams.links.schedule.now_ns, |slot| {
+            .acknowledge(packet.ack, links.schedule.now_ns, |slot| {
                 sends.release(slot)
             });
         // What came too early must leave room for what it waits for. Reliable queue pairs do not send anything twice.
-        let receives = &self.streams.links.rails[usize::from(rail_of(buffer))].receives;
+        let receives = &links.rails[usize::from(rail_of(buffer))].receives;
         let can_wait = !by_datagram || receives.has_datagram_buffers();
         let verdict = side.session.accept(packet.number, buffer, can_wait);
         let is_asked = verdict == Verdict::Twice || packet.parts & ASKS != 0;
@@ -191,10 +183,10 @@ impl<P: Port> Verbs<P> {
         }
         let misses_some = side.session.has_unsent();
         if owes {
-            self.streams.links.sides.list_owing(peer);
+            links.sides.list_owing(peer);
         }
         if misses_some {
-            self.streams.links.sides.list_unsent(peer);
+            links.sides.list_unsent(peer);
         }
         match verdict {
             Verdict::Deliver => {

@@ -327,18 +327,17 @@ impl<P: Port> Streams<P> {
 
     /// Sends some packets over a queue pair. `false`: there is no room for more.
     fn send_chain(&mut self, peer: u32, index: u32) -> bool {
-        let (Some(side), Some(pair)) = (
-            self.links.sides.get_mut(peer),
-            self.links.pairs.get_mut(index),
-        ) else {
+        let links = &mut self.links;
+        let (Some(side), Some(pair)) = (links.sides.get_mut(peer), links.pairs.get_mut(index))
+        else {
             return false;
         };
         let at = pair.line.at();
-        let rail = &mut self.links.rails[at];
+        let rail = &mut links.rails[at];
         let facts = rail.port.facts();
         let (depth, inline_bytes) = (facts.depth as usize, facts.inline_bytes as usize);
-        let room = depth.saturating_sub(pair.ledger.len());
-        let room = room.min(MOST_POSTED.saturating_sub(rail.posted));
+        let room =
+            (depth.saturating_sub(pair.ledger.len())).min(MOST_POSTED.saturating_sub(rail.posted));
         let mut due = [Due::default(); MOST_IN_CHAIN];
         let count = side
             .session
@@ -347,9 +346,9 @@ impl<P: Port> Streams<P> {
             return false;
         }
         let due = &due[..count];
-        stamp_all(&mut self.links.sends, &mut side.session, due);
-        let is_scarce = self.links.sends.is_scarce();
-        let signal_every = self.links.limits.signal_every;
+        stamp_all(&mut links.sends, &mut side.session, due);
+        let is_scarce = links.sends.is_scarce();
+        let signal_every = links.limits.signal_every;
         let mut unsignaled = pair.ledger.unsignaled();
         let mut requests = [EMPTY; MOST_IN_CHAIN];
         for (place, (request, one)) in requests.iter_mut().zip(due).enumerate() {
@@ -363,8 +362,7 @@ impl<P: Port> Streams<P> {
             *request = Request {
                 work: name(index, pair.ledger.next().wrapping_add(number)),
                 operation: Operation::Send,
-                body: self
-                    .links
+                body: links
                     .sends
                     .body(one.slot, at, one.bytes as usize, inline_bytes),
                 signaled,
@@ -378,13 +376,13 @@ impl<P: Port> Streams<P> {
             pair.ledger
                 .push(Posted::Packet { peer, number, read }, signaled);
             if let Some(slot) = read {
-                self.links.sends.posted(slot);
+                links.sends.posted(slot);
             }
             side.session.sent(number, Via::Reliable { made: pair.made });
         }
-        pair.used_at = self.links.schedule.polls();
+        pair.used_at = links.schedule.polls();
         rail.posted += taken;
-        self.links.counts.packets.add(taken as u64);
+        links.counts.packets.add(taken as u64);
         taken == count
     }
 

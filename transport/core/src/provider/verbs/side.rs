@@ -227,6 +227,21 @@ impl Side {
         self.session.owed() >= ACK_EVERY
     }
 
+    /// The peer has sent a packet, over the link of this rail.
+    #[inline(always)]
+    pub(super) fn sent_packet(&mut self, rail: u8, by_datagram: bool) {
+        self.was_heard();
+        self.heard_on = rail;
+        match self.link_mut(rail) {
+            Some(link) if by_datagram => link.connection.heard(),
+            Some(link) => {
+                link.connection.was_used();
+                (link.breaks, link.is_suspected) = (0, false);
+            }
+            None => {}
+        }
+    }
+
     /// The peer's queue pair carries what it should.
     pub(super) fn recovered(&mut self) {
         self.was_heard();

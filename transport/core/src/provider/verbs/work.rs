@@ -253,13 +253,8 @@ impl Moves {
             return work.lease.map_or(Ok(()), Err);
         }
         streams.links.sides.of(peer.0).immediates += 1;
-        self.start(
-            streams,
-            Work {
-                immediate: Some(number),
-                ..work
-            },
-        );
+        let immediate = Some(number);
+        self.start(streams, Work { immediate, ..work });
         self.go_on(streams, peer.0);
         Ok(())
     }
