@@ -18,7 +18,7 @@ pub(super) struct Link {
     pub(super) way: Option<Way>,
     /// No way there could be opened: not before this time again.
     pub(super) way_after_ns: u64,
-    /// The queue pair, by its place in [`Verbs`](super::Verbs).
+    /// The queue pair, by its place among [`Pairs`](super::pair::Pairs).
     pub(super) connection: Connection<u32>,
     /// Reads and writes that wait to be posted, oldest first.
     pub(super) waiting: Vec<u32>,
