@@ -41,7 +41,7 @@ impl<P: Port> Links<P> {
             link.connection.in_vain(now_ns);
             return self.say(line, Say::Ack { asks: true });
         }
-        let has_room = self.has_room_for_pair();
+        let has_room = self.rails.has_room_for_pair(&self.limits);
         if !has_room {
             self.give_one_up();
         }
@@ -56,10 +56,6 @@ impl<P: Port> Links<P> {
         };
         link.connection.ask(index, now_ns);
         self.say_again(line);
-    }
-
-    pub(super) fn has_room_for_pair(&self) -> bool {
-        self.rails.pairs() < self.limits.pairs as usize
     }
 
     fn make_pair(&mut self, line: Line) -> Result<u32, CallError> {
@@ -92,7 +88,7 @@ impl<P: Port> Links<P> {
             Some(index) => self.break_pair(index),
             None => {}
         }
-        if !again && !self.has_room_for_pair() {
+        if !again && !self.rails.has_room_for_pair(&self.limits) {
             self.give_one_up();
             return self.refuse(line, attempt);
         }

@@ -164,6 +164,11 @@ impl<P: Port> Rails<P> {
         self.all.iter().map(|rail| rail.numbers.len()).sum()
     }
 
+    /// Whether there may be one more.
+    pub(super) fn has_room_for_pair(&self, limits: &NetLimits) -> bool {
+        self.pairs() < limits.pairs as usize
+    }
+
     /// Registers memory with rail `main`, and with those of `others` that serve and can.
     pub(super) fn register(
         &mut self,

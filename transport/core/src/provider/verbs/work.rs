@@ -666,7 +666,7 @@ impl Moves {
                     rails.push((rail, here.port.facts().rate_mbps.min(rate_there)));
                 }
                 // None is given up for it.
-                false if streams.links.has_room_for_pair() => {
+                false if streams.links.rails.has_room_for_pair(&streams.links.limits) => {
                     streams.links.want_pair(Line { peer, rail })
                 }
                 _ => {}
