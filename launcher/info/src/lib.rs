@@ -118,12 +118,11 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     if options.json {
         return print(&entry::json(lists), ExitCode::SUCCESS);
     }
-    let rails = u32::try_from(values.get(Variable::NetRails)).unwrap_or(1);
-    let limits = values.net_limits();
+    let network = values.network();
     let mut pages = Vec::new();
     let mut works = true;
     if options.net {
-        let report = net_info::look(devices, rails, values.rendezvous(), &limits, peer);
+        let report = net_info::look(&network, peer);
         let page = net::page(&report, devices, peer);
         works = page.works;
         pages.push(page.text);
@@ -132,7 +131,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         pages.push(entry::page(&lists));
     }
     if pages.is_empty() {
-        let here = summary::Here::look(devices, &limits);
+        let here = summary::Here::look(network);
         pages.push(summary::page(&here, &values));
     }
     let code = if works { 0 } else { 1 };

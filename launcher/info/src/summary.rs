@@ -6,8 +6,8 @@ use nix::unistd::Pid;
 use runtime::var::{Values, Variable};
 use std::io::IoSliceMut;
 use std::path::PathBuf;
+use transport::Network;
 use transport::net_info::{self, Report};
-use transport::{NetLimits, Rendezvous};
 
 /// What was found.
 #[derive(Debug)]
@@ -29,11 +29,11 @@ enum Copies {
 }
 
 impl Here {
-    pub(crate) fn look(devices: &str, limits: &NetLimits) -> Self {
+    pub(crate) fn look(network: Network) -> Self {
         Self {
             library: library(),
             copies: copies(),
-            report: net_info::look(devices, 1, Rendezvous::Auto, limits, None),
+            report: net_info::look(&network.on_rails(1), None),
         }
     }
 }
@@ -144,7 +144,7 @@ mod tests {
             copies: Copies::Yes,
             report: Report {
                 rails: 1,
-                rendezvous: Rendezvous::Auto,
+                rendezvous: transport::Rendezvous::Auto,
                 devices,
                 way: None,
                 memory: Memory {

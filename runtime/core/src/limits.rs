@@ -15,15 +15,18 @@ pub(crate) struct Limits {
     at_once_below_bytes: u64,
     /// Words go no faster than others, since the limit is below theirs.
     guards_words: bool,
+    /// Bytes of a frame at most, as the transport takes them.
+    most_bytes: u64,
 }
 
 impl Limits {
     /// As the engine has them.
-    pub(crate) fn of(config: &EngineConfig) -> Self {
+    pub(crate) fn of(config: &EngineConfig, most_bytes: u64) -> Self {
         Self {
             eager_bytes: config.eager_limit_bytes,
             at_once_below_bytes: config.eager_limit_bytes.saturating_add(1),
             guards_words: false,
+            most_bytes,
         }
     }
 
@@ -46,7 +49,7 @@ impl Limits {
 
     /// Takes over what a tool has written.
     pub(crate) fn renew(&mut self, engine: &mut Engine) {
-        let eager = live(Variable::EagerLimit);
+        let eager = live(Variable::EagerLimit).min(self.most_bytes);
         let early = early_limit(eager, live(Variable::EarlyLimit));
         engine.set_limits(eager, early, live(Variable::UnexpectedBudget));
         self.eager_bytes = eager;
@@ -62,14 +65,14 @@ impl Limits {
     }
 }
 
-/// What the engine is told of the settings.
-pub(crate) fn engine_config(values: &Values) -> EngineConfig {
-    let eager_limit_bytes = values.get(Variable::EagerLimit);
+/// What the engine is told of the settings, where a frame takes so many bytes at most.
+pub(crate) fn engine_config(values: &Values, most_bytes: u64) -> EngineConfig {
+    let eager_limit_bytes = values.get(Variable::EagerLimit).min(most_bytes);
     EngineConfig {
         eager_limit_bytes,
         early_limit_bytes: early_limit(eager_limit_bytes, values.get(Variable::EarlyLimit)),
         unexpected_budget_bytes: values.get(Variable::UnexpectedBudget),
-        stream_chunk_bytes: values.get(Variable::StreamChunk),
+        stream_chunk_bytes: values.get(Variable::StreamChunk).min(most_bytes),
         unexpected_messages: values.get(Variable::UnexpectedMessages),
         release_percent: values.get(Variable::UnexpectedRelease),
         most_records: usize::try_from(values.get(Variable::EventRecords)).unwrap_or(1024),

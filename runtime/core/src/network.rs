@@ -96,14 +96,10 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
         Some(segment) => attach(segment).ok(),
         None => None,
     };
-    let network = transport::Network {
-        devices: values.text(Variable::NetDevices).to_owned(),
-        rails: u32::try_from(values.get(Variable::NetRails)).unwrap_or(1),
-        local_rank: boot.local_rank,
-        rendezvous: values.rendezvous(),
-        q_key: network_key(boot, values)?,
-        limits: values.net_limits(),
-    };
+    let network = values
+        .network()
+        .of_local_rank(boot.local_rank)
+        .with_key(network_key(boot, values)?);
     let config = Config {
         me: transport::Peer(boot.rank),
         peers: boot.size,
@@ -115,9 +111,18 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
 }
 
 impl Values {
-    /// Who is to move large messages over the network.
+    /// How the network is used, whatever process of the job it is.
     #[must_use]
-    pub fn rendezvous(&self) -> Rendezvous {
+    pub fn network(&self) -> transport::Network {
+        transport::Network::default()
+            .on_devices(self.text(Variable::NetDevices))
+            .on_rails(u32::try_from(self.get(Variable::NetRails)).unwrap_or(1))
+            .meeting_by(self.rendezvous())
+            .within(self.net_limits())
+    }
+
+    /// Who is to move large messages over the network.
+    fn rendezvous(&self) -> Rendezvous {
         match self.get(Variable::NetRendezvous) {
             1 => Rendezvous::Read,
             2 => Rendezvous::Write,
@@ -126,8 +131,7 @@ impl Values {
     }
 
     /// How much of everything the network takes, and what queue pairs are told.
-    #[must_use]
-    pub fn net_limits(&self) -> NetLimits {
+    fn net_limits(&self) -> NetLimits {
         let number = |variable| u32::try_from(self.get(variable)).unwrap_or(u32::MAX);
         NetLimits {
             pairs: number(Variable::NetPairs),

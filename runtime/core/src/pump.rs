@@ -303,7 +303,7 @@ impl Universe {
             return self.engine.cannot_pull(request);
         }
         self.sides.note_choice(token, true);
-        let chooses = peer.0 != self.rank() && !self.fabric.is_networked(carrier(peer));
+        let chooses = self.fabric.caps(carrier(peer)).may_stream;
         if chooses && self.ways.begin(peer, bytes) == Way::Stream {
             self.count_streamed(bytes);
             return self.engine.cannot_pull(request);

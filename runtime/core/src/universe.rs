@@ -110,7 +110,8 @@ impl Universe {
     /// The same, which counts into a tally that others read.
     fn counting(fabric: Fabric, roster: Roster, values: &Values, tally: Arc<Tally>) -> Self {
         let size = roster.size();
-        let config = engine_config(values);
+        let most_bytes = fabric.max_send_bytes() as u64;
+        let config = engine_config(values, most_bytes);
         let comms = Comms::new(&roster, &fabric, values, Arc::clone(&tally));
         let channels = Channels::new();
         let ledgers = (fabric.ledger(), Arc::clone(channels.ledger()));
@@ -136,7 +137,7 @@ impl Universe {
             network: Network::default(),
             crowding: Crowding::new(values.get(Variable::Wait)),
             polling: Polling::default(),
-            limits: Limits::of(&config),
+            limits: Limits::of(&config, most_bytes),
             ways: Ways::new(
                 values.get(Variable::SingleCopy),
                 values.get(Variable::CopyTrials),

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use crate::{NetLimits, Rendezvous};
+use crate::{Network, Rendezvous};
 
 /// All that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,20 +110,8 @@ pub struct Memory {
     pub remedy: Option<String>,
 }
 
-/// Looks at this host. `devices`: those that may be used, as in `mlx5_0:1,mlx5_1`; empty for any. `rails`: how many ports a
-/// process opens at most. `rendezvous`: who is to move large data. `limits`: what else is
-/// set. `peer`: an address that packets shall go to.
+/// Looks at this host: at what a process would use of it that opened `network`. `peer`: an address that packets shall go to.
 #[must_use]
-pub fn look(
-    devices: &str,
-    rails: u32,
-    rendezvous: Rendezvous,
-    limits: &NetLimits,
-    peer: Option<IpAddr>,
-) -> Report {
-    let report = crate::provider::look(devices, rails, peer, limits);
-    Report {
-        rendezvous,
-        ..report
-    }
+pub fn look(network: &Network, peer: Option<IpAddr>) -> Report {
+    crate::provider::look(network, peer)
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The one seam between the vocabulary and what carries bytes: a closed set of providers, one per peer.
 
+mod caps;
 mod cma;
 mod config;
 mod distance;
@@ -27,7 +28,8 @@ use crate::{
     Arrived, Atomic, Completions, Error, Full, Head, Lease, LocalKey, Node, Peer, RecvBuffer,
     RemoteKey, Seat, WorkId, seat,
 };
-pub use config::{Config, Network, Providers, Rendezvous};
+pub use caps::{Caps, Mover};
+pub use config::{Config, Providers};
 use later::Later;
 pub use ledger::{Ledger, Stats};
 use loopback::Loopback;
@@ -39,7 +41,7 @@ pub use sim::{SimConfig, SimNet, SimStats};
 pub(crate) use verbs::look;
 pub use verbs::{
     FakeConfig, FakeNet, FakeStats, FarLook, FarWord, GidPlaces, MOST_RECORD_BYTES, NetLimits,
-    NetStats, NetTerms, PortChange,
+    NetStats, NetTerms, Network, PortChange, Rendezvous,
 };
 use wire::Wire;
 
@@ -65,22 +67,13 @@ macro_rules! carried {
     };
 }
 
-/// What a queue pair can do. All sizes in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caps {
-    /// Bodies up to this size travel inside the frame.
-    pub max_inline_bytes: usize,
-    /// Largest body of one send.
-    pub max_send_bytes: usize,
-}
-
 /// A process's access to all its peers. Its calls by kind, and within a kind in the order in which they are made:
 ///
 /// | kind | calls |
 /// |------|-------|
 /// | opening | [`open`](Self::open); in tests `faked`, `simulated`; later `attach` |
 /// | addresses | `network_record`; `learn_address` of whom `wanted_address` names |
-/// | sending | `post_send`; in a lane `post_word`, `post_at_hand`, `post_far_word`, then perhaps `ring_bell` |
+/// | sending | `caps`, `max_send_bytes`; `post_send`; in a lane `post_word`, `post_at_hand`, `post_far_word`, then perhaps `ring_bell` |
 /// | memory | `export` or `offer`, `withdraw`; `register`, `deregister`; `allocate`, `free` |
 /// | one-sided | `post_read`, `post_write`, `post_atomic` |
 /// | a turn | `poll`, then `copy_body` and `release` of each frame; in a lane `first_frame`, `look_far`, and `poll_beside_first` when `must_poll` says so |
@@ -231,6 +224,14 @@ impl Fabric {
     #[must_use]
     pub fn caps(&self, peer: Peer) -> Caps {
         carried!(&self, peer, caps(peer))
+    }
+
+    /// Largest body of one send to whichever peer there is now.
+    #[must_use]
+    pub fn max_send_bytes(&self) -> usize {
+        let all = (0..self.peer_count()).map(|peer| self.caps(Peer(peer)));
+        let all = all.map(|caps| caps.max_send_bytes);
+        all.min().unwrap_or(ring::layout::POOL_BUFFER_BYTES)
     }
 
     /// Posts a send. The bytes are copied before the call returns. `head.kind` is one of an [`Owner`](crate::Owner)'s; `head.len` is
@@ -459,13 +460,6 @@ impl Fabric {
         if Bell::does_any_sleep(bells) {
             self.shm.wake_all(bells);
         }
-    }
-
-    /// Whether a network carries what goes to `peer`.
-    #[inline(always)]
-    #[must_use]
-    pub fn is_networked(&self, peer: Peer) -> bool {
-        self.peers.route(peer) == Route::Net
     }
 
     /// The end of [`export`](Self::export): the memory may go. Nothing happens where nothing has to.
@@ -868,10 +862,7 @@ mod tests {
             ..Config::alone()
         };
         let no_device = Config {
-            network: Network {
-                devices: "no_such_device".into(),
-                ..Network::default()
-            },
+            network: Network::default().on_devices("no_such_device"),
             ..Config::alone()
         };
         for config in [no_network, no_device] {

@@ -43,22 +43,20 @@ fn this_host(words: &str) -> Result<&'static Mutex<Host>, String> {
 /// One rank, from its port to its end.
 fn one(name: &str, place: &Place, sleeps: bool, behaviour: impl AsyncFn(&mut Rank)) {
     let (me, ranks) = (place.me, place.ranks);
+    let limits = NetLimits {
+        // Few enough that both ways are used, and sometimes at once.
+        datagrams_first: sum(name) % 5,
+        ..NetLimits::default()
+    };
     let fabric = Fabric::open(Config {
         me: Peer(me),
         peers: ranks,
-        network: Network {
-            // As many as there are: one between two hosts.
-            rails: 2,
-            local_rank: me,
-            // The tests of one run are strangers to each other, as jobs are.
-            q_key: sum(name) & 0x7fff_ffff,
-            limits: NetLimits {
-                // Few enough that both ways are used, and sometimes at once.
-                datagrams_first: sum(name) % 5,
-                ..NetLimits::default()
-            },
-            ..Network::default()
-        },
+        // As many rails as there are: one between two hosts. The tests of one run are strangers to each other, as jobs are.
+        network: Network::default()
+            .on_rails(2)
+            .of_local_rank(me)
+            .with_key(sum(name) & 0x7fff_ffff)
+            .within(limits),
         ..Config::alone()
     });
     let fabric = fabric.unwrap_or_else(|error| panic!("{error}"));

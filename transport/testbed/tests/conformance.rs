@@ -19,6 +19,7 @@ use testbed::behaviours;
 
 behaviours! {
     bodies_of_all_sizes_arrive_whole: sends::sizes, 3 ranks, 100 seeds;
+    a_provider_can_do_what_it_says: sends::caps, 2 ranks, 50 seeds;
     heads_pass_unchanged: sends::heads, 2 ranks, 50 seeds;
     frames_of_one_peer_keep_their_order: sends::order, 3 ranks, 200 seeds;
     all_peers_are_heard_at_once: sends::all_to_all, 6 ranks, 60 seeds;

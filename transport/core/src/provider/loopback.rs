@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
+use super::caps::{Caps, Mover};
 use super::wire::Wire;
 use crate::{
     Arrived, Atomic, Completion, Completions, Full, Head, Lease, Outcome, Peer, RecvBuffer,
@@ -93,6 +94,20 @@ impl Loopback {
 }
 
 impl Wire for Loopback {
+    /// One processor does everything; nothing comes while it sleeps.
+    fn caps(&self, _peer: Peer) -> Caps {
+        Caps {
+            max_inline_bytes: ring::SLOT_BODY_BYTES,
+            max_send_bytes: ring::layout::POOL_BUFFER_BYTES,
+            reads: Mover::Caller,
+            writes: Mover::Caller,
+            atomics: Some(Mover::Caller),
+            may_stream: false,
+            maps: true,
+            wakes: true,
+        }
+    }
+
     #[inline(never)]
     fn post_send(&mut self, _peer: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         if self.frames == DEPTH {

@@ -5,10 +5,13 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::Stats;
+use super::caps::Caps;
 use super::ledger::NetCounts;
-use super::verbs::{Device, FakeNet, FakePort, FarLook, NetLimits, NetStats, PortChange, Verbs};
+use super::verbs::{
+    Device, FakeNet, FakePort, FarLook, Kind, NetLimits, NetStats, Network, PortChange, Verbs,
+};
 use super::wire::Wire;
-use super::{Network, Stats};
 use crate::wait_set::WaitSet;
 use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
 
@@ -49,15 +52,7 @@ impl Net {
         rails: u32,
         limits: NetLimits,
     ) -> Self {
-        let (first, depths) = (net.ports(), limits.depths());
-        let open = |place| {
-            let first = (place != 0).then_some(first);
-            let port = net.open_beside(first, &depths, &limits.terms, FAKE_Q_KEY);
-            port.expect("depths that a device has")
-        };
-        let ports = (0..rails).map(open);
-        let mut verbs = Verbs::open(me, peers, ports, limits).expect("a fake has memory at first");
-        verbs.number_from(net.config().first_packet);
+        let verbs = Verbs::open_on(net, me, peers, rails, limits);
         Self::Fake(Box::new(verbs))
     }
 
@@ -131,11 +126,11 @@ impl Net {
     }
 
     pub(super) fn stats(&self) -> (Stats, NetStats) {
-        either!(self, it => it.counts.seen())
+        either!(self, it => it.counts().seen())
     }
 
     pub(super) fn counts(&self) -> Arc<NetCounts> {
-        either!(self, it => Arc::clone(&it.counts))
+        either!(self, it => Arc::clone(it.counts()))
     }
 
     pub(super) fn memory(&self) -> (usize, usize) {
@@ -143,9 +138,11 @@ impl Net {
     }
 }
 
-const FAKE_Q_KEY: u32 = 0x1234_5678;
-
 impl Wire for Net {
+    fn caps(&self, peer: Peer) -> Caps {
+        either!(self, it => it.caps(peer))
+    }
+
     #[inline(never)]
     fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         either!(self, it => it.post_send(to, head, body))
@@ -176,7 +173,7 @@ impl Wire for Net {
     }
 
     fn post_read(&mut self, peer: Peer, lease: Lease, key: RemoteKey, offset: u64, work: WorkId) {
-        either!(self, it => it.post_read(peer, lease, key, offset, work));
+        either!(self, it => it.post_work(peer, (Kind::Read, lease), key, offset, work));
     }
 
     fn post_write(
@@ -200,11 +197,11 @@ impl Wire for Net {
         offset: u64,
         work: WorkId,
     ) {
-        either!(self, it => it.post_atomic(peer, atomic, lease, key, offset, work));
+        either!(self, it => it.post_work(peer, (Kind::Atomic(atomic), lease), key, offset, work));
     }
 
     fn lose(&mut self, peer: Peer, why: &str) {
-        either!(self, it => it.lose(peer.0, why));
+        either!(self, it => it.lose(peer, why));
     }
 
     #[inline(never)]

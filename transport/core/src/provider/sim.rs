@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Stats;
+use super::caps::{Caps, Mover};
 use super::wire::Wire;
 use crate::{Atomic, Completions, Full, Head, Lease, Peer, RemoteKey, WorkId};
 pub(super) use net::Random;
@@ -198,6 +199,20 @@ impl Sim {
 }
 
 impl Wire for Sim {
+    /// One thread does everything. Large data go both ways, since tests want both.
+    fn caps(&self, _peer: Peer) -> Caps {
+        Caps {
+            max_inline_bytes: ring::SLOT_BODY_BYTES,
+            max_send_bytes: ring::layout::POOL_BUFFER_BYTES,
+            reads: Mover::Caller,
+            writes: Mover::Caller,
+            atomics: Some(Mover::Caller),
+            may_stream: true,
+            maps: false,
+            wakes: true,
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {

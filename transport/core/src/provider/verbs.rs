@@ -1,38 +1,45 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Provider `verbs`: InfiniBand and RoCE. Every peer has a stream of packets (`session.rs`) that goes as datagrams at first
-//! and over a reliable queue pair after some packets (`connect.rs`, `pairs.rs`); queue pairs break and are made again
-//! without losing or repeating anything. Large data are read and written by the device (`work.rs`).
+//! Provider `verbs`: InfiniBand and RoCE. Every peer has a stream of packets (crate `session`) that goes as datagrams at first
+//! and over a reliable queue pair after some packets; queue pairs break and are made again without losing or repeating anything.
+//! Large data are read and written by the device.
 //!
 //! A port serves all peers (`rail.rs`): one queue of receive buffers, one pool of slots for sends, a bounded number of
-//! reliable queue pairs. So memory does not grow with the number of peers but for [`Side`], which exists from the first
+//! reliable queue pairs. So memory does not grow with the number of peers but for [`Side`](side::Side), which exists from the first
 //! packet on.
 //!
-//! State is in parts, each with its own file and methods: [`Rails`], [`Sides`], [`Pairs`], [`Works`], [`Registry`] and others.
-//! One that needs another is handed it. Methods of [`Verbs`] are what needs most of them: to send (`send.rs`), to take in
-//! (`arrive.rs`), to make and break queue pairs (`pairs.rs`), to find and lose peers (`peers.rs`), to move large data (`work.rs`,
-//! `fetch.rs`, `keys.rs`), and one turn of it all (`turn.rs`).
+//! # Layers
+//! [`Verbs`] is three things, each of which knows those before it:
 //!
-//! [`Verbs::poll`] is what happens: completions of receives (`arrive.rs`), then of sends (`send.rs`), then what has become due.
+//! - [`Links`](links::Links): what carries packets. Ports ([`Rails`](rails::Rails)), what is kept for each peer
+//!   ([`Sides`](sides::Sides)), queue pairs ([`Pairs`](pair::Pairs)).
+//! - [`Streams`]: packets over links, kept and sent (`send.rs`).
+//! - [`Moves`]: reads, writes, atomic operations and the memory for them ([`Works`](works::Works),
+//!   [`Registry`](registry::Registry), [`Fetches`](fetch::Fetches)).
+//!
+//! What happens to links while they are used is told upwards as a value, an [`Upshot`](links::Upshot): a part of a work is back, a peer
+//! is lost. [`Verbs::settle`] hands all of them to `Moves` before a call ends. Parts below have their own files, state and tests, and
+//! are handed the others that they need.
 
 mod address;
 mod arrive;
 mod bounce;
 mod choose;
-mod connect;
 mod device;
+mod events;
 mod fake;
 mod fetch;
 mod forgotten;
 mod gid;
 mod hosts;
 mod keys;
-mod lately;
 mod ledger;
 mod letters;
 mod limits;
 mod link;
+mod links;
 mod look;
 mod memory;
+mod moves;
 mod news;
 mod owned;
 mod pair;
@@ -47,14 +54,14 @@ mod ready;
 mod registry;
 mod schedule;
 mod send;
-mod session;
+mod settings;
 mod side;
 mod sides;
 mod slab;
 mod strangers;
+mod streams;
 mod stripes;
 mod turn;
-mod unsaid;
 mod wire;
 mod words;
 mod work;
@@ -64,64 +71,50 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::caps::{Caps, Mover};
 use super::ledger::NetCounts;
 use crate::wait_set::WaitSet;
-use crate::{LocalKey, Network, Peer, Rendezvous, wait};
+use crate::{Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
 pub use address::MOST_RECORD_BYTES;
 pub(super) use device::Device;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
-use fetch::Fetches;
-use hosts::Hosts;
 use keys::Told;
-use letters::Letters;
 pub use limits::{GidPlaces, NetLimits, NetTerms};
 use look::cannot_open;
 pub(crate) use look::look;
 use memory::Shared;
-use news::News;
-use pair::{Pair, Pairs};
+use moves::Moves;
 use plain::Chore;
 pub use plain::{FarLook, FarWord};
-use pools::SendPool;
 pub(super) use port::Registered;
 use port::{CallError, Port};
-use rail::Rail;
-use rails::{Opened, Rails, open_all};
-use ready::Ready;
-use registry::Registry;
-use schedule::Schedule;
-use side::Side;
-use sides::Sides;
-use strangers::Strangers;
-use works::Works;
+pub use settings::{Network, Rendezvous};
+use streams::Streams;
+pub(super) use work::Kind;
 
-/// The network of a process.
+/// The network of a process. Its methods by kind, and within a kind in the order in which they are called:
+///
+/// | kind | methods | file |
+/// |------|---------|------|
+/// | opening | `open_best` or `open_on`, which call `open`; `record` | `verbs.rs` |
+/// | addresses | `wanted_address`, then `learn_address`, which calls `meet_strangers` | `turn.rs`, `verbs.rs`, `arrive.rs` |
+/// | sending | `caps`; `post_word` or `post_send` | `verbs.rs` |
+/// | memory | `export` or `offer`, `withdraw`; `allocate`, `own`, `disown`; `keep_registered`, `keep_no_more` | `verbs.rs` |
+/// | one-sided | `post_work`, `post_write` | `verbs.rs` |
+/// | a turn | `poll`: `take_all_received`, `flush_all`, `look_at_clock`, `take_all_events`; `settle` | `turn.rs` |
+/// | what comes | `take_filled`: `take_packet`, then `deliver` or `assemble`, `hand_up`, `deliver_held`; later `copy_lent`, `release` | `arrive.rs` |
+/// | the fast path | `look`: `take_first`, then `take_word` or `take_other`; `catch_up` with what a word left, before anything else | `arrive.rs` |
+/// | waiting | `prepare_sleep`, `fall_asleep` (`until_due`), `wake`; `needs_cores` | `turn.rs`, `verbs.rs` |
+/// | loss | `lose`, `why_lost`; `has_news`, `next_complaint`, `next_port_change` | `verbs.rs`, `turn.rs` |
+/// | the end | `is_quiet`, `drop` | `turn.rs`, `verbs.rs` |
+/// | counts | `counts`, `memory` | `verbs.rs` |
 #[derive(Debug)]
 pub(super) struct Verbs<P: Port> {
-    me: u32,
-    rails: Rails<P>,
-    limits: NetLimits,
-    sides: Sides,
-    sends: SendPool,
-    pairs: Pairs,
-    works: Works,
-    registry: Registry,
-    /// Further keys to memory of peers.
-    told: Told,
-    /// Reads that peers carry out.
-    fetches: Fetches,
-    /// Packets of the provider's own that found no room.
-    letters: Letters,
+    streams: Streams<P>,
+    moves: Moves,
     /// What the word that was handed up last has left to be done.
     chore: Option<Chore>,
-    /// What the caller gets with its next polls.
-    ready: Ready,
-    strangers: Strangers,
-    hosts: Hosts,
-    news: News,
-    schedule: Schedule,
-    pub(super) counts: Arc<NetCounts>,
 }
 
 /// A port has gone down, or is back.
@@ -174,87 +167,48 @@ pub struct NetStats {
 
 impl<P: Port> Verbs<P> {
     /// Takes ports, at least one and at most [`rail::MOST_RAILS`], for a job of `peers` processes.
-    // tidy: long (one field a line)
     pub(super) fn open(
         me: Peer,
         peers: u32,
         ports: impl IntoIterator<Item = P>,
         limits: NetLimits,
     ) -> Result<Self, CallError> {
-        let counts = Arc::<NetCounts>::default();
-        let counted = |mut port: P| {
-            port.count_into(Arc::clone(&counts.registered));
-            port
-        };
-        let Opened {
-            rails,
-            sends,
-            words,
-        } = open_all(ports.into_iter().map(counted), &limits)?;
         let mut verbs = Self {
-            me: me.0,
-            schedule: Schedule::new(rails.clock()),
-            rails,
-            limits,
-            sides: Sides::new(peers),
-            sends,
-            pairs: Pairs::default(),
-            works: Works::new(),
-            registry: Registry::new(&limits),
-            told: Told::default(),
-            fetches: Fetches::new(),
-            letters: Letters::default(),
+            streams: Streams::open(me.0, peers, ports, limits)?,
+            moves: Moves::new(&limits),
             chore: None,
-            ready: Ready::new(),
-            strangers: Strangers::default(),
-            hosts: Hosts::new(wait::host_name()),
-            news: News::from(words),
-            counts,
         };
-        verbs.grant_bounces();
+        // Bounce buffers may take what a process on one rail has not reserved.
+        let left = MOST_MEMORY_BYTES.saturating_sub(verbs.most_bytes_on(1));
+        verbs.moves.registry.grant(left);
         Ok(verbs)
-    }
-
-    /// The streams begin with this number, here and at all others.
-    pub(super) fn number_from(&mut self, first_packet: u32) {
-        self.sides.number_from(first_packet);
-    }
-
-    /// Who moves large data.
-    pub(super) fn meet_by(&mut self, rendezvous: Rendezvous) {
-        self.fetches.meet_by(rendezvous);
     }
 
     /// Where this process is found, for others: its address, and the name of its host for messages.
     pub(super) fn record(&self) -> Vec<u8> {
-        self.rails.record(self.hosts.here())
+        self.streams
+            .links
+            .rails
+            .record(self.streams.links.hosts.here())
     }
 
     /// Memory that all of this takes now, and that it takes at most, in bytes, with as many peers as there are.
     pub(super) fn memory(&self) -> (usize, usize) {
-        let pairs = self.pairs.bytes(&self.limits);
-        let (made, granted) = self.registry.bounced_bytes();
-        let fixed = self.fixed_bytes(self.rails.len());
-        let now =
-            fixed + self.sides.bytes() + pairs + self.sends.bytes() + self.rails.received_bytes();
-        (now + made, self.most_bytes_on(self.rails.len()) + granted)
-    }
-
-    /// What is there from the beginning, with so many rails.
-    fn fixed_bytes(&self, rails: usize) -> usize {
-        let queues = 2 * COMPLETION_BYTES * self.limits.depths().completions as usize;
-        size_of::<Self>() + self.sides.fixed_bytes() + rails * (size_of::<Rail<P>>() + queues)
+        let (made, granted) = self.moves.registry.bounced_bytes();
+        let now = size_of::<Self>() + self.streams.links.bytes() + made;
+        let most = self.most_bytes_on(self.streams.links.rails.len()) + granted;
+        (now, most)
     }
 
     /// The most with so many rails, without bounce buffers.
     fn most_bytes_on(&self, rails: usize) -> usize {
         let told = if rails > 1 { Told::MOST_BYTES } else { 0 };
-        self.fixed_bytes(rails)
-            + self.sides.len() * Side::most_bytes(rails)
-            + self.limits.pairs as usize * Pair::most_bytes(&self.limits)
-            + self.sends.most_bytes()
-            + told
-            + self.rails.received_most_bytes(rails)
+        size_of::<Self>() + self.streams.links.most_bytes_on(rails) + told
+    }
+
+    /// What is counted.
+    pub(super) fn counts(&self) -> &Arc<NetCounts> {
+        &self.streams.links.counts
     }
 
     /// Memory that stays registered until it is freed: zero, aligned to a page, shared with child processes. `None`: no more
@@ -262,42 +216,162 @@ impl<P: Port> Verbs<P> {
     pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         let mapping = Shared::new(bytes)?;
         let place = mapping.place();
-        self.own_with(place, bytes, Some(mapping)).then_some(place)
+        let memory = (place, bytes);
+        let owned = self.moves.own(&mut self.streams, memory, Some(mapping));
+        owned.then_some(place)
     }
 
     /// Keeps memory registered that another provider has allocated, if that is possible.
     pub(super) fn own(&mut self, place: NonNull<u8>, bytes: usize) {
-        self.own_with(place, bytes, None);
-    }
-
-    fn own_with(&mut self, place: NonNull<u8>, bytes: usize, mapping: Option<Shared>) -> bool {
-        let rails = &mut self.rails;
-        let owned = self.registry.owned.own(place, bytes, mapping, rails);
-        if let Err(error) = &owned {
-            self.complain_of_registration(error, bytes as u64);
-        }
-        owned.is_ok()
+        self.moves.own(&mut self.streams, (place, bytes), None);
     }
 
     /// Forgets memory that is about to be freed. `true`: it was this provider's, and is freed.
     pub(super) fn disown(&mut self, place: NonNull<u8>) -> bool {
-        self.registry.owned.disown(place, &mut self.rails)
+        self.moves
+            .registry
+            .owned
+            .disown(place, &mut self.streams.links.rails)
     }
 
     /// Registers memory of the program's for many writes from there, where that saves anything.
     pub(super) fn keep_registered(&mut self, base: u64, bytes: u64) -> Option<LocalKey> {
-        self.registry.owned.keep(base, bytes, &mut self.rails)
+        self.moves
+            .registry
+            .owned
+            .keep(base, bytes, &mut self.streams.links.rails)
     }
 
     /// Forgets it.
     pub(super) fn keep_no_more(&mut self, key: LocalKey) {
-        self.registry.owned.keep_no_more(key, &mut self.rails);
+        self.moves
+            .registry
+            .owned
+            .keep_no_more(key, &mut self.streams.links.rails);
     }
 
-    /// Bounce buffers may take what a process on one rail has not reserved.
-    fn grant_bounces(&mut self) {
-        let left = MOST_MEMORY_BYTES.saturating_sub(self.most_bytes_on(1));
-        self.registry.grant(left);
+    /// Whether the kernel moves data of this process now, on a processor that this process may be keeping from it.
+    pub(super) fn needs_cores(&self) -> bool {
+        self.moves.is_any_under_way() && self.streams.links.rails.is_any_in_software()
+    }
+
+    /// What can be done with a peer: what the device says that serves it first.
+    pub(super) fn caps(&self, peer: Peer) -> Caps {
+        let port = self.streams.links.port_to(peer.0);
+        Caps {
+            max_inline_bytes: ring::SLOT_BODY_BYTES,
+            max_send_bytes: ring::layout::POOL_BUFFER_BYTES,
+            reads: self.moves.fetches.mover(port.facts()),
+            writes: Mover::Device,
+            atomics: port.facts().atomics.then_some(Mover::Device),
+            may_stream: false,
+            maps: false,
+            wakes: port.sign().is_some(),
+        }
+    }
+
+    /// Posts a send.
+    #[inline(never)]
+    pub(super) fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+        assert!(
+            body.len() <= ring::layout::POOL_BUFFER_BYTES,
+            "a send of {} bytes",
+            body.len()
+        );
+        let is_short = body.len() <= ring::SLOT_BODY_BYTES;
+        if is_short && self.streams.send_straight(to.0, head, body) {
+            return Ok(());
+        }
+        self.catch_up();
+        let posted = self.streams.post(to.0, head, body);
+        self.settle();
+        posted
+    }
+
+    /// Posts a send of the first `BYTES` bytes of a word where nothing stands in the way. `false`: nothing was done.
+    #[inline(never)]
+    pub(super) fn post_word<const BYTES: usize>(
+        &mut self,
+        to: Peer,
+        head: Head,
+        word: u64,
+    ) -> bool {
+        let body = word.to_ne_bytes();
+        self.streams.send_straight(to.0, head, &body[..BYTES])
+    }
+
+    /// Lets `peer` reach memory.
+    pub(super) fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
+        let key = self.moves.export(&mut self.streams, peer, address, bytes);
+        self.settle();
+        key
+    }
+
+    /// Lets `peer` read memory whose bytes do not change meanwhile.
+    pub(super) fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
+        let key = self.moves.offer(&mut self.streams, peer, address, bytes);
+        self.settle();
+        key
+    }
+
+    /// The end of [`export`](Self::export).
+    pub(super) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
+        self.moves.withdraw(&mut self.streams, peer, key);
+        self.settle();
+    }
+
+    /// Begins a read, or an atomic operation, which the device does if it can.
+    pub(super) fn post_work(
+        &mut self,
+        peer: Peer,
+        (kind, lease): (Kind, Lease),
+        key: RemoteKey,
+        offset: u64,
+        id: WorkId,
+    ) {
+        let streams = &mut self.streams;
+        self.moves
+            .begin(streams, peer.0, lease, (key, offset), id, kind);
+        self.settle();
+    }
+
+    /// Begins a write. With an immediate there must be room for the packet that carries it.
+    pub(super) fn post_write(
+        &mut self,
+        peer: Peer,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        id: WorkId,
+        immediate: Option<u32>,
+    ) -> Result<(), Lease> {
+        let streams = &mut self.streams;
+        let posted = self
+            .moves
+            .post_write(streams, peer, lease, (key, offset), id, immediate);
+        self.settle();
+        posted
+    }
+
+    /// What the launcher says about a peer.
+    pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
+        if self.streams.links.learn_address(peer, record) {
+            self.settle();
+            self.meet_strangers(peer.0);
+            self.streams.links.may_go_on(peer.0);
+        }
+        self.settle();
+    }
+
+    /// Gives a peer up.
+    pub(super) fn lose(&mut self, peer: Peer, why: &str) {
+        self.streams.links.lose(peer.0, why);
+        self.settle();
+    }
+
+    /// Why a peer was given up.
+    pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
+        self.streams.links.sides.find(peer.0)?.why_lost()
     }
 }
 
@@ -311,15 +385,37 @@ impl Verbs<Device> {
         let facts = devices[0].facts().clone();
         let mut verbs = Self::open(me, peers, devices, network.limits)
             .map_err(|error| cannot_open(&error, &facts))?;
-        verbs.meet_by(network.rendezvous);
+        verbs.moves.fetches.meet_by(network.rendezvous);
         for words in words {
-            verbs.news.complain(words);
+            verbs.streams.links.news.complain(words);
         }
         Ok(verbs)
     }
 }
 
 impl Verbs<FakePort> {
+    /// Opens `rails` ports on a fake network.
+    pub(super) fn open_on(
+        net: &FakeNet,
+        me: Peer,
+        peers: u32,
+        rails: u32,
+        limits: NetLimits,
+    ) -> Self {
+        let (first, depths) = (net.ports(), limits.depths());
+        let open = |place| {
+            let first = (place != 0).then_some(first);
+            let port = net.open_beside(first, &depths, &limits.terms, FAKE_Q_KEY);
+            port.expect("depths that a device has")
+        };
+        let ports = (0..rails).map(open);
+        let mut verbs = Self::open(me, peers, ports, limits).expect("a fake has memory at first");
+        // The streams begin with this number, here and at all others.
+        let first_packet = net.config().first_packet;
+        verbs.streams.links.sides.number_from(first_packet);
+        verbs
+    }
+
     /// The process sleeps in the time of the network, which somebody else lets pass, until a sign comes or something is due. Where
     /// it waits for more than this network, it polls it now and then.
     pub(super) fn fall_asleep_in_fake_time(&mut self, waits: &mut WaitSet) {
@@ -328,7 +424,7 @@ impl Verbs<FakePort> {
         }
         let longest = waits.longest();
         let due = self.until_due().map_or(longest, |due| due.min(longest));
-        for rail in self.rails.iter() {
+        for rail in self.streams.links.rails.iter() {
             rail.port.fall_asleep(due, due == longest);
         }
         waits.poll_after(Duration::ZERO);
@@ -338,17 +434,16 @@ impl Verbs<FakePort> {
 impl<P: Port> Drop for Verbs<P> {
     /// Breaks what is there, forgets all memory, and lets the port go.
     fn drop(&mut self) {
-        self.pairs.retire(&mut self.rails);
-        self.registry.withdraw_all(&mut self.rails);
-        self.fetches.retire(&mut self.rails);
-        self.works.retire(&mut self.rails);
-        self.registry.owned.retire(&mut self.rails);
-        for rail in 0..self.rails.len() {
-            self.sides.forget_ways(rail, &mut self.rails);
-        }
-        self.sends.retire(&mut self.rails);
-        self.registry.retire_bounces(&mut self.rails);
-        self.rails.retire();
+        self.streams
+            .links
+            .pairs
+            .retire(&mut self.streams.links.rails);
+        self.moves.retire(&mut self.streams);
+        self.streams.links.close();
+        self.moves
+            .registry
+            .retire_bounces(&mut self.streams.links.rails);
+        self.streams.links.rails.retire();
     }
 }
 
@@ -383,3 +478,5 @@ const COMPLETION_BYTES: usize = 64;
 const SENDS_EVERY: u64 = 16;
 /// How often a process polls that sleeps in the time of a fake network, and waits for more than that.
 const POLLED_EVERY: Duration = Duration::from_millis(1);
+/// Processes on a fake network are one job.
+const FAKE_Q_KEY: u32 = 0x1234_5678;

@@ -1,25 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a wire does: one trait, which every provider has. A fabric hands each call on to the wire that reaches the peer, and
-//! its turns and sleeps to all of them. What a default answers is what holds of a wire without that ability.
+//! its turns and sleeps to all of them. What a default answers is what holds of a wire without that ability. What a wire can do it says
+//! itself ([`Caps`]).
 //!
 //! The lanes of shared memory (`post_word`, `first_frame` and their kin) are no part of it: they are for the case that nothing
 //! has to be decided.
 
 use std::ptr::NonNull;
 
-use super::Caps;
+use super::caps::Caps;
 use crate::wait_set::WaitSet;
 use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
 
 /// A provider, as the [`Fabric`](super::Fabric) sees it. What each call means, and when it may be made, stands there.
 pub(super) trait Wire {
     /// What the queue pair to a peer can do.
-    fn caps(&self, _peer: Peer) -> Caps {
-        Caps {
-            max_inline_bytes: ring::SLOT_BODY_BYTES,
-            max_send_bytes: ring::layout::POOL_BUFFER_BYTES,
-        }
-    }
+    fn caps(&self, peer: Peer) -> Caps;
 
     /// Posts a send.
     fn post_send(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Full>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Behaviours of atomic operations.
 
-use transport::{Atomic, Head, Outcome, Peer, RemoteKey};
+use transport::{Atomic, Head, Mover, Outcome, Peer, RemoteKey};
 
 use testbed::memory::Words;
 use testbed::{Rank, head};
@@ -18,9 +18,10 @@ pub async fn atomics(rank: &mut Rank) {
     for peer in 0..rank.size {
         keys.push(rank.hear_key(peer).await);
     }
-    let is_networked = (0..rank.size).any(|peer| rank.fabric.is_networked(Peer(peer)));
+    let by_cpu = Some(Mover::Caller);
+    let are_apart = (0..rank.size).any(|peer| rank.fabric.caps(Peer(peer)).atomics != by_cpu);
     let size = rank.size;
-    let users = |owner: u32| (0..size).filter(move |user| !is_networked || *user != owner);
+    let users = |owner: u32| (0..size).filter(move |user| !are_apart || *user != owner);
     let owners: Vec<u32> = (0..rank.size)
         .filter(|owner| users(*owner).any(|user| user == rank.me))
         .collect();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Behaviours of sends.
 
-use transport::{Arrived, Head, Peer};
+use transport::{Arrived, Atomic, Head, Outcome, Peer};
 
+use testbed::memory::Words;
 use testbed::{Incoming, Random, Rank, head, pattern, yield_now};
 
 /// Around every boundary: a word, a slot's body, a cache line, a page, the largest body.
@@ -25,6 +26,38 @@ pub async fn sizes(rank: &mut Rank) {
         assert_eq!(body, pattern(from, number, bytes), "{bytes} bytes");
     }
     rank.barrier().await;
+}
+
+/// What a provider says that it can do, it does; and no more. It says so of itself too.
+pub async fn caps(rank: &mut Rank) {
+    let other = rank.size - 1 - rank.me;
+    for peer in [other, rank.me] {
+        let caps = rank.fabric.caps(Peer(peer));
+        for (number, bytes) in (0..).zip([caps.max_inline_bytes, caps.max_send_bytes]) {
+            let body = pattern(rank.me, number, bytes);
+            rank.send(peer, head(1), &body).await;
+            let (_, body) = rank.receive(peer).await;
+            assert!(body == pattern(peer, number, bytes), "{bytes} bytes");
+        }
+        let mine = Words::new(&mut rank.fabric, 1);
+        let key = mine.export(&mut rank.fabric, peer);
+        rank.tell_key(peer, key).await;
+        let key = rank.hear_key(peer).await;
+        if !caps.maps {
+            assert_eq!(rank.fabric.place_of(Peer(peer), key), None);
+        }
+        if !caps.may_stream {
+            assert!(!rank.fabric.had_better_stream(Peer(peer), key));
+        }
+        let add = Atomic::FetchAdd { add: 1 };
+        let (outcome, _) = rank.change(peer, add, key, 0).await;
+        if caps.atomics.is_none() {
+            assert_eq!(outcome, Outcome::Unreachable);
+        } else if outcome == Outcome::Done && peer == rank.me {
+            assert_eq!(mine.get(0), 1);
+        }
+        rank.barrier().await;
+    }
 }
 
 pub async fn heads(rank: &mut Rank) {

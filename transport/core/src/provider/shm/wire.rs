@@ -4,11 +4,25 @@
 use std::ptr::NonNull;
 
 use super::Shm;
+use crate::provider::caps::{Caps, Mover};
 use crate::provider::wire::Wire;
 use crate::wait_set::{Doorbell, WaitSet};
 use crate::{Atomic, Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, arena};
 
 impl Wire for Shm {
+    fn caps(&self, _peer: Peer) -> Caps {
+        Caps {
+            max_inline_bytes: ring::SLOT_BODY_BYTES,
+            max_send_bytes: ring::layout::POOL_BUFFER_BYTES,
+            reads: Mover::Caller,
+            writes: Mover::Caller,
+            atomics: Some(Mover::Caller),
+            may_stream: true,
+            maps: true,
+            wakes: true,
+        }
+    }
+
     #[inline(always)]
     fn post_send(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         self.send(peer, head, body)

@@ -7,13 +7,14 @@
 //! Everything here was written by somebody else. Who it is from is believed only if it came from the queue pair that this
 //! peer is known to have; lengths are those that the device counted.
 
+use session::{ACK_EVERY, Slot, Verdict};
+
 use super::Verbs;
 use super::plain::{Chore, FarLook, FarWord, WORD_BYTES};
 use super::pools::is_datagram;
 use super::port::{Done, Port, Queue, Status};
 use super::rail::{Line, rail_of};
 use super::ready::is_assembled;
-use super::session::{ACK_EVERY, Slot, Verdict};
 use super::wire::{self, ASKS, BEGINS, ENDS, HEADER_BYTES, Message, Packet};
 use crate::{Arrived, Completion, Completions, Head, Peer, RecvBuffer};
 
@@ -24,45 +25,62 @@ impl<P: Port> Verbs<P> {
     /// A receive has ended: what is in its buffer.
     #[inline(always)]
     pub(super) fn take_filled(&mut self, buffer: Slot, done: &Done, completions: &mut Completions) {
-        let receives = self.rails.receives(buffer);
+        let receives = self.streams.links.rails.receives(buffer);
         if done.status != Status::Success {
             // Its queue pair broke, which the other queue tells.
-            return self.rails.give_back(buffer);
+            return self.streams.links.rails.give_back(buffer);
         }
         let mut start = [0; SHORT_BYTES];
         let short = receives.copy_start(buffer, &mut start);
         match wire::read(&start[..short]) {
             Some(Message::Packet(packet))
-                if self
-                    .pairs
-                    .is_from(packet.source, done, buffer, &self.sides, &self.rails) =>
+                if self.streams.links.pairs.is_from(
+                    packet.source,
+                    done,
+                    buffer,
+                    &self.streams.links.sides,
+                    &self.streams.links.rails,
+                ) =>
             {
                 self.take_packet(packet, &start, buffer, completions);
             }
             Some(Message::Note { source, ack, say })
-                if self
-                    .pairs
-                    .is_from(source, done, buffer, &self.sides, &self.rails) =>
+                if self.streams.links.pairs.is_from(
+                    source,
+                    done,
+                    buffer,
+                    &self.streams.links.sides,
+                    &self.streams.links.rails,
+                ) =>
             {
-                self.rails.give_back(buffer);
-                self.hear(line(source, buffer), ack, say, is_datagram(buffer));
+                self.streams.links.rails.give_back(buffer);
+                self.streams
+                    .links
+                    .hear(line(source, buffer), ack, say, is_datagram(buffer));
             }
             Some(Message::Moved { source, address })
-                if self
-                    .pairs
-                    .is_from(source, done, buffer, &self.sides, &self.rails) =>
+                if self.streams.links.pairs.is_from(
+                    source,
+                    done,
+                    buffer,
+                    &self.streams.links.sides,
+                    &self.streams.links.rails,
+                ) =>
             {
-                self.rails.give_back(buffer);
-                self.follow(line(source, buffer), address);
+                self.streams.links.rails.give_back(buffer);
+                self.streams.links.follow(line(source, buffer), address);
             }
             Some(Message::Packet(Packet { source, .. }) | Message::Note { source, .. })
                 if self.is_stranger(source, buffer) =>
             {
-                self.strangers.keep(source, buffer, done.source);
+                self.streams
+                    .links
+                    .strangers
+                    .keep(source, buffer, done.source);
             }
             _ => {
-                self.counts.refused.add(1);
-                self.rails.give_back(buffer);
+                self.streams.links.counts.refused.add(1);
+                self.streams.links.rails.give_back(buffer);
             }
         }
     }
@@ -70,22 +88,25 @@ impl<P: Port> Verbs<P> {
     /// Whether a datagram is from a peer whose address is asked for; there is room for some of those.
     #[cold]
     fn is_stranger(&mut self, source: u32, buffer: Slot) -> bool {
-        if !is_datagram(buffer) || source as usize >= self.sides.len() || source == self.me {
+        if !is_datagram(buffer)
+            || source as usize >= self.streams.links.sides.len()
+            || source == self.streams.links.me
+        {
             return false;
         }
-        let side = self.sides.of(source);
+        let side = self.streams.links.sides.of(source);
         if side.main.address.is_some() || side.is_lost() {
             return false;
         }
         let line = side.line(source);
-        self.way_to(line);
-        self.strangers.has_room()
+        self.streams.links.way_to(line);
+        self.streams.links.strangers.has_room()
     }
 
     /// The address of a peer is known now: what came from it before.
     #[cold]
     pub(super) fn meet_strangers(&mut self, peer: u32) {
-        for (buffer, number) in self.strangers.take(peer) {
+        for (buffer, number) in self.streams.links.strangers.take(peer) {
             // As if it came now; what it completes waits for the next poll.
             let mut completions = Completions::new();
             let done = Done {
@@ -93,30 +114,38 @@ impl<P: Port> Verbs<P> {
                 ..Done::default()
             };
             let mut start = [0; SHORT_BYTES];
-            let receives = self.rails.receives(buffer);
+            let receives = self.streams.links.rails.receives(buffer);
             let short = receives.copy_start(buffer, &mut start);
             match wire::read(&start[..short]) {
                 Some(Message::Packet(packet))
-                    if self
-                        .pairs
-                        .is_from(peer, &done, buffer, &self.sides, &self.rails) =>
+                    if self.streams.links.pairs.is_from(
+                        peer,
+                        &done,
+                        buffer,
+                        &self.streams.links.sides,
+                        &self.streams.links.rails,
+                    ) =>
                 {
                     self.take_packet(packet, &start, buffer, &mut completions);
                 }
                 Some(Message::Note { ack, say, .. })
-                    if self
-                        .pairs
-                        .is_from(peer, &done, buffer, &self.sides, &self.rails) =>
+                    if self.streams.links.pairs.is_from(
+                        peer,
+                        &done,
+                        buffer,
+                        &self.streams.links.sides,
+                        &self.streams.links.rails,
+                    ) =>
                 {
-                    self.rails.give_back(buffer);
-                    self.hear(line(peer, buffer), ack, say, true);
+                    self.streams.links.rails.give_back(buffer);
+                    self.streams.links.hear(line(peer, buffer), ack, say, true);
                 }
                 _ => {
-                    self.counts.refused.add(1);
-                    self.rails.give_back(buffer);
+                    self.streams.links.counts.refused.add(1);
+                    self.streams.links.rails.give_back(buffer);
                 }
             }
-            self.ready.push_all(&mut completions);
+            self.streams.ready.push_all(&mut completions);
         }
     }
 
@@ -129,39 +158,35 @@ impl<P: Port> Verbs<P> {
         completions: &mut Completions,
     ) {
         let peer = packet.source;
-        let Some(side) = self.sides.get_mut(peer) else {
+        let links = &mut self.streams.links;
+        let Some(side) = links.sides.get_mut(peer) else {
             return;
         };
-        side.was_heard();
-        side.heard_on = rail_of(buffer);
         let by_datagram = is_datagram(buffer);
-        match side.link_mut(rail_of(buffer)) {
-            Some(link) if by_datagram => link.connection.heard(),
-            Some(link) => {
-                link.connection.was_used();
-                (link.breaks, link.is_suspected) = (0, false);
-            }
-            None => {}
-        }
+        side.sent_packet(rail_of(buffer), by_datagram);
         if by_datagram {
-            self.schedule.now_ns = self.rails.clock();
+            links.schedule.now_ns = links.rails.clock();
         }
-        let sends = &mut self.sends;
+        let sends = &mut links.sends;
         side.session
-            .acknowledge(packet.ack, self.schedule.now_ns, |slot| sends.release(slot));
+            .acknowledge(packet.ack, links.schedule.now_ns, |slot| {
+                sends.release(slot)
+            });
         // What came too early must leave room for what it waits for. Reliable queue pairs do not send anything twice.
-        let receives = &self.rails[usize::from(rail_of(buffer))].receives;
+        let receives = &links.rails[usize::from(rail_of(buffer))].receives;
         let can_wait = !by_datagram || receives.has_datagram_buffers();
         let verdict = side.session.accept(packet.number, buffer, can_wait);
         let is_asked = verdict == Verdict::Twice || packet.parts & ASKS != 0;
         let owes = by_datagram || side.session.owed() >= ACK_EVERY || is_asked;
-        side.owes_anyway |= is_asked;
+        if is_asked {
+            side.session.owe_anyway();
+        }
         let misses_some = side.session.has_unsent();
         if owes {
-            self.sides.list_owing(peer);
+            links.sides.list_owing(peer);
         }
         if misses_some {
-            self.sides.list_unsent(peer);
+            links.sides.list_unsent(peer);
         }
         match verdict {
             Verdict::Deliver => {
@@ -169,14 +194,14 @@ impl<P: Port> Verbs<P> {
                 self.deliver_held(peer, completions);
             }
             Verdict::Held => {}
-            Verdict::Early => self.rails.give_back(buffer),
+            Verdict::Early => self.streams.links.rails.give_back(buffer),
             Verdict::Twice => {
-                self.counts.twice.add(1);
-                self.rails.give_back(buffer);
+                self.streams.links.counts.twice.add(1);
+                self.streams.links.rails.give_back(buffer);
             }
             Verdict::Wild => {
-                self.counts.refused.add(1);
-                self.rails.give_back(buffer);
+                self.streams.links.counts.refused.add(1);
+                self.streams.links.rails.give_back(buffer);
             }
         }
     }
@@ -184,11 +209,11 @@ impl<P: Port> Verbs<P> {
     /// Packets that were put aside until their turn came.
     #[inline(always)]
     fn deliver_held(&mut self, peer: u32, completions: &mut Completions) {
-        while let Some(side) = self.sides.get_mut(peer)
+        while let Some(side) = self.streams.links.sides.get_mut(peer)
             && let Some(buffer) = side.session.next_held()
         {
             let mut start = [0; SHORT_BYTES];
-            let receives = self.rails.receives(buffer);
+            let receives = self.streams.links.rails.receives(buffer);
             let short = receives.copy_start(buffer, &mut start);
             if let Some(Message::Packet(packet)) = wire::read(&start[..short]) {
                 self.deliver(packet, &start, buffer, completions);
@@ -205,7 +230,7 @@ impl<P: Port> Verbs<P> {
         buffer: Slot,
         completions: &mut Completions,
     ) {
-        let bytes = self.rails.receives(buffer).bytes_in(buffer) - HEADER_BYTES;
+        let bytes = self.streams.links.rails.receives(buffer).bytes_in(buffer) - HEADER_BYTES;
         if packet.parts & (BEGINS | ENDS) != BEGINS | ENDS {
             return self.assemble(packet, buffer, bytes, completions);
         }
@@ -219,7 +244,7 @@ impl<P: Port> Verbs<P> {
                 completions,
             );
         }
-        self.rails.give_back(buffer);
+        self.streams.links.rails.give_back(buffer);
         self.hand_up_short(packet, &start[HEADER_BYTES..], bytes, completions);
     }
 
@@ -250,21 +275,23 @@ impl<P: Port> Verbs<P> {
         completions: &mut Completions,
     ) {
         let mut part = vec![0; bytes];
-        self.rails
+        self.streams
+            .links
+            .rails
             .receives(buffer)
             .copy_out(buffer, HEADER_BYTES, &mut part);
-        self.rails.give_back(buffer);
-        let side = self.sides.of(packet.source);
+        self.streams.links.rails.give_back(buffer);
+        let side = self.streams.links.sides.of(packet.source);
         if packet.parts & BEGINS != 0 {
             side.building = Some(Vec::new());
         }
         let Some(mut frame) = side.building.take() else {
-            self.counts.refused.add(1);
+            self.streams.links.counts.refused.add(1);
             return;
         };
         frame.extend_from_slice(&part);
         if frame.len() > ring::layout::POOL_BUFFER_BYTES {
-            self.counts.refused.add(1);
+            self.streams.links.counts.refused.add(1);
             return;
         }
         if packet.parts & ENDS == 0 {
@@ -277,7 +304,7 @@ impl<P: Port> Verbs<P> {
             body[..bytes].copy_from_slice(&frame);
             return self.hand_up_short(packet, &body, bytes, completions);
         }
-        let index = self.ready.lend(frame);
+        let index = self.streams.ready.lend(frame);
         let bytes = u32::try_from(bytes).unwrap_or(0);
         self.hand_up(
             packet,
@@ -303,10 +330,16 @@ impl<P: Port> Verbs<P> {
                 Completion::Written { peer, immediate }
             }
             (FIRST_INTERNAL.., RecvBuffer::Inline { bytes }) => {
-                return self.hear_internal(packet.source, packet.head(), words, bytes);
+                return self.moves.hear_internal(
+                    &mut self.streams,
+                    packet.source,
+                    packet.head(),
+                    words,
+                    bytes,
+                );
             }
             (FIRST_INTERNAL.., RecvBuffer::Lent { index, .. }) => {
-                self.counts.refused.add(1);
+                self.streams.links.counts.refused.add(1);
                 return self.release(packet.source, index);
             }
             _ => Completion::Arrived(Arrived {
@@ -316,7 +349,7 @@ impl<P: Port> Verbs<P> {
                 body,
             }),
         };
-        self.ready.tell(completion, completions);
+        self.streams.ready.tell(completion, completions);
     }
 
     /// Copies the body of a frame that was lent.
@@ -329,12 +362,14 @@ impl<P: Port> Verbs<P> {
         let bytes = target.len().min(bytes as usize);
         let target = &mut target[..bytes];
         if !is_assembled(index) {
-            self.rails
+            self.streams
+                .links
+                .rails
                 .receives(index)
                 .copy_out(index, HEADER_BYTES, target);
             return bytes;
         }
-        let Some(body) = self.ready.lent(index) else {
+        let Some(body) = self.streams.ready.lent(index) else {
             return 0;
         };
         let bytes = bytes.min(body.len());
@@ -344,27 +379,30 @@ impl<P: Port> Verbs<P> {
 
     /// Takes a frame of `peer` back that was lent.
     pub(in crate::provider) fn release(&mut self, peer: u32, index: u32) {
-        let side = self.sides.of(peer);
+        let side = self.streams.links.sides.of(peer);
         if side.session.give_back() && !side.listed_owing {
-            side.owes_anyway = true;
-            self.sides.list_owing(peer);
+            side.session.owe_anyway();
+            self.streams.links.sides.list_owing(peer);
         }
         if !is_assembled(index) {
-            return self.rails.give_back(index);
+            return self.streams.links.rails.give_back(index);
         }
-        self.ready.release(index);
+        self.streams.ready.release(index);
     }
 
     /// Looks whether a frame has come, and does nothing else.
     #[inline(always)]
     pub(in crate::provider) fn look(&mut self) -> FarLook {
-        if self.schedule.needs_poll() || !self.is_calm() {
+        if self.streams.links.schedule.needs_poll() || !self.streams.is_calm() {
             return FarLook::Poll;
         }
-        self.schedule.count();
+        self.streams.links.schedule.count();
         // The others are polled when it is time for a poll.
-        let rail = self.rails.warm();
-        match self.rails[rail].port.poll_first(Queue::Receives) {
+        let rail = self.streams.links.rails.warm();
+        match self.streams.links.rails[rail]
+            .port
+            .poll_first(Queue::Receives)
+        {
             Some(done) => self.take_first(rail, &done),
             None => {
                 self.catch_up();
@@ -373,15 +411,13 @@ impl<P: Port> Verbs<P> {
         }
     }
 
-    #[inline(always)]
-    fn is_calm(&self) -> bool {
-        self.ready.is_empty() && self.sides.is_calm()
-    }
-
     #[inline(never)]
     fn take_first(&mut self, rail: usize, done: &Done) -> FarLook {
         self.catch_up();
-        let Some(buffer) = self.rails[rail].receives.filled(done.work, done.bytes) else {
+        let Some(buffer) = self.streams.links.rails[rail]
+            .receives
+            .filled(done.work, done.bytes)
+        else {
             return FarLook::Nothing;
         };
         match self.take_word(rail, buffer, done) {
@@ -395,9 +431,10 @@ impl<P: Port> Verbs<P> {
     fn take_other(&mut self, rail: usize, buffer: Slot, done: &Done) -> FarLook {
         let mut completions = Completions::new();
         self.take_filled(buffer, done, &mut completions);
-        self.ready.tell_first(&mut completions);
-        self.schedule.stir();
-        let rail = &mut self.rails[rail];
+        self.settle();
+        self.streams.ready.tell_first(&mut completions);
+        self.streams.links.schedule.stir();
+        let rail = &mut self.streams.links.rails[rail];
         rail.receives.tend(&mut rail.port);
         FarLook::Poll
     }
@@ -409,15 +446,17 @@ impl<P: Port> Verbs<P> {
         if !is_word || is_datagram(buffer) {
             return None;
         }
-        let start = self.rails[rail].receives.start::<WORD_BYTES>(buffer);
+        let start = self.streams.links.rails[rail]
+            .receives
+            .start::<WORD_BYTES>(buffer);
         let (header, body) = start.split_first_chunk::<HEADER_BYTES>()?;
         let packet = wire::packet(header)?;
         if packet.parts != BEGINS | ENDS || packet.kind >= FIRST_INTERNAL {
             return None;
         }
-        let side = self.sides.find_mut(packet.source)?;
+        let side = self.streams.links.sides.find_mut(packet.source)?;
         let index = side.pair_on(rail_of(buffer))?;
-        let pair = self.pairs.get(index)?;
+        let pair = self.streams.links.pairs.get(index)?;
         if pair.end.number != done.number || !side.session.accept_next(packet.number) {
             return None;
         }
@@ -446,37 +485,25 @@ impl<P: Port> Verbs<P> {
 
     #[inline(never)]
     fn do_chore(&mut self, Chore { peer, buffer, ack }: Chore) {
-        self.schedule.stir();
+        self.streams.links.schedule.stir();
         let rail = rail_of(buffer);
-        if let Some(side) = self.sides.get_mut(peer)
+        if let Some(side) = self.streams.links.sides.get_mut(peer)
             && !side.is_lost()
         {
-            let sends = &mut self.sends;
+            let sends = &mut self.streams.links.sends;
             side.session
-                .acknowledge(ack, self.schedule.now_ns, |slot| sends.release(slot));
+                .acknowledge(ack, self.streams.links.schedule.now_ns, |slot| {
+                    sends.release(slot)
+                });
             // Where to answer (`peers.rs`).
             side.heard_on = rail;
             if side.needs_care() {
-                self.care_for(peer);
+                self.streams.links.sides.care_for(peer);
             }
         }
-        self.rails.give_back(buffer);
-        let rail = &mut self.rails[usize::from(rail)];
+        self.streams.links.rails.give_back(buffer);
+        let rail = &mut self.streams.links.rails[usize::from(rail)];
         rail.receives.tend(&mut rail.port);
-    }
-
-    /// What a packet leaves to be done beside its own.
-    #[cold]
-    fn care_for(&mut self, peer: u32) {
-        let side = self.sides.of(peer);
-        side.recovered();
-        let (owes, waits) = (side.owes_much(), side.session.has_unsent());
-        if owes {
-            self.sides.list_owing(peer);
-        }
-        if waits {
-            self.sides.list_unsent(peer);
-        }
     }
 }
 

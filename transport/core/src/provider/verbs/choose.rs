@@ -5,7 +5,7 @@
 use super::device::{Device, Found, FoundDevice, list};
 use super::gid::Route;
 use super::rail::MOST_RAILS;
-use crate::Network;
+use super::settings::Network;
 
 /// Opens the ports that suit a process, at least one; and says of others why they could not be opened.
 ///

@@ -17,14 +17,15 @@ use std::collections::HashMap;
 
 use super::arrive::{FETCH, FETCHED, KEYS};
 use super::keys::{Keys, Regions, name_of};
-use super::letters::Letter;
+use super::moves::Moves;
 use super::port::{Facts, Port};
 use super::rail::{Line, MOST_RAILS};
 use super::rails::Rails;
-use super::wire::{BEGINS, ENDS};
+use super::settings::Rendezvous;
+use super::streams::Streams;
 use super::work::{Kind, Work};
-use super::{MOST_POSTED, Verbs};
-use crate::{Head, Lease, Outcome, RemoteKey, Rendezvous, WorkId};
+use crate::provider::caps::Mover;
+use crate::{Head, Lease, Outcome, RemoteKey, WorkId};
 
 /// A read of this process that a peer carries out.
 #[derive(Debug)]
@@ -66,12 +67,13 @@ impl Fetches {
         self.rendezvous = rendezvous;
     }
 
-    /// Whether reads over a port are carried out by the peer.
-    fn is_for(&self, facts: &Facts) -> bool {
+    /// Who carries reads over a port out.
+    pub(super) fn mover(&self, facts: &Facts) -> Mover {
         match self.rendezvous {
-            Rendezvous::Read => false,
-            Rendezvous::Write => true,
-            Rendezvous::Auto => facts.reads <= POOR_READS,
+            Rendezvous::Read => Mover::Device,
+            Rendezvous::Write => Mover::Owner,
+            Rendezvous::Auto if facts.reads <= POOR_READS => Mover::Owner,
+            Rendezvous::Auto => Mover::Device,
         }
     }
 
@@ -129,17 +131,11 @@ impl Fetches {
 }
 
 /// The reader's part.
-impl<P: Port> Verbs<P> {
-    /// Whether reads from a peer are carried out by the peer.
-    pub(super) fn is_fetched(&mut self, peer: u32) -> bool {
-        let rail = self.sides.of(peer).main.rail;
-        let facts = self.rails[usize::from(rail)].port.facts();
-        self.fetches.is_for(facts)
-    }
-
+impl Moves {
     /// Asks a peer to write what would be read.
-    pub(super) fn fetch(
+    pub(super) fn fetch<P: Port>(
         &mut self,
+        streams: &mut Streams<P>,
         peer: u32,
         lease: Lease,
         key: RemoteKey,
@@ -147,14 +143,16 @@ impl<P: Port> Verbs<P> {
         id: WorkId,
     ) {
         // Not what stays registered anyway: its key opens more than this (F2).
-        let regions = match self.register_for(peer, lease.address(), lease.bytes()) {
+        let regions = match self.register_for(streams, peer, lease.address(), lease.bytes()) {
             Ok(regions) => regions,
             Err(error) => {
-                self.complain_of_registration(&error, lease.bytes() as u64);
-                return self.ready.end(id, Outcome::Unreachable, lease);
+                streams
+                    .links
+                    .complain_of_registration(&error, lease.bytes() as u64);
+                return streams.ready.end(id, Outcome::Unreachable, lease);
             }
         };
-        self.counts.fetched.add(1);
+        streams.links.counts.fetched.add(1);
         let number = self.works.next_serial();
         let (a, b) = (key_of(&regions, 0), key_of(&regions, 1));
         let (c, d) = (key_of(&regions, 2), key_of(&regions, 3));
@@ -171,17 +169,23 @@ impl<P: Port> Verbs<P> {
             id,
             lease,
             regions,
-            tried_ns: self.schedule.now_ns,
+            tried_ns: streams.links.schedule.now_ns,
         };
         self.fetches.all.insert(number, fetch);
         let body = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.write_letter(peer, head(FETCH, number, 0), body);
+        streams.write_letter(peer, head(FETCH, number, 0), body);
     }
 
     /// An owner says how a read has ended.
-    fn hear_fetched(&mut self, peer: u32, number: u64, outcome: u16) {
+    fn hear_fetched<P: Port>(
+        &mut self,
+        streams: &mut Streams<P>,
+        peer: u32,
+        number: u64,
+        outcome: u16,
+    ) {
         let Some(fetch) = self.fetches.take(number, peer) else {
-            self.counts.refused.add(1);
+            streams.links.counts.refused.add(1);
             return;
         };
         let outcome = match outcome {
@@ -189,63 +193,64 @@ impl<P: Port> Verbs<P> {
             BAD_KEY => Outcome::BadKey,
             _ => Outcome::Unreachable,
         };
-        self.end_fetch(fetch, outcome);
+        self.end_fetch(streams, fetch, outcome);
     }
 
-    fn end_fetch(&mut self, fetch: Fetch, outcome: Outcome) {
-        self.rails.deregister(fetch.regions);
-        self.ready.end(fetch.id, outcome, fetch.lease);
+    fn end_fetch<P: Port>(&mut self, streams: &mut Streams<P>, fetch: Fetch, outcome: Outcome) {
+        streams.links.rails.deregister(fetch.regions);
+        streams.ready.end(fetch.id, outcome, fetch.lease);
     }
 
     /// A peer is lost: it carries nothing out any more.
-    pub(super) fn end_fetches(&mut self, peer: u32) {
+    pub(super) fn end_fetches<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) {
         for number in self.fetches.from(peer) {
             if let Some(fetch) = self.fetches.take(number, peer) {
-                self.end_fetch(fetch, Outcome::Unreachable);
+                self.end_fetch(streams, fetch, Outcome::Unreachable);
             }
         }
     }
 
     /// Tries the devices of those that have something to write (F4).
-    pub(super) fn try_owners(&mut self) {
-        for peer in self.fetches.owners_to_try(self.schedule.now_ns) {
+    pub(super) fn try_owners<P: Port>(&mut self, streams: &mut Streams<P>) {
+        for peer in self.fetches.owners_to_try(streams.links.schedule.now_ns) {
             // One may have been lost over another.
-            if !self.sides.of(peer).is_lost() {
-                self.try_device(peer);
+            if !streams.links.sides.of(peer).is_lost() {
+                streams.links.try_device(peer);
             }
-        }
-    }
-
-    /// Writes nothing to a peer: its device answers even where the process computes, and if it does not, the queue pair breaks.
-    pub(super) fn try_device(&mut self, peer: u32) {
-        let side = self.sides.of(peer);
-        let line = side.line(peer);
-        let Some(index) = side.pair_for_sends() else {
-            return self.want_pair(line);
-        };
-        if self.rails[line.at()].posted < MOST_POSTED {
-            self.pairs.post_nothing(index, &mut self.rails);
         }
     }
 }
 
 /// The owner's part.
-impl<P: Port> Verbs<P> {
+impl Moves {
     /// A packet of the provider's own, of those that are rare.
     #[cold]
-    pub(super) fn hear_internal(&mut self, peer: u32, made: Head, words: [u64; 6], bytes: u8) {
+    pub(super) fn hear_internal<P: Port>(
+        &mut self,
+        streams: &mut Streams<P>,
+        peer: u32,
+        made: Head,
+        words: [u64; 6],
+        bytes: u8,
+    ) {
         let words = words.map(u64::from_le);
         let [a, b, c, d, ..] = words;
         match (made.kind, usize::from(bytes)) {
-            (KEYS, _) => self.hear_keys(peer, made.word, [a, b, c, d]),
-            (FETCH, FETCH_BYTES) => self.serve(peer, made.word, words),
-            (FETCHED, 0) => self.hear_fetched(peer, made.word, made.flags),
-            _ => self.counts.refused.add(1),
+            (KEYS, _) => self.hear_keys(streams, peer, made.word, [a, b, c, d]),
+            (FETCH, FETCH_BYTES) => self.serve(streams, peer, made.word, words),
+            (FETCHED, 0) => self.hear_fetched(streams, peer, made.word, made.flags),
+            _ => streams.links.counts.refused.add(1),
         }
     }
 
     /// A peer wants to have what it would read.
-    fn serve(&mut self, peer: u32, number: u64, words: [u64; 6]) {
+    fn serve<P: Port>(
+        &mut self,
+        streams: &mut Streams<P>,
+        peer: u32,
+        number: u64,
+        words: [u64; 6],
+    ) {
         let [address, bytes, check, target, ab, cd] = words;
         let check = name_of(check);
         if self
@@ -253,16 +258,16 @@ impl<P: Port> Verbs<P> {
             .exported(peer, check, address, bytes)
             .is_none()
         {
-            return self.answer_fetch(peer, number, Outcome::BadKey);
+            return self.answer_fetch(streams, peer, number, Outcome::BadKey);
         }
         if self.works.len() >= MOST_ERRANDS {
-            return self.answer_fetch(peer, number, Outcome::Unreachable);
+            return self.answer_fetch(streams, peer, number, Outcome::Unreachable);
         }
         // What the words say of the peer's memory its device checks.
         let keys = [ab, ab >> 32, cd, cd >> 32].map(low);
         let errand = Errand { number, check };
         let work = self.errand(peer, (address, bytes), (target, keys), errand);
-        self.begin_work(work);
+        self.begin_work(streams, work);
     }
 
     fn errand(
@@ -282,9 +287,15 @@ impl<P: Port> Verbs<P> {
     }
 
     /// The answer to an errand that has ended. Who takes none in gets none: others ask only as fast as they listen.
-    pub(super) fn answer_fetch(&mut self, peer: u32, number: u64, outcome: Outcome) {
-        if self.letters.count_to(peer) >= 2 * MOST_ERRANDS {
-            self.counts.refused.add(1);
+    pub(super) fn answer_fetch<P: Port>(
+        &mut self,
+        streams: &mut Streams<P>,
+        peer: u32,
+        number: u64,
+        outcome: Outcome,
+    ) {
+        if streams.letters.count_to(peer) >= 2 * MOST_ERRANDS {
+            streams.links.counts.refused.add(1);
             return;
         }
         let outcome = match outcome {
@@ -292,12 +303,17 @@ impl<P: Port> Verbs<P> {
             Outcome::BadKey => BAD_KEY,
             Outcome::Unreachable | Outcome::Unknown => UNREACHABLE,
         };
-        self.write_letter(peer, head(FETCHED, number, outcome), Vec::new());
+        streams.write_letter(peer, head(FETCHED, number, outcome), Vec::new());
     }
 
     /// Memory is withdrawn from a peer: what it wants of that is not written any more (F1). `true`: a device
     /// still reads it for that.
-    pub(super) fn recall(&mut self, peer: u32, check: u64) -> bool {
+    pub(super) fn recall<P: Port>(
+        &mut self,
+        streams: &mut Streams<P>,
+        peer: u32,
+        check: u64,
+    ) -> bool {
         let mut is_busy = false;
         let check = name_of(check);
         for index in self.works.places() {
@@ -310,52 +326,17 @@ impl<P: Port> Verbs<P> {
             }
             work.outcome = Outcome::BadKey;
             let (rail, is_idle) = (work.rail, work.under_way == 0);
-            if let Some(link) = self.sides.link(Line { peer, rail }) {
+            if let Some(link) = streams.links.sides.link(Line { peer, rail }) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
             // The device tells the end of what is under way: it may not read that any more.
             if is_idle {
-                self.finish(index);
+                self.finish(streams, index);
             } else {
                 is_busy = true;
             }
         }
         is_busy
-    }
-}
-
-/// Letters.
-impl<P: Port> Verbs<P> {
-    /// Sends a packet of the provider's own, as soon as there is room.
-    fn write_letter(&mut self, to: u32, head: Head, body: Vec<u8>) {
-        self.letters.push(Letter { to, head, body });
-        self.post_letters();
-    }
-
-    /// Sends those that have room now.
-    pub(super) fn post_letters(&mut self) {
-        let mut left = self.letters.take();
-        left.retain(|letter| !self.post_letter(letter));
-        self.letters.put_back(left);
-    }
-
-    /// `false`: there is no room.
-    fn post_letter(&mut self, letter: &Letter) -> bool {
-        let to = letter.to;
-        if self.sides.of(to).is_lost() {
-            return true;
-        }
-        if self
-            .keep(to, letter.head, BEGINS | ENDS, &letter.body)
-            .is_err()
-        {
-            self.sides.list_unsent(to);
-            return false;
-        }
-        let side = self.sides.of(to);
-        side.packets = side.packets.saturating_add(1);
-        self.flush(to);
-        true
     }
 }
 

@@ -7,10 +7,11 @@
 
 use std::collections::VecDeque;
 
-use super::Verbs;
 use super::arrive::KEYS;
+use super::moves::Moves;
 use super::port::{CallError, Port, Region};
 use super::rail::MOST_RAILS;
+use super::streams::Streams;
 use super::wire::{BEGINS, ENDS};
 use crate::{Head, Peer, RemoteKey};
 
@@ -50,10 +51,11 @@ impl Told {
     }
 }
 
-impl<P: Port> Verbs<P> {
+impl Moves {
     /// Lets `peer` reach memory.
-    pub(in crate::provider) fn export(
+    pub(super) fn export<P: Port>(
         &mut self,
+        streams: &mut Streams<P>,
         peer: Peer,
         address: u64,
         bytes: u64,
@@ -63,53 +65,60 @@ impl<P: Port> Verbs<P> {
         };
         let regions = match self.registry.owned.regions(address, bytes) {
             Some(regions) => regions,
-            None => match self.register_for(peer.0, address, length) {
+            None => match self.register_for(streams, peer.0, address, length) {
                 Ok(regions) => regions,
                 // Memory that cannot be registered (there is a limit) is sent through buffers.
                 Err(error) => {
-                    self.complain_of_registration(&error, bytes);
+                    streams.links.complain_of_registration(&error, bytes);
                     return RemoteKey::default();
                 }
             },
         };
-        let (ranks, memory) = ((self.me, peer.0), (address, bytes));
-        let main = self.sides.of(peer.0).main.rail;
+        let (ranks, memory) = ((streams.links.me, peer.0), (address, bytes));
+        let main = streams.links.sides.of(peer.0).main.rail;
         let Some(key) = self.registry.export(ranks, memory, regions, main) else {
             return RemoteKey::default();
         };
         let several = regions.iter().flatten().count() > 1;
         if several
-            && bytes >= self.limits.striped_bytes
-            && !self.sides.of(peer.0).others().is_empty()
+            && bytes >= streams.links.limits.striped_bytes
+            && !streams.links.sides.of(peer.0).others().is_empty()
         {
-            self.tell_keys(peer.0, key, &regions);
+            self.tell_keys(streams, peer.0, key, &regions);
         }
         key
     }
 
     /// Lets `peer` read memory whose bytes do not change meanwhile: a copy of them, if they are few.
-    pub(in crate::provider) fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
+    pub(super) fn offer<P: Port>(
+        &mut self,
+        streams: &mut Streams<P>,
+        peer: Peer,
+        address: u64,
+        bytes: u64,
+    ) -> RemoteKey {
         let is_copied = self.registry.is_copied(address, bytes);
-        let is_small = is_copied && bytes < self.limits.striped_bytes;
-        let main = self.sides.of(peer.0).main.rail;
-        let (ranks, memory) = ((self.me, peer.0), (address, bytes));
-        let rails = &mut self.rails;
+        let is_small = is_copied && bytes < streams.links.limits.striped_bytes;
+        let main = streams.links.sides.of(peer.0).main.rail;
+        let (ranks, memory) = ((streams.links.me, peer.0), (address, bytes));
+        let rails = &mut streams.links.rails;
         let copy = is_small.then(|| self.registry.export_copy(ranks, memory, main, rails));
         match copy.flatten() {
             Some(key) => key,
-            None => self.export(peer, address, bytes),
+            None => self.export(streams, peer, address, bytes),
         }
     }
 
     /// Registers memory with the main rail to a peer; large memory with all that lead there.
-    pub(super) fn register_for(
+    pub(super) fn register_for<P: Port>(
         &mut self,
+        streams: &mut Streams<P>,
         peer: u32,
         address: u64,
         bytes: usize,
     ) -> Result<Regions, CallError> {
-        let least = self.limits.striped_bytes;
-        let side = self.sides.of(peer);
+        let least = streams.links.limits.striped_bytes;
+        let side = streams.links.sides.of(peer);
         let main = side.main.rail;
         let mut others = [false; MOST_RAILS];
         if bytes as u64 >= least {
@@ -117,12 +126,18 @@ impl<P: Port> Verbs<P> {
                 others[usize::from(link.rail)] = true;
             }
         }
-        self.rails.register(main, others, address, bytes)
+        streams.links.rails.register(main, others, address, bytes)
     }
 
     /// Tells a peer the keys of the other rails, if there is room for that.
-    fn tell_keys(&mut self, peer: u32, key: RemoteKey, regions: &Regions) {
-        let side = self.sides.of(peer);
+    fn tell_keys<P: Port>(
+        &mut self,
+        streams: &mut Streams<P>,
+        peer: u32,
+        key: RemoteKey,
+        regions: &Regions,
+    ) {
+        let side = streams.links.sides.of(peer);
         if side.is_lost() {
             return;
         }
@@ -140,23 +155,29 @@ impl<P: Port> Verbs<P> {
             place.copy_from_slice(&key.to_le_bytes());
         }
         // Where there is none the memory goes over one rail.
-        if self.keep(peer, head, BEGINS | ENDS, &body).is_ok() {
-            self.flush(peer);
+        if streams.keep(peer, head, BEGINS | ENDS, &body).is_ok() {
+            streams.flush(peer);
         }
     }
 
     /// A peer has told keys.
     #[cold]
-    pub(super) fn hear_keys(&mut self, peer: u32, check: u64, [address, bytes, a, b]: [u64; 4]) {
+    pub(super) fn hear_keys<P: Port>(
+        &mut self,
+        streams: &mut Streams<P>,
+        peer: u32,
+        check: u64,
+        [address, bytes, a, b]: [u64; 4],
+    ) {
         let key = RemoteKey {
             address,
             bytes,
             check,
         };
-        let me = self.me;
-        let is_one_of_several = self.sides.of(peer).more.is_some();
+        let me = streams.links.me;
+        let is_one_of_several = streams.links.sides.of(peer).more.is_some();
         if !is_one_of_several || !is_sealed(key, peer, me) {
-            self.counts.refused.add(1);
+            streams.links.counts.refused.add(1);
             return;
         }
         let halves = |word: u64| [low(word), low(word >> 32)];
@@ -166,26 +187,27 @@ impl<P: Port> Verbs<P> {
 
     /// The end of [`export`](Self::export). What stays registered is open to the peer until it is freed; and what it is known
     /// by is that of all messages in it, of which others may be under way.
-    pub(in crate::provider) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
-        if !is_sealed(key, self.me, peer.0) {
+    pub(super) fn withdraw<P: Port>(
+        &mut self,
+        streams: &mut Streams<P>,
+        peer: Peer,
+        key: RemoteKey,
+    ) {
+        if !is_sealed(key, streams.links.me, peer.0) {
             return;
         }
         let Some(export) = self.registry.withdraw(key) else {
             return;
         };
         let Some(bounce) = export.bounce else {
-            self.rails.deregister(export.regions);
-            self.recall(peer.0, key.check);
+            streams.links.rails.deregister(export.regions);
+            self.recall(streams, peer.0, key.check);
             return;
         };
-        let is_read = self.recall(peer.0, key.check) || self.sides.of(peer.0).is_lost();
-        self.registry.give_back(bounce, is_read, &mut self.rails);
-    }
-
-    #[cold]
-    pub(super) fn complain_of_registration(&mut self, error: &CallError, bytes: u64) {
-        let facts = self.rails[0].port.facts();
-        self.news.complain_of_registration(error, facts, bytes);
+        let is_read =
+            self.recall(streams, peer.0, key.check) || streams.links.sides.of(peer.0).is_lost();
+        self.registry
+            .give_back(bounce, is_read, &mut streams.links.rails);
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::session::Slot;
+use session::Slot;
 
 /// A posted work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,9 @@
 //!
 //! Both processes make the same table of the same two records, each for itself: a port has at most one link to a peer.
 
+use session::Connection;
+
 use super::address::{Address, Link as Kind};
-use super::connect::Connection;
 use super::port::Way;
 
 /// A port of a peer, as one rail of this process reaches it.
@@ -17,7 +18,7 @@ pub(super) struct Link {
     pub(super) way: Option<Way>,
     /// No way there could be opened: not before this time again.
     pub(super) way_after_ns: u64,
-    /// The queue pair, by its place in [`Verbs`](super::Verbs).
+    /// The queue pair, by its place among [`Pairs`](super::pair::Pairs).
     pub(super) connection: Connection<u32>,
     /// Reads and writes that wait to be posted, oldest first.
     pub(super) waiting: Vec<u32>,

@@ -12,13 +12,14 @@ use super::gid::{self, Interface, Route};
 use super::pair::Pair;
 use super::pools::{RecvPool, SendPool};
 use super::port::{Access, CallError, Facts};
+use super::settings::Network;
 use super::words::{LockedMemory, of_registration, state_in_words};
 use super::{COMPLETION_BYTES, MOST_DATAGRAM_BYTES, NetLimits};
-use crate::Rendezvous;
 use crate::net_info::{Device, Gid, Memory, Port, Report, Way};
 
 /// Looks at this host.
-pub(crate) fn look(devices: &str, wanted: u32, peer: Option<IpAddr>, limits: &NetLimits) -> Report {
+pub(crate) fn look(network: &Network, peer: Option<IpAddr>) -> Report {
+    let (devices, limits) = (&*network.devices, &network.limits);
     let route = peer.map(gid::route_to);
     let known = match &route {
         Some(Ok(route)) => *route,
@@ -37,10 +38,10 @@ pub(crate) fn look(devices: &str, wanted: u32, peer: Option<IpAddr>, limits: &Ne
         },
     };
     let fit = found.as_ref().map_or(0, |found| fit(found, devices).len());
-    let rails = rails(wanted, fit);
+    let rails = rails(network.rails, fit);
     Report {
         rails: u32::try_from(rails).unwrap_or(0),
-        rendezvous: Rendezvous::Auto,
+        rendezvous: network.rendezvous,
         devices: found.map(|found| found.iter().map(device).collect()),
         way: route.map(|route| match route {
             Ok(route) => way(route, &interfaces),
@@ -283,12 +284,8 @@ mod tests {
 
     #[test]
     fn this_host_is_told_of_whether_it_has_devices_or_not() {
-        let report = look(
-            "",
-            2,
-            Some(IpAddr::from([127, 0, 0, 1])),
-            &NetLimits::DEFAULT,
-        );
+        let network = Network::default().on_rails(2);
+        let report = look(&network, Some(IpAddr::from([127, 0, 0, 1])));
         assert_eq!(report.way, Some(Way::Here));
         match report.devices {
             Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),

@@ -5,18 +5,16 @@
 use std::collections::HashMap;
 use std::mem;
 
+use session::{Lately, Numbers, Slot, State, Unsaid};
+
 use super::address::Address;
-use super::connect::State;
 use super::forgotten::Watch;
-use super::lately::Troubles;
 use super::ledger::{Ledger, Posted};
 use super::pools::{SendPool, is_datagram};
 use super::port::{Body, CallError, Done, Operation, Port, QueuePair, Remote, Request, Status};
 use super::rail::{Line, Rail, rail_of};
 use super::rails::Rails;
-use super::session::Slot;
 use super::sides::Sides;
-use super::unsaid::Unsaid;
 use super::wire::{End, NOTE_BYTES, NUMBER_MASK};
 use super::{NetLimits, name};
 use crate::provider::ledger::NetCounts;
@@ -25,7 +23,7 @@ use crate::provider::ledger::NetCounts;
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) line: Line,
-    /// Its number among all that this process ever made.
+    /// Its number as a carrier, of all that this process ever made.
     pub(super) made: u32,
     pub(super) end: QueuePair,
     /// Number of the first packet of the network's that it sends.
@@ -33,12 +31,21 @@ pub(super) struct Pair {
     pub(super) ledger: Ledger,
     /// Poll in which it was used last.
     pub(super) used_at: u64,
-    /// Whether the peer says what has arrived over it (`unsaid.rs`).
+    /// Whether the peer says what has arrived over it ([`Unsaid`]).
     unsaid: Unsaid,
     /// What it was told to wait for an answer: 4.096 µs × 2 to that power.
     patience: u8,
     watch: Watch,
     life: Life,
+}
+
+/// The troubles of a link.
+#[derive(Clone, Copy, Debug, Default)]
+struct Troubles {
+    /// Breaks since nobody answered: the next queue pair waits longer.
+    unanswered: Lately,
+    /// Breaks since the peer had no buffer.
+    not_ready: Lately,
 }
 
 /// Whether a queue pair can be used.
@@ -128,8 +135,7 @@ impl Pair {
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
     all: Vec<Option<Pair>>,
-    /// How many were ever made.
-    made: u32,
+    numbers: Numbers,
     /// Links whose queue pairs break for the same reason again and again.
     troubles: HashMap<Line, Troubles>,
 }
@@ -206,12 +212,10 @@ impl Pairs {
         if index == self.all.len() {
             self.all.push(None);
         }
-        // The last number is nobody's (`session.rs`).
-        self.made = self.made.wrapping_add(1) % u32::MAX;
         let chance = now_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         self.all[index] = Some(Pair {
             line,
-            made: self.made,
+            made: self.numbers.next(),
             end,
             first: u32::try_from(chance).unwrap_or(0) & NUMBER_MASK,
             ledger: Ledger::default(),
@@ -304,7 +308,7 @@ impl Pairs {
         let is_joined = |pair: &&Pair| {
             let side = sides.get(pair.line.peer);
             let link = side.and_then(|side| side.link(pair.line.rail));
-            link.is_some_and(|link| matches!(link.connection.state, State::Joined { .. }))
+            link.is_some_and(|link| matches!(link.connection.state(), State::Joined { .. }))
         };
         let pairs = self
             .iter()
@@ -361,7 +365,7 @@ impl Pairs {
             if let Some(link) = side.link_mut(line.rail) {
                 link.breaks = link.breaks.saturating_add(1);
             }
-            side.owes_anyway = true;
+            side.session.owe_anyway();
             sides.list_owing(line.peer);
         }
     }
@@ -441,13 +445,20 @@ impl Pairs {
         }
     }
 
-    /// Whether the device of one has told nothing for longer than it may (`forgotten.rs`).
-    pub(super) fn is_late(&mut self, index: u32, now_ns: u64) -> bool {
+    /// The places of those whose device has told nothing for longer than it may (`forgotten.rs`).
+    pub(super) fn late(&mut self, now_ns: u64) -> Vec<u32> {
+        let places = self.places();
+        places
+            .filter(|index| self.is_late(*index, now_ns))
+            .collect()
+    }
+
+    fn is_late(&mut self, index: u32, now_ns: u64) -> bool {
         let pair = self.get_mut(index).filter(|pair| pair.is_whole());
         pair.is_some_and(|pair| pair.watch.is_late(&pair.ledger, pair.patience, now_ns))
     }
 
-    /// How often the same packet was the oldest of one that its peer does not say it has (`unsaid.rs`).
+    /// How often the same packet was the oldest of one that its peer does not say it has ([`Unsaid`]).
     pub(super) fn look_at_unsaid(&mut self, index: u32, sides: &Sides) -> u8 {
         let Some(pair) = self.get_mut(index) else {
             return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reliable queue pairs: made when a peer is worth one, given up when others are worth more, broken and made again. What has
-//! to be said about that is decided in `connect.rs`, and said here, in notes: datagrams outside the streams.
+//! to be said about that is decided by [`Connection`](session::Connection), and said here, in notes: datagrams outside the streams.
 //!
 //! - P1: a queue pair is taken apart only when every work request that was posted to it has come back, and after that
 //!   nothing has arrived for a while: so no slot, buffer or lease is still the device's.
@@ -9,18 +9,20 @@
 
 use std::mem;
 
+use session::{Ack, Do, Overdue, State};
+
+use super::MOST_POSTED;
 use super::address::Address;
-use super::connect::{Do, Overdue, State};
 use super::ledger::Posted;
+use super::links::Links;
 use super::pair::Pair;
 use super::port::{CallError, Done, Port, Status};
 use super::rail::Line;
-use super::session::ACK_EVERY;
-use super::wire::{self, Ack, End, Say};
+use super::side::Side;
+use super::wire::{self, End, Say};
 use super::words::{self, Ends};
-use super::{Side, Verbs};
 
-impl<P: Port> Verbs<P> {
+impl<P: Port> Links<P> {
     /// Makes a queue pair for a peer, if that is possible now.
     #[cold]
     pub(super) fn want_pair(&mut self, line: Line) {
@@ -39,7 +41,7 @@ impl<P: Port> Verbs<P> {
             link.connection.in_vain(now_ns);
             return self.say(line, Say::Ack { asks: true });
         }
-        let has_room = self.has_room_for_pair();
+        let has_room = self.rails.has_room_for_pair(&self.limits);
         if !has_room {
             self.give_one_up();
         }
@@ -54,10 +56,6 @@ impl<P: Port> Verbs<P> {
         };
         link.connection.ask(index, now_ns);
         self.say_again(line);
-    }
-
-    pub(super) fn has_room_for_pair(&self) -> bool {
-        self.rails.pairs() < self.limits.pairs as usize
     }
 
     fn make_pair(&mut self, line: Line) -> Result<u32, CallError> {
@@ -84,13 +82,13 @@ impl<P: Port> Verbs<P> {
         let Some(address) = link.address else {
             return;
         };
-        let was_asking = matches!(link.connection.state, State::Asking { .. });
+        let was_asking = matches!(link.connection.state(), State::Asking { .. });
         match link.connection.end() {
             Some(index) if was_asking => self.break_quietly(index),
             Some(index) => self.break_pair(index),
             None => {}
         }
-        if !again && !self.has_room_for_pair() {
+        if !again && !self.rails.has_room_for_pair(&self.limits) {
             self.give_one_up();
             return self.refuse(line, attempt);
         }
@@ -107,7 +105,7 @@ impl<P: Port> Verbs<P> {
 
     fn refuse(&mut self, line: Line, attempt: u32) {
         if let Some(link) = self.sides.link(line) {
-            link.connection.attempt = attempt;
+            link.connection.refuse(attempt);
             self.say(line, Say::Refuse { attempt });
         }
     }
@@ -117,8 +115,11 @@ impl<P: Port> Verbs<P> {
         let Some(link) = self.sides.link(line) else {
             return;
         };
-        let (end, address, attempt) =
-            (link.connection.end(), link.address, link.connection.attempt);
+        let (end, address, attempt) = (
+            link.connection.end(),
+            link.address,
+            link.connection.attempt(),
+        );
         let (Some(index), Some(address)) = (end, address) else {
             return;
         };
@@ -129,7 +130,7 @@ impl<P: Port> Verbs<P> {
             link.connection.joined(index, true);
         }
         self.say(line, Say::Ready { attempt });
-        self.go_on(line.peer);
+        self.may_go_on(line.peer);
     }
 
     /// An end that was made comes to nothing: the peer has no room for it, or ours cannot be joined.
@@ -142,7 +143,7 @@ impl<P: Port> Verbs<P> {
         if let Some(link) = self.sides.link(line) {
             link.connection.refused(now_ns + REFUSED_NS);
         }
-        self.go_on(line.peer);
+        self.may_go_on(line.peer);
         self.sides.arm(line.peer, self.schedule.now_ns);
     }
 
@@ -168,7 +169,7 @@ impl<P: Port> Verbs<P> {
             if !is_any_broken && mem::take(&mut self.sides.of(peer).waits_for_last) {
                 // What waited for it may be posted again, and nobody is told otherwise.
                 self.schedule.stir();
-                self.go_on(peer);
+                self.may_go_on(peer);
             }
             left |= is_any_broken;
             if left {
@@ -180,7 +181,7 @@ impl<P: Port> Verbs<P> {
     /// A queue pair that is given up: tells the peer when all has arrived. `true`: not yet.
     fn leave_on(&mut self, line: Line) -> bool {
         let now_ns = self.schedule.now_ns;
-        let state = self.sides.link(line).map(|link| link.connection.state);
+        let state = self.sides.link(line).map(|link| link.connection.state());
         let Some(State::Leaving {
             end,
             said: false,
@@ -216,7 +217,29 @@ impl<P: Port> Verbs<P> {
         if let Some(index) = end {
             self.break_quietly(index);
         }
-        self.go_on(line.peer);
+        self.may_go_on(line.peer);
+    }
+
+    /// A work request on a reliable queue pair has ended well.
+    #[inline(always)]
+    pub(super) fn retire(&mut self, posted: Posted, made: u32) {
+        match posted {
+            Posted::Packet { peer, number, read } => {
+                if let Some(slot) = read {
+                    self.sends.retired(slot);
+                }
+                if let Some(side) = self.sides.get_mut(peer) {
+                    side.was_heard();
+                    side.session.arrived(number, made);
+                }
+            }
+            Posted::Part { work, bytes, .. } => self.part_is_back(work, bytes, Status::Success),
+            Posted::Mark { read } => {
+                if let Some(slot) = read {
+                    self.sends.retired(slot);
+                }
+            }
+        }
     }
 
     /// A work request has failed: its queue pair is broken.
@@ -229,7 +252,7 @@ impl<P: Port> Verbs<P> {
             self.rails[pair.line.at()].posted -= 1;
             match posted {
                 // Nothing has told its end: that it did not fail is not to be relied on (W3).
-                Posted::Part { work, bytes, .. } => self.part_failed(work, bytes, Status::Flushed),
+                Posted::Part { work, bytes, .. } => self.part_is_back(work, bytes, Status::Flushed),
                 Posted::Packet { .. } | Posted::Mark { .. } => self.retire(posted, made),
             }
         }
@@ -243,7 +266,7 @@ impl<P: Port> Verbs<P> {
         self.rails[line.at()].posted -= 1;
         self.fail_pair(index, line, &posted, done);
         if let Posted::Part { work, bytes, .. } = posted {
-            self.part_failed(work, bytes, done.status);
+            self.part_is_back(work, bytes, done.status);
         }
         self.sends.posted_ended(posted);
     }
@@ -306,28 +329,9 @@ impl<P: Port> Verbs<P> {
         self.pairs.break_quietly(index, rails, sides);
     }
 
-    /// Breaks queue pairs that have forgotten what was posted (`forgotten.rs`). Whoever sleeps over that sees it when it wakes.
-    pub(super) fn break_forgotten(&mut self) {
-        let now_ns = self.schedule.now_ns;
-        let mut is_any_late = false;
-        for index in self.pairs.places() {
-            is_any_late |= self.pairs.is_late(index, now_ns);
-        }
-        if !is_any_late {
-            return;
-        }
-        // What was told while nobody looked counts.
-        self.poll_sends();
-        for index in self.pairs.places() {
-            if self.pairs.is_late(index, self.schedule.now_ns) {
-                self.forget(index);
-            }
-        }
-    }
-
     /// As if the device had told that what it told nothing of has failed.
     #[cold]
-    fn forget(&mut self, index: u32) {
+    pub(super) fn forget(&mut self, index: u32) {
         let Some((line, posted)) = self.pairs.get(index).and_then(Pair::awaited) else {
             return;
         };
@@ -338,7 +342,7 @@ impl<P: Port> Verbs<P> {
         self.fail_pair(index, line, &posted, &done);
     }
 
-    /// Looks at all peers that do not say what has arrived, if it is time for that (`unsaid.rs`).
+    /// Looks at all peers that do not say what has arrived, if it is time for that ([`Unsaid`](session::Unsaid)).
     pub(super) fn try_receivers(&mut self) {
         if !self.schedule.are_receivers_due() {
             return;
@@ -358,12 +362,6 @@ impl<P: Port> Verbs<P> {
         }
     }
 
-    /// When that is due next.
-    pub(super) fn tries_receivers_at(&self) -> Option<u64> {
-        let any = self.pairs.is_any_unsaid(&self.sides);
-        any.then(|| self.schedule.receivers_at_ns())
-    }
-
     /// Takes the queue pairs of a lost rail apart, whether or not it tells the end of what was posted. What was goes over
     /// others.
     pub(super) fn forget_pairs(&mut self, rail: usize, is_gone: bool) {
@@ -377,7 +375,7 @@ impl<P: Port> Verbs<P> {
             while let Some(posted) = ledger.oldest() {
                 self.rails[rail].posted -= 1;
                 if let Posted::Part { work, bytes, .. } = posted {
-                    self.part_failed(work, bytes, Status::Flushed);
+                    self.part_is_back(work, bytes, Status::Flushed);
                 }
                 self.sends.posted_ended(posted);
             }
@@ -386,38 +384,6 @@ impl<P: Port> Verbs<P> {
         while let Some(posted) = is_gone.then(|| datagrams.oldest()).flatten() {
             self.sends.posted_ended(posted);
         }
-    }
-
-    /// Something may go on for a peer: works that wait, then packets (P2).
-    pub(super) fn go_on(&mut self, peer: u32) {
-        let side = self.sides.of(peer);
-        if side.is_lost() {
-            return;
-        }
-        if side.has_waiting() {
-            self.push_all_works(peer);
-        }
-        let side = self.sides.of(peer);
-        if side.main.waiting.is_empty() || side.pair_for_sends().is_none() {
-            self.flush_held(peer);
-        }
-    }
-
-    /// No slot is left: finds out which are not needed any more.
-    #[cold]
-    pub(super) fn relieve(&mut self) {
-        for index in self.pairs.places() {
-            let Some(pair) = self.pairs.get(index).filter(|pair| pair.is_whole()) else {
-                continue;
-            };
-            let peer = pair.line.peer;
-            if pair.ledger.unsignaled() != 0 {
-                self.mark(index);
-            } else if self.sides.of(peer).session.awaits_word().is_some() {
-                self.ask_for_ack(peer);
-            }
-        }
-        self.poll_sends();
     }
 
     /// A note has arrived. Over a reliable queue pair only acknowledgements do.
@@ -442,8 +408,8 @@ impl<P: Port> Verbs<P> {
             if let Some(link) = link.filter(|_| !by_datagram) {
                 link.connection.was_used();
             }
-            side.owes_anyway |= asks;
             if asks {
+                side.session.owe_anyway();
                 self.sides.list_owing(peer);
             }
         } else if let Some(link) = link.filter(|_| by_datagram) {
@@ -455,7 +421,7 @@ impl<P: Port> Verbs<P> {
         }
     }
 
-    fn carry_out(&mut self, line: Line, say: Say, todo: Do) {
+    fn carry_out(&mut self, line: Line, say: Say, todo: Do<End>) {
         match todo {
             Do::Nothing => {}
             Do::Answer { end, again } => {
@@ -467,7 +433,7 @@ impl<P: Port> Verbs<P> {
             Do::Join { end } => self.join(line, end),
             Do::ReadyAgain => {
                 if let Some(link) = self.sides.link(line) {
-                    let attempt = link.connection.attempt;
+                    let attempt = link.connection.attempt();
                     self.say(line, Say::Ready { attempt });
                 }
             }
@@ -475,7 +441,7 @@ impl<P: Port> Verbs<P> {
                 if let Some(link) = self.sides.link(line) {
                     link.connection.was_used();
                 }
-                self.go_on(line.peer);
+                self.may_go_on(line.peer);
             }
             Do::Abandon => self.abandon(line),
             Do::Leave => self.sides.leave(line, true),
@@ -491,7 +457,7 @@ impl<P: Port> Verbs<P> {
 
     pub(super) fn say_gone(&mut self, line: Line) {
         if let Some(link) = self.sides.link(line) {
-            let attempt = link.connection.attempt;
+            let attempt = link.connection.attempt();
             let done = true;
             self.say(line, Say::GiveUp { attempt, done });
         }
@@ -499,7 +465,7 @@ impl<P: Port> Verbs<P> {
 
     /// Nobody has answered: says it again, but answers to what may have been asked long ago not for ever.
     pub(super) fn say_again_or_not(&mut self, line: Line, overdue: Overdue) {
-        let state = self.sides.link(line).map(|link| link.connection.state);
+        let state = self.sides.link(line).map(|link| link.connection.state());
         match state {
             Some(State::Answered { end, .. }) if overdue.tries > MOST_ANSWERS => {
                 self.break_quietly(end);
@@ -514,8 +480,8 @@ impl<P: Port> Verbs<P> {
         let Some(link) = self.sides.link(line) else {
             return;
         };
-        let (attempt, again) = (link.connection.attempt, link.breaks != 0);
-        let (state, end) = (link.connection.state, link.connection.end());
+        let (attempt, again) = (link.connection.attempt(), link.breaks != 0);
+        let (state, end) = (link.connection.state(), link.connection.end());
         let pair = end.and_then(|index| self.pairs.get(index));
         let Some(end) = pair.map(Pair::as_end) else {
             return;
@@ -567,14 +533,32 @@ impl<P: Port> Verbs<P> {
         for peer in self.sides.take_owing() {
             let side = self.sides.of(peer);
             side.listed_owing = false;
-            let anyway = mem::take(&mut side.owes_anyway);
             let joined = side.pair_for_sends().is_some();
-            let owed = side.session.owed();
-            if anyway || owed >= ACK_EVERY || (owed != 0 && !joined) {
+            if side.session.take_owing(joined) {
                 // The main line may lead nowhere now.
                 let rail = side.heard_on;
                 self.say(Line { peer, rail }, Say::Ack { asks: false });
             }
+        }
+    }
+
+    /// Posts something behind a read that has ended as the last on its queue pair: its end tells whether that was a lie.
+    #[inline(never)]
+    pub(super) fn prove(&mut self, index: u32) {
+        if !self.pairs.post_nothing(index, &mut self.rails) {
+            self.break_pair(index);
+        }
+    }
+
+    /// Writes nothing to a peer: its device answers even where the process computes, and if it does not, the queue pair breaks.
+    pub(super) fn try_device(&mut self, peer: u32) {
+        let side = self.sides.of(peer);
+        let line = side.line(peer);
+        let Some(index) = side.pair_for_sends() else {
+            return self.want_pair(line);
+        };
+        if self.rails[line.at()].posted < MOST_POSTED {
+            self.pairs.post_nothing(index, &mut self.rails);
         }
     }
 }

@@ -3,16 +3,17 @@
 //! to one takes another rail when its own carries nothing any more. Packets that have not arrived for all we know go again; the
 //! peer drops those that it has. Both sides choose for themselves.
 
-use super::Verbs;
+use session::State;
+
 use super::address::{self, Address};
-use super::connect::State;
 use super::link::{Link, pair_up};
+use super::links::{Links, Upshot};
 use super::port::{CallError, Port, Status, Way};
 use super::rail::{Line, rail_of};
 use super::wire::Say;
-use crate::{Completion, Peer};
+use crate::Peer;
 
-impl<P: Port> Verbs<P> {
+impl<P: Port> Links<P> {
     /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
     pub(super) fn way_to(&mut self, line: Line) -> Option<(Way, u32)> {
         if self.rails.is_all_lost() {
@@ -79,11 +80,12 @@ impl<P: Port> Verbs<P> {
         self.sides.arm(peer, self.schedule.now_ns);
     }
 
-    /// What the launcher says about a peer.
-    pub(in crate::provider) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
+    /// What the launcher says about a peer. `false`: nothing that is of any use.
+    pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) -> bool {
         let Some((ports, host)) = address::from_record(record) else {
             let why = "its address record is of another version of this library, or damaged";
-            return self.lose(peer.0, why);
+            self.lose(peer.0, why);
+            return false;
         };
         let (addresses, rates): (Vec<Address>, Vec<u32>) = ports.into_iter().unzip();
         let host = self.hosts.number(&String::from_utf8_lossy(host));
@@ -98,7 +100,8 @@ impl<P: Port> Verbs<P> {
             // What goes over a link that is of no use finds that out.
             let serves = |link: &Link| self.rails.serves(link.rail);
             side.set_links(links, serves);
-            self.bind_all_again(peer.0);
+            let peer = peer.0;
+            self.upshots.push_back(Upshot::Rebind { peer });
         } else {
             for link in links {
                 let (peer, rail) = (peer.0, link.rail);
@@ -112,8 +115,7 @@ impl<P: Port> Verbs<P> {
                 .zip(rates)
                 .for_each(|(place, rate)| *place = rate);
         }
-        self.meet_strangers(peer.0);
-        self.go_on(peer.0);
+        true
     }
 
     /// A peer is found elsewhere from now on.
@@ -138,15 +140,15 @@ impl<P: Port> Verbs<P> {
         if let Some(index) = end {
             self.break_pair(index);
         }
-        self.go_on(line.peer);
+        self.may_go_on(line.peer);
     }
 
-    /// A timer of a peer has run out.
-    pub(super) fn time_is_over(&mut self, peer: u32) {
+    /// A timer of a peer has run out. `true`: something is to be sent again.
+    pub(super) fn time_is_over(&mut self, peer: u32) -> bool {
         let now_ns = self.schedule.now_ns;
         let side = self.sides.of(peer);
         if !side.timer_ended(now_ns) {
-            return;
+            return false;
         }
         let again = side.session.timeout(now_ns);
         let overdue = side.links_mut().filter_map(|link| {
@@ -163,7 +165,8 @@ impl<P: Port> Verbs<P> {
             if is_suspected && silent_ns > self.limits.silence_ns {
                 let seconds = self.limits.silence_ns / 1_000_000_000;
                 let why = format!("it has not answered for {seconds} s");
-                return self.lose(peer, &why);
+                self.lose(peer, &why);
+                return false;
             }
         }
         for (rail, overdue) in overdue {
@@ -171,15 +174,13 @@ impl<P: Port> Verbs<P> {
         }
         if again {
             self.detour_if_stuck(peer);
-        }
-        if again {
             self.counts.overdue.add(1);
-            self.flush(peer);
         }
         if self.sides.of(peer).still_wants_room() {
             self.ask_for_ack(peer);
         }
         self.sides.arm(peer, self.schedule.now_ns);
+        again
     }
 
     /// Something waits for the peer to say what it has taken; that it did may be lost.
@@ -196,7 +197,7 @@ impl<P: Port> Verbs<P> {
     }
 
     /// Gives a peer up.
-    pub(in crate::provider) fn lose(&mut self, peer: u32, why: &str) {
+    pub(super) fn lose(&mut self, peer: u32, why: &str) {
         let side = self.sides.of(peer);
         if !side.lose(why) {
             return;
@@ -216,22 +217,10 @@ impl<P: Port> Verbs<P> {
         for index in ends {
             self.break_pair(index);
         }
-        let rails: Vec<u8> = self.sides.of(peer).links().map(|link| link.rail).collect();
-        for rail in rails {
-            self.fail_waiting(Line { peer, rail });
-        }
-        self.end_fetches(peer);
         for (buffer, _) in self.strangers.take(peer) {
             self.rails.give_back(buffer);
         }
-        let peer = Peer(peer);
-        self.ready.push(Completion::Lost { peer });
-    }
-
-    /// Why a peer was given up.
-    pub(in crate::provider) fn why_lost(&self, peer: Peer) -> Option<&str> {
-        let side = self.sides.find(peer.0)?;
-        side.why_lost()
+        self.upshots.push_back(Upshot::Lost { peer });
     }
 
     /// Whether a queue pair for the peer is being made, or could be.
@@ -283,8 +272,8 @@ impl<P: Port> Verbs<P> {
                 self.break_pair(end);
             }
         }
-        self.bind_all_again(peer);
-        self.go_on(peer);
+        self.upshots.push_back(Upshot::Rebind { peer });
+        self.may_go_on(peer);
         true
     }
 
@@ -315,7 +304,7 @@ impl<P: Port> Verbs<P> {
         let side = self.sides.of(line.peer);
         let Some(more) = &side.more else { return false };
         if side.main.rail != line.rail {
-            let asks = |link: &mut Link| matches!(link.connection.state, State::Asking { .. });
+            let asks = |link: &mut Link| matches!(link.connection.state(), State::Asking { .. });
             let is_vain = self.sides.link(line).is_some_and(asks);
             if is_vain {
                 self.abandon(line);

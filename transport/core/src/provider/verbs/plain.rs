@@ -6,8 +6,9 @@
 //! A word is handed up as soon as it is known whose it is. What it leaves to be done (its [`Chore`]) is done while nothing
 //! comes, or before anything else is: nobody can tell that from a packet that came so much later.
 
-use super::session::Slot;
-use super::wire::{Ack, HEADER_BYTES};
+use session::{Ack, Slot};
+
+use super::wire::HEADER_BYTES;
 use crate::{Arrived, Head, Peer, RecvBuffer};
 
 /// What a [look](crate::Fabric::look_far) at the network has found.

@@ -2,12 +2,13 @@
 //! Memory for packets: slots for what is sent, in two sizes, and buffers for what arrives, of two queues. All begin small and
 //! grow, block by block, to a limit that does not depend on how many peers there are.
 
+use session::Slot;
+
 use super::NetLimits;
 use super::ledger::Posted;
 use super::memory::Block;
 use super::port::{Access, Body, CallError, GRH_BYTES, Piece, Port, Receives};
 use super::rail::{RAIL_SHIFT, Rail};
-use super::session::Slot;
 use super::wire::{HEADER_BYTES, NOTE_BYTES};
 
 /// Slots for sends.

@@ -3,11 +3,12 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use session::Slot;
+
 use super::address::Address;
 use super::ledger::Ledger;
 use super::pools::{RecvPool, SendPool};
 use super::port::{CallError, Port, Way};
-use super::session::Slot;
 use super::{MOST_DATAGRAM_BYTES, NetLimits};
 
 /// Rails of a process at most.

@@ -5,6 +5,8 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use session::Slot;
+
 use super::address::{self, Address, Rated};
 use super::keys::Regions;
 use super::ledger::Posted;
@@ -14,7 +16,6 @@ use super::memory::register_exported;
 use super::pools::{RecvPool, SendPool};
 use super::port::{Body, CallError, Done, Facts, Port, Way};
 use super::rail::{MOST_RAILS, Rail, largest_datagram, rail_of};
-use super::session::Slot;
 use super::wire::NOTE_BYTES;
 use super::work::Work;
 use super::{DATAGRAMS, NetLimits, PortChange, name};
@@ -161,6 +162,11 @@ impl<P: Port> Rails<P> {
     /// Reliable queue pairs on all of them.
     pub(super) fn pairs(&self) -> usize {
         self.all.iter().map(|rail| rail.numbers.len()).sum()
+    }
+
+    /// Whether there may be one more.
+    pub(super) fn has_room_for_pair(&self, limits: &NetLimits) -> bool {
+        self.pairs() < limits.pairs as usize
     }
 
     /// Registers memory with rail `main`, and with those of `others` that serve and can.

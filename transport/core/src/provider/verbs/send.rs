@@ -2,103 +2,80 @@
 //! Packets on their way out: kept in their peer's stream, sent over its queue pair or as datagrams, and what is heard of them.
 //! Those that were held back go with one ring of the device's bell; one that need not wait goes alone, and at once.
 
+use session::{Ack, Due, Moment, Session, Slot, Via};
+
 use super::ledger::Posted;
+use super::letters::Letter;
 use super::pools::SendPool;
 use super::port::{Body, Done, Operation, Port, Queue, Request, Status};
-use super::session::{Due, Moment, Session, Slot, Via};
-use super::wire::{self, Ack, BEGINS, ENDS, HEADER_BYTES, Packet};
-use super::{DATAGRAMS, MOST_POSTED, Verbs, name, parts_of};
-use crate::{Full, Head, Peer};
+use super::streams::Streams;
+use super::wire::{self, BEGINS, ENDS, HEADER_BYTES, Packet};
+use super::{DATAGRAMS, MOST_POSTED, name, parts_of};
+use crate::{Full, Head};
 
-impl<P: Port> Verbs<P> {
-    /// Posts a send.
-    #[inline(never)]
-    pub(in crate::provider) fn post_send(
-        &mut self,
-        to: Peer,
-        head: Head,
-        body: &[u8],
-    ) -> Result<(), Full> {
-        assert!(
-            body.len() <= ring::layout::POOL_BUFFER_BYTES,
-            "a send of {} bytes",
-            body.len()
-        );
-        if body.len() <= ring::SLOT_BODY_BYTES && self.send_straight(to.0, head, body) {
-            return Ok(());
-        }
-        self.catch_up();
-        let side = self.sides.of(to.0);
+impl<P: Port> Streams<P> {
+    /// Posts a send that does not go straight.
+    pub(super) fn post(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
+        let side = self.links.sides.of(to);
         if side.is_lost() {
             // The caller was told; nobody will ever read this.
             return Ok(());
         }
         let is_large = body.len() > ring::SLOT_BODY_BYTES;
         if is_large && !side.session.may_lend() {
-            self.ask_for_ack(to.0);
+            self.links.ask_for_ack(to);
             return Err(Full);
         }
-        let side = self.sides.of(to.0);
+        let side = self.links.sides.of(to);
         side.packets = side.packets.saturating_add(1);
         let (begins, whole) = match side.pair_for_sends() {
             Some(_) => (true, true),
             None => (
                 false,
-                HEADER_BYTES + body.len() <= self.rails.datagram_bytes(),
+                HEADER_BYTES + body.len() <= self.links.rails.datagram_bytes(),
             ),
         };
         if begins || whole {
-            self.keep(to.0, head, BEGINS | ENDS, body)?;
+            self.keep(to, head, BEGINS | ENDS, body)?;
         } else {
-            self.keep_parts(to.0, head, body)?;
+            self.keep_parts(to, head, body)?;
         }
         if is_large {
-            self.sides.of(to.0).session.lend();
+            self.links.sides.of(to).session.lend();
         }
-        self.counts.sends.add(1);
-        self.flush(to.0);
+        self.links.counts.sends.add(1);
+        self.flush(to);
         Ok(())
-    }
-
-    /// Posts a send of the first `BYTES` bytes of a word where nothing stands in the way. `false`: nothing was done.
-    #[inline(never)]
-    pub(in crate::provider) fn post_word<const BYTES: usize>(
-        &mut self,
-        to: Peer,
-        head: Head,
-        word: u64,
-    ) -> bool {
-        self.send_straight(to.0, head, &word.to_ne_bytes()[..BYTES])
     }
 
     /// Sends a short frame over the peer's queue pair where nothing stands in the way, as nearly always: the fast path.
     /// `false`: nothing was done.
     #[inline(always)]
-    fn send_straight(&mut self, to: u32, head: Head, body: &[u8]) -> bool {
-        let Some(side) = self.sides.get_mut(to) else {
+    pub(super) fn send_straight(&mut self, to: u32, head: Head, body: &[u8]) -> bool {
+        let Some(side) = self.links.sides.get_mut(to) else {
             return false;
         };
         let Some(index) = side.pair_for_more() else {
             return false;
         };
-        let Some(pair) = self.pairs.get_mut(index) else {
+        let Some(pair) = self.links.pairs.get_mut(index) else {
             return false;
         };
         let bytes = HEADER_BYTES + body.len();
-        let rail = &mut self.rails[pair.line.at()];
+        let rail = &mut self.links.rails[pair.line.at()];
         let facts = rail.port.facts();
         let (room, inline) = (facts.depth as usize, facts.inline_bytes as usize);
-        let is_full = pair.ledger.len() + self.limits.signal_every as usize >= room
+        let is_full = pair.ledger.len() + self.links.limits.signal_every as usize >= room
             || rail.posted >= MOST_POSTED / 2
             || side.session.room() == 0;
         if is_full || bytes > inline {
             return false;
         }
-        let Some(slot) = self.sends.take_at_hand() else {
+        let Some(slot) = self.links.sends.take_at_hand() else {
             return false;
         };
         let packet = Packet {
-            source: self.me,
+            source: self.links.me,
             number: side.session.next(),
             ack: side.session.ack(),
             parts: BEGINS | ENDS,
@@ -106,23 +83,23 @@ impl<P: Port> Verbs<P> {
             flags: head.flags,
             word: head.word,
         };
-        let place = fill(&mut self.sends, slot, &packet, body);
-        let signaled = pair.ledger.unsignaled() + 1 >= self.limits.signal_every;
+        let place = fill(&mut self.links.sends, slot, &packet, body);
+        let signaled = pair.ledger.unsignaled() + 1 >= self.links.limits.signal_every;
         let work = name(index, pair.ledger.next());
         if !rail.port.post_inline(pair.end, work, place, signaled) {
-            self.sends.release(slot);
+            self.links.sends.release(slot);
             return false;
         }
-        self.counts.sends.add(1);
+        self.links.counts.sends.add(1);
         let posted = Posted::Packet {
             peer: to,
             number: packet.number,
             read: None,
         };
         pair.ledger.push(posted, signaled);
-        pair.used_at = self.schedule.polls();
+        pair.used_at = self.links.schedule.polls();
         rail.posted += 1;
-        self.counts.packets.add(1);
+        self.links.counts.packets.add(1);
         side.packets = side.packets.saturating_add(1);
         side.session.tell();
         #[allow(clippy::cast_possible_truncation, reason = "a slot's")]
@@ -135,17 +112,17 @@ impl<P: Port> Verbs<P> {
     #[inline(always)]
     pub(super) fn keep(&mut self, to: u32, head: Head, parts: u8, body: &[u8]) -> Result<(), Full> {
         let bytes = HEADER_BYTES + body.len();
-        let side = self.sides.get_mut(to).ok_or(Full)?;
+        let side = self.links.sides.get_mut(to).ok_or(Full)?;
         if side.session.room() == 0 {
-            self.ask_for_ack(to);
+            self.links.ask_for_ack(to);
             return Err(Full);
         }
-        let Some(slot) = self.sends.take(&mut self.rails, bytes) else {
+        let Some(slot) = self.links.sends.take(&mut self.links.rails, bytes) else {
             self.relieve();
             return Err(Full);
         };
         let packet = Packet {
-            source: self.me,
+            source: self.links.me,
             number: side.session.next(),
             ack: Ack::default(),
             parts,
@@ -153,7 +130,7 @@ impl<P: Port> Verbs<P> {
             flags: head.flags,
             word: head.word,
         };
-        fill(&mut self.sends, slot, &packet, body);
+        fill(&mut self.links.sends, slot, &packet, body);
         side.session.keep(slot, u32::try_from(bytes).unwrap_or(0));
         Ok(())
     }
@@ -161,16 +138,16 @@ impl<P: Port> Verbs<P> {
     /// Keeps a frame as several packets, each of which goes as a datagram; all or none.
     #[cold]
     fn keep_parts(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
-        let line = self.sides.of(to).line(to);
-        if self.hopes_for_pair(line) {
+        let line = self.links.sides.of(to).line(to);
+        if self.links.hopes_for_pair(line) {
             // Better over the queue pair that is being made.
             return Err(Full);
         }
-        let datagram_bytes = self.rails.datagram_bytes();
-        let side = self.sides.of(to);
+        let datagram_bytes = self.links.rails.datagram_bytes();
+        let side = self.links.sides.of(to);
         let part_bytes = datagram_bytes.min(side.datagram_bytes()) - HEADER_BYTES;
         let parts = body.len().div_ceil(part_bytes);
-        if (side.session.room() as usize) < parts || !self.sends.has(part_bytes, parts) {
+        if (side.session.room() as usize) < parts || !self.links.sends.has(part_bytes, parts) {
             self.relieve();
             return Err(Full);
         }
@@ -185,7 +162,7 @@ impl<P: Port> Verbs<P> {
     /// Sends what waits in the peer's stream, as far as it goes now.
     #[inline(always)]
     pub(super) fn flush(&mut self, peer: u32) {
-        while let Some(side) = self.sides.get_mut(peer)
+        while let Some(side) = self.links.sides.get_mut(peer)
             && let Some(due) = side.session.next_unsent()
         {
             // A packet that tells of a write must not come before it.
@@ -195,33 +172,36 @@ impl<P: Port> Verbs<P> {
                 None => self.send_datagram(peer, due),
             };
             if !sent {
-                return self.sides.list_unsent(peer);
+                return self.links.sides.list_unsent(peer);
             }
         }
     }
 
     #[inline(always)]
     fn send_over(&mut self, peer: u32, index: u32, due: Due) -> bool {
-        let (Some(side), Some(pair)) = (self.sides.get_mut(peer), self.pairs.get_mut(index)) else {
+        let (Some(side), Some(pair)) = (
+            self.links.sides.get_mut(peer),
+            self.links.pairs.get_mut(index),
+        ) else {
             return false;
         };
         let at = pair.line.at();
-        let rail = &mut self.rails[at];
+        let rail = &mut self.links.rails[at];
         let inline_bytes = rail.port.facts().inline_bytes as usize;
         let depth = rail.port.facts().depth as usize;
         if pair.ledger.len() >= depth || rail.posted >= MOST_POSTED {
             return false;
         }
         let bytes = due.bytes as usize;
-        if self.sends.is_still(due.slot) {
-            stamp(&mut self.sends, due.slot, side.session.tell());
+        if self.links.sends.is_still(due.slot) {
+            stamp(&mut self.links.sends, due.slot, side.session.tell());
         }
         // Those without a completion, of all queue pairs, are never all that may be posted.
-        let scarce = self.sends.is_scarce()
+        let scarce = self.links.sends.is_scarce()
             || rail.posted >= MOST_POSTED / 2
-            || pair.ledger.len() + self.limits.signal_every as usize >= depth;
-        let signaled = scarce || pair.ledger.unsignaled() + 1 >= self.limits.signal_every;
-        let body = self.sends.body(due.slot, at, bytes, inline_bytes);
+            || pair.ledger.len() + self.links.limits.signal_every as usize >= depth;
+        let signaled = scarce || pair.ledger.unsignaled() + 1 >= self.links.limits.signal_every;
+        let body = self.links.sends.body(due.slot, at, bytes, inline_bytes);
         let read = matches!(body, Body::Piece(_)).then_some(due.slot);
         let request = Request {
             work: name(index, pair.ledger.next()),
@@ -238,57 +218,58 @@ impl<P: Port> Verbs<P> {
             read,
         };
         pair.ledger.push(posted, signaled);
-        pair.used_at = self.schedule.polls();
+        pair.used_at = self.links.schedule.polls();
         rail.posted += 1;
-        self.counts.packets.add(1);
+        self.links.counts.packets.add(1);
         if let Some(slot) = read {
-            self.sends.posted(slot);
+            self.links.sends.posted(slot);
         }
-        side.session.sent(due.number, Via::Pair { made: pair.made });
+        side.session
+            .sent(due.number, Via::Reliable { made: pair.made });
         true
     }
 
     fn send_datagram(&mut self, peer: u32, due: Due) -> bool {
-        let first = self.limits.datagrams_first;
-        let side = self.sides.of(peer);
+        let first = self.links.limits.datagrams_first;
+        let side = self.links.sides.of(peer);
         let line = side.line(peer);
         let wants_pair = side.packets > first || due.bytes as usize > side.datagram_bytes();
         if wants_pair && !side.waits_for_last {
-            self.want_pair(line);
+            self.links.want_pair(line);
         }
-        self.schedule.now_ns = self.rails.clock();
-        let now_ns = self.schedule.now_ns;
-        let Some(to) = self.way_to(line) else {
+        self.links.schedule.now_ns = self.links.rails.clock();
+        let now_ns = self.links.schedule.now_ns;
+        let Some(to) = self.links.way_to(line) else {
             return false;
         };
-        let side = self.sides.of(peer);
+        let side = self.links.sides.of(peer);
         if due.bytes as usize > side.datagram_bytes() {
             return false;
         }
-        if self.sends.is_still(due.slot) {
-            let ack = self.sides.of(peer).session.tell();
-            stamp(&mut self.sends, due.slot, ack);
+        if self.links.sends.is_still(due.slot) {
+            let ack = self.links.sides.of(peer).session.tell();
+            stamp(&mut self.links.sends, due.slot, ack);
         }
         let packet = (due.slot, due.bytes as usize);
-        let sends = &mut self.sends;
-        if !self.rails.post_datagram(line.rail, to, sends, packet) {
+        let sends = &mut self.links.sends;
+        if !self.links.rails.post_datagram(line.rail, to, sends, packet) {
             return false;
         }
-        self.counts.datagrams.add(1);
+        self.links.counts.datagrams.add(1);
         let at = Moment::of(now_ns);
-        let via = Via::Datagram { at };
-        self.sides.of(peer).session.sent(due.number, via);
-        self.sides.arm(peer, self.schedule.now_ns);
+        let via = Via::Lossy { at };
+        self.links.sides.of(peer).session.sent(due.number, via);
+        self.links.sides.arm(peer, self.links.schedule.now_ns);
         true
     }
 
     /// Takes completions of sends.
     #[inline(never)]
     pub(super) fn poll_sends(&mut self) {
-        let mut done = std::mem::take(&mut self.rails.sent);
-        for rail in 0..self.rails.len() {
+        let mut done = std::mem::take(&mut self.links.rails.sent);
+        for rail in 0..self.links.rails.len() {
             loop {
-                let count = self.rails[rail].port.poll(Queue::Sends, &mut done);
+                let count = self.links.rails[rail].port.poll(Queue::Sends, &mut done);
                 if count != 0 {
                     self.take_all_sent(rail, &done[..count]);
                 }
@@ -297,12 +278,12 @@ impl<P: Port> Verbs<P> {
                 }
             }
         }
-        self.rails.sent = done;
+        self.links.rails.sent = done;
     }
 
     #[inline(never)]
     fn take_all_sent(&mut self, rail: usize, done: &[Done]) {
-        self.schedule.stir();
+        self.links.schedule.stir();
         for one in done {
             self.take_sent(rail, one);
         }
@@ -312,52 +293,30 @@ impl<P: Port> Verbs<P> {
     fn take_sent(&mut self, rail: usize, done: &Done) {
         let (index, number) = parts_of(done.work);
         if index == DATAGRAMS {
-            return self.rails[rail].datagram_ended(number, &mut self.sends);
+            return self.links.rails[rail].datagram_ended(number, &mut self.links.sends);
         }
         if done.status != Status::Success {
-            return self.take_failed(index, number, done);
+            return self.links.take_failed(index, number, done);
         }
-        let Some(pair) = self.pairs.get_mut(index) else {
+        let Some(pair) = self.links.pairs.get_mut(index) else {
             return;
         };
         let (number, lacks_proof) = pair.ledger.told(number);
-        while let Some(pair) = self.pairs.get_mut(index)
+        while let Some(pair) = self.links.pairs.get_mut(index)
             && let Some(posted) = pair.ledger.ended(number)
         {
             let made = pair.made;
-            self.rails[rail].posted -= 1;
-            self.retire(posted, made);
+            self.links.rails[rail].posted -= 1;
+            self.links.retire(posted, made);
         }
         if lacks_proof {
-            self.prove(index);
-        }
-    }
-
-    /// A work request on a reliable queue pair has ended well.
-    #[inline(always)]
-    pub(super) fn retire(&mut self, posted: Posted, made: u32) {
-        match posted {
-            Posted::Packet { peer, number, read } => {
-                if let Some(slot) = read {
-                    self.sends.retired(slot);
-                }
-                if let Some(side) = self.sides.get_mut(peer) {
-                    side.was_heard();
-                    side.session.arrived(number, made);
-                }
-            }
-            Posted::Part { work, bytes, .. } => self.part_ended(work, bytes),
-            Posted::Mark { read } => {
-                if let Some(slot) = read {
-                    self.sends.retired(slot);
-                }
-            }
+            self.links.prove(index);
         }
     }
 
     /// Sends what waits in a peer's stream, as far as it goes now, in chains where there is a queue pair.
     pub(super) fn flush_held(&mut self, peer: u32) {
-        while let Some(side) = self.sides.get(peer)
+        while let Some(side) = self.links.sides.get(peer)
             && side.session.unsent() > 1
             && (side.immediates == 0 || side.is_ready())
             && let Some(index) = side.pair_for_sends()
@@ -368,16 +327,18 @@ impl<P: Port> Verbs<P> {
 
     /// Sends some packets over a queue pair. `false`: there is no room for more.
     fn send_chain(&mut self, peer: u32, index: u32) -> bool {
-        let (Some(side), Some(pair)) = (self.sides.get_mut(peer), self.pairs.get_mut(index)) else {
+        let links = &mut self.links;
+        let (Some(side), Some(pair)) = (links.sides.get_mut(peer), links.pairs.get_mut(index))
+        else {
             return false;
         };
         let at = pair.line.at();
-        let rail = &mut self.rails[at];
+        let rail = &mut links.rails[at];
         let facts = rail.port.facts();
         let (depth, inline_bytes) = (facts.depth as usize, facts.inline_bytes as usize);
-        let room = depth.saturating_sub(pair.ledger.len());
-        let room = room.min(MOST_POSTED.saturating_sub(rail.posted));
-        let mut due = [NOTHING; MOST_IN_CHAIN];
+        let room =
+            (depth.saturating_sub(pair.ledger.len())).min(MOST_POSTED.saturating_sub(rail.posted));
+        let mut due = [Due::default(); MOST_IN_CHAIN];
         let count = side
             .session
             .next_of_unsent(&mut due[..room.min(MOST_IN_CHAIN)]);
@@ -385,9 +346,9 @@ impl<P: Port> Verbs<P> {
             return false;
         }
         let due = &due[..count];
-        stamp_all(&mut self.sends, &mut side.session, due);
-        let is_scarce = self.sends.is_scarce();
-        let signal_every = self.limits.signal_every;
+        stamp_all(&mut links.sends, &mut side.session, due);
+        let is_scarce = links.sends.is_scarce();
+        let signal_every = links.limits.signal_every;
         let mut unsignaled = pair.ledger.unsignaled();
         let mut requests = [EMPTY; MOST_IN_CHAIN];
         for (place, (request, one)) in requests.iter_mut().zip(due).enumerate() {
@@ -401,7 +362,7 @@ impl<P: Port> Verbs<P> {
             *request = Request {
                 work: name(index, pair.ledger.next().wrapping_add(number)),
                 operation: Operation::Send,
-                body: self
+                body: links
                     .sends
                     .body(one.slot, at, one.bytes as usize, inline_bytes),
                 signaled,
@@ -415,14 +376,76 @@ impl<P: Port> Verbs<P> {
             pair.ledger
                 .push(Posted::Packet { peer, number, read }, signaled);
             if let Some(slot) = read {
-                self.sends.posted(slot);
+                links.sends.posted(slot);
             }
-            side.session.sent(number, Via::Pair { made: pair.made });
+            side.session.sent(number, Via::Reliable { made: pair.made });
         }
-        pair.used_at = self.schedule.polls();
+        pair.used_at = links.schedule.polls();
         rail.posted += taken;
-        self.counts.packets.add(taken as u64);
+        links.counts.packets.add(taken as u64);
         taken == count
+    }
+
+    /// Sends a packet of the provider's own, as soon as there is room.
+    pub(super) fn write_letter(&mut self, to: u32, head: Head, body: Vec<u8>) {
+        self.letters.push(Letter { to, head, body });
+        self.post_letters();
+    }
+
+    /// Sends those that have room now.
+    pub(super) fn post_letters(&mut self) {
+        let mut left = self.letters.take();
+        left.retain(|letter| !self.post_letter(letter));
+        self.letters.put_back(left);
+    }
+
+    /// `false`: there is no room.
+    fn post_letter(&mut self, letter: &Letter) -> bool {
+        let to = letter.to;
+        if self.links.sides.of(to).is_lost() {
+            return true;
+        }
+        if self
+            .keep(to, letter.head, BEGINS | ENDS, &letter.body)
+            .is_err()
+        {
+            self.links.sides.list_unsent(to);
+            return false;
+        }
+        let side = self.links.sides.of(to);
+        side.packets = side.packets.saturating_add(1);
+        self.flush(to);
+        true
+    }
+
+    /// No slot is left: finds out which are not needed any more.
+    #[cold]
+    pub(super) fn relieve(&mut self) {
+        for index in self.links.pairs.places() {
+            let Some(pair) = self.links.pairs.get(index).filter(|pair| pair.is_whole()) else {
+                continue;
+            };
+            let peer = pair.line.peer;
+            if pair.ledger.unsignaled() != 0 {
+                self.links.mark(index);
+            } else if self.links.sides.of(peer).session.awaits_word().is_some() {
+                self.links.ask_for_ack(peer);
+            }
+        }
+        self.poll_sends();
+    }
+
+    /// Breaks queue pairs that have forgotten what was posted (`forgotten.rs`). Whoever sleeps over that sees it when it wakes.
+    pub(super) fn break_forgotten(&mut self) {
+        let now_ns = self.links.schedule.now_ns;
+        if self.links.pairs.late(now_ns).is_empty() {
+            return;
+        }
+        // What was told while nobody looked counts.
+        self.poll_sends();
+        for index in self.links.pairs.late(now_ns) {
+            self.links.forget(index);
+        }
     }
 }
 
@@ -460,11 +483,6 @@ fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[Due]) {
     }
 }
 
-const NOTHING: Due = Due {
-    number: 0,
-    slot: 0,
-    bytes: 0,
-};
 const EMPTY: Request<'static> = Request {
     work: 0,
     operation: Operation::Send,

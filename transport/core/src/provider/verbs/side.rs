@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a process keeps for one peer on the network, from the first packet on. Nothing in here reaches a port.
 
+use session::{ACK_EVERY, Questions, Session, Silence, State};
+
 use super::MOST_DATAGRAM_BYTES;
-use super::connect::State;
 use super::link::Link;
 use super::rail::{Line, MOST_RAILS};
-use super::session::{ACK_EVERY, Moment, Session};
 use super::wire::HEADER_BYTES;
 
 /// One peer.
@@ -27,25 +27,19 @@ pub(super) struct Side {
     /// A queue pair that broke has not told the end of all its work requests: until then nothing goes over another one.
     pub(super) waits_for_last: bool,
     pub(super) listed_unsent: bool,
-    /// It is to be told what has arrived even if nothing new has.
-    pub(super) owes_anyway: bool,
     /// Writes that have not ended and whose immediate is a packet: nothing overtakes them.
     pub(super) immediates: u32,
-    /// Something found its window full, too many large frames there, or no slot: it is asked what has arrived; when it was
-    /// last, and how often.
-    wants_room: bool,
+    /// Something found its window full, too many large frames there, or no slot: it is asked what has arrived.
+    questions: Questions,
     /// The caller keeps something until there is a queue pair.
     pub(super) awaits_pair: bool,
-    asked_at: Moment,
-    asks: u8,
     pub(super) listed_owing: bool,
     pub(super) listed_leaving: bool,
     asked: bool,
     /// What [`Sides::arm`](super::sides::Sides::arm) has set.
     pub(super) timer_ns: u64,
-    /// How long it has not answered, in milliseconds, and when that was found last.
-    silent_ms: u32,
-    silent_at: Moment,
+    /// How long it has not answered.
+    silence: Silence,
     /// Why it was given up. Boxed twice, since there are thousands of peers and hardly any has this.
     lost: Option<Box<Box<str>>>,
 }
@@ -92,18 +86,14 @@ impl Side {
             building: None,
             waits_for_last: false,
             listed_unsent: false,
-            owes_anyway: false,
             immediates: 0,
-            wants_room: false,
+            questions: Questions::default(),
             awaits_pair: false,
-            asked_at: Moment::of(0),
-            asks: 0,
             listed_owing: false,
             listed_leaving: false,
             asked: false,
             timer_ns: NEVER,
-            silent_ms: NOT_SILENT,
-            silent_at: Moment::of(0),
+            silence: Silence::default(),
             lost: None,
         }
     }
@@ -146,8 +136,10 @@ impl Side {
         self.main.connection.heard();
         more.moves_after_ns = now_ns + (FIRST_STAY_NS << more.moves.min(MOST_DOUBLINGS));
         more.moves = more.moves.saturating_add(1);
+        // Until somebody counts: none of them is posted over this link yet.
+        more.strays = self.immediates;
         self.session.send_all_again();
-        Some(more.links[place].connection.state)
+        Some(more.links[place].connection.state())
     }
 
     /// Its main line; `peer` is its number.
@@ -225,7 +217,7 @@ impl Side {
     /// Whether a packet that has come in order leaves anything to be done.
     #[inline(always)]
     pub(super) fn needs_care(&self) -> bool {
-        let was_silent = self.silent_ms != NOT_SILENT || self.main.breaks != 0;
+        let was_silent = self.silence.is_on() || self.main.breaks != 0;
         was_silent || self.main.is_suspected || self.owes_much() || self.session.has_unsent()
     }
 
@@ -233,6 +225,21 @@ impl Side {
     #[inline(always)]
     pub(super) fn owes_much(&self) -> bool {
         self.session.owed() >= ACK_EVERY
+    }
+
+    /// The peer has sent a packet, over the link of this rail.
+    #[inline(always)]
+    pub(super) fn sent_packet(&mut self, rail: u8, by_datagram: bool) {
+        self.was_heard();
+        self.heard_on = rail;
+        match self.link_mut(rail) {
+            Some(link) if by_datagram => link.connection.heard(),
+            Some(link) => {
+                link.connection.was_used();
+                (link.breaks, link.is_suspected) = (0, false);
+            }
+            None => {}
+        }
     }
 
     /// The peer's queue pair carries what it should.
@@ -299,52 +306,26 @@ impl Side {
 
     /// Something waits for it to say what it has taken; that it did may be lost. `true`: it is asked now.
     pub(super) fn ask_for_room(&mut self, now_ns: u64) -> bool {
-        self.wants_room = true;
-        let is_due = self.ask_pause_ns(now_ns) == 0;
-        if is_due {
-            self.asked_at = Moment::of(now_ns);
-            self.asks = (self.asks + 1).min(MOST_ASKS);
-        }
-        is_due
+        self.questions.ask(now_ns)
     }
 
     /// Whether there is still no room: the question may be lost, and so may the answer.
     pub(super) fn still_wants_room(&mut self) -> bool {
-        if self.wants_room && self.session.room() != 0 && self.session.may_lend() {
-            (self.wants_room, self.asks) = (false, self.asks.min(1));
-        }
-        self.wants_room
+        self.questions.are_open(&self.session)
     }
 
     /// Something was heard of it.
     #[inline(always)]
     pub(super) fn was_heard(&mut self) {
-        self.silent_ms = NOT_SILENT;
+        self.silence.ends();
     }
 
     /// It has not answered again: for how long now. Time in which this process did not look does not count.
     pub(super) fn still_silent(&mut self, now_ns: u64) -> u64 {
-        let more = self.silent_at.until(now_ns).min(MOST_PAUSE_NS) / 1_000_000;
-        self.silent_ms = match self.silent_ms {
-            NOT_SILENT => {
-                if let Some(more) = &mut self.more {
-                    more.moves = 0;
-                }
-                0
-            }
-            before => before.saturating_add(u32::try_from(more).unwrap_or(0)),
-        };
-        self.silent_at = Moment::of(now_ns);
-        u64::from(self.silent_ms) * 1_000_000
-    }
-
-    /// For how long it is not asked again what has arrived.
-    fn ask_pause_ns(&self, now_ns: u64) -> u64 {
-        let pause_ns = match self.asks {
-            0 => 0,
-            asks => ASK_EVERY_NS << (asks - 1),
-        };
-        pause_ns.saturating_sub(self.asked_at.until(now_ns))
+        if let Some(more) = self.more.as_mut().filter(|_| !self.silence.is_on()) {
+            more.moves = 0;
+        }
+        self.silence.goes_on(now_ns)
     }
 
     /// When something is to be done that nothing else brings about.
@@ -354,14 +335,14 @@ impl Side {
         let later = |time_ns: u64| (waits && time_ns > now_ns).then_some(time_ns);
         let deadlines = [
             self.session.deadline(now_ns),
-            self.wants_room.then(|| now_ns + self.ask_pause_ns(now_ns)),
+            self.questions.deadline_ns(now_ns),
         ];
         let of_links = self.links().flat_map(|link| {
             let connection = &link.connection;
             [
                 connection.deadline_ns(),
                 later(link.way_after_ns),
-                later(connection.not_before_ns),
+                later(connection.not_before_ns()),
             ]
         });
         deadlines.into_iter().chain(of_links).flatten().min()
@@ -371,14 +352,6 @@ impl Side {
 /// The main link stays so for this time at least, and longer each time until the peer is heard.
 const FIRST_STAY_NS: u64 = 500_000_000;
 const MOST_DOUBLINGS: u8 = 5;
-/// While a window stays full, the peer is asked so often.
-const ASK_EVERY_NS: u64 = 20_000_000;
-/// Each time half as often as before, until this one.
-const MOST_ASKS: u8 = 4;
-/// It answers.
-const NOT_SILENT: u32 = u32::MAX;
-/// Whoever does not answer is asked more often than this.
-const MOST_PAUSE_NS: u64 = 2_000_000_000;
 /// A time that does not come.
 const NEVER: u64 = u64::MAX;
 
@@ -414,20 +387,6 @@ mod tests {
             let more = side.more.as_ref().unwrap();
             assert_eq!(more.moves_after_ns, 100 + (FIRST_STAY_NS << moves));
         }
-    }
-
-    #[test]
-    fn whoever_waits_for_room_asks_at_once_and_then_ever_less_often() {
-        let mut side = side(&[0]);
-        let mut now_ns = 1_000_000_000;
-        assert!(side.ask_for_room(now_ns) && !side.ask_for_room(now_ns));
-        for pause_ns in [20, 40, 80, 160, 160].map(|ms| ms * 1_000_000) {
-            now_ns += pause_ns - 1_000_000;
-            assert!(!side.ask_for_room(now_ns), "{pause_ns}");
-            now_ns += 2_000_000;
-            assert!(side.ask_for_room(now_ns), "{pause_ns}");
-        }
-        assert!(!side.still_wants_room(), "there is room");
     }
 
     #[test]

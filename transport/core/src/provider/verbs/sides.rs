@@ -208,9 +208,23 @@ impl Sides {
         for peer in self.peers() {
             let owes = |side: &&mut Side| side.session.owed() != 0 && !side.is_lost();
             if let Some(side) = self.get_mut(peer).filter(owes) {
-                side.owes_anyway = true;
+                side.session.owe_anyway();
                 self.list_owing(peer);
             }
+        }
+    }
+
+    /// What a packet of a peer leaves to be done beside its own.
+    #[cold]
+    pub(super) fn care_for(&mut self, peer: u32) {
+        let side = self.of(peer);
+        side.recovered();
+        let (owes, waits) = (side.owes_much(), side.session.has_unsent());
+        if owes {
+            self.list_owing(peer);
+        }
+        if waits {
+            self.list_unsent(peer);
         }
     }
 

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::session::Slot;
+use session::Slot;
 
 /// What waits for addresses.
 #[derive(Debug, Default)]

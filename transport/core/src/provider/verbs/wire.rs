@@ -36,6 +36,8 @@
 //!
 //! All lengths are the network's; whatever does not parse is dropped and counted.
 
+use session::Ack;
+
 use super::address::Address;
 use crate::Head;
 
@@ -51,17 +53,6 @@ pub(super) const ENDS: u8 = 2;
 /// Its sender wants to hear at once that it has arrived.
 pub(super) const ASKS: u8 = 4;
 
-/// What a process has of its peer's stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ack {
-    /// Number of the packet that it waits for: it has all before.
-    pub(super) next: u32,
-    /// Bit `i`: it has packet `next + 1 + i`.
-    pub(super) beyond: u64,
-    /// Buffers of large frames that it has given back, counted from the first.
-    pub(super) returned: u16,
-}
-
 /// A packet without its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Packet {
@@ -75,21 +66,7 @@ pub(super) struct Packet {
 }
 
 /// What a note says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Say {
-    /// What has arrived; an answer is wanted if `asks`.
-    Ack { asks: bool },
-    /// "Join your queue pair to mine": attempt, number and first packet number of it. `again`: another one broke.
-    Connect { attempt: u32, end: End, again: bool },
-    /// "I did, to this one."
-    Accept { attempt: u32, end: End },
-    /// "Mine is joined too."
-    Ready { attempt: u32 },
-    /// "I have too many already."
-    Refuse { attempt: u32 },
-    /// "Let us give this one up: I post nothing to it any more." `done`: nor will anybody.
-    GiveUp { attempt: u32, done: bool },
-}
+pub(super) type Say = session::Say<End>;
 
 /// One end of a reliable queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,22 +17,24 @@
 
 use std::mem;
 
-use super::Verbs;
 use super::arrive::IMMEDIATE;
 use super::bounce::Bounce;
 use super::fetch::Errand;
 use super::keys::{Keys, is_sealed};
 use super::link::Link;
+use super::moves::Moves;
 use super::port::{Access, Facts, Operation, Piece, Port, Region, Status};
 use super::rail::Line;
+use super::streams::Streams;
 use super::stripes::divide;
 use super::wire::{BEGINS, ENDS};
 use super::works::{MOST_TRIES, Pushed, Route, Settled};
+use crate::provider::caps::Mover;
 use crate::{Atomic, Head, Lease, LocalKey, Outcome, Peer, RemoteKey, WorkId};
 
 /// What is done to a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::provider) enum Kind {
     Read,
     Write,
     /// Not a second time: nobody could tell whether that is one too many.
@@ -196,46 +198,23 @@ impl Work {
     }
 }
 
-impl<P: Port> Verbs<P> {
-    pub(in crate::provider) fn post_read(
-        &mut self,
-        peer: Peer,
-        lease: Lease,
-        key: RemoteKey,
-        offset: u64,
-        id: WorkId,
-    ) {
-        self.begin(peer.0, lease, key, offset, id, Kind::Read);
-    }
-
-    /// The device does it, if it can.
-    pub(in crate::provider) fn post_atomic(
-        &mut self,
-        peer: Peer,
-        atomic: Atomic,
-        lease: Lease,
-        key: RemoteKey,
-        offset: u64,
-        id: WorkId,
-    ) {
-        self.begin(peer.0, lease, key, offset, id, Kind::Atomic(atomic));
-    }
-
+impl Moves {
     /// With an immediate there must be room for the packet that carries it.
-    pub(in crate::provider) fn post_write(
+    pub(super) fn post_write<P: Port>(
         &mut self,
+        streams: &mut Streams<P>,
         peer: Peer,
         lease: Lease,
-        key: RemoteKey,
-        offset: u64,
+        (key, offset): (RemoteKey, u64),
         id: WorkId,
         immediate: Option<u32>,
     ) -> Result<(), Lease> {
         let Some(immediate) = immediate else {
-            self.begin(peer.0, lease, key, offset, id, Kind::Write);
+            self.begin(streams, peer.0, lease, (key, offset), id, Kind::Write);
             return Ok(());
         };
-        let ready = self.sides.of(peer.0).is_lost() || self.is_ready_for_immediate(peer.0);
+        let ready = streams.links.sides.of(peer.0).is_lost()
+            || self.is_ready_for_immediate(streams, peer.0);
         if !ready {
             return Err(lease);
         }
@@ -245,102 +224,104 @@ impl<P: Port> Verbs<P> {
             flags: 0,
             word: immediate.into(),
         };
-        let end = self.known_end(peer.0, &lease, key, offset, Kind::Write);
+        let end = self.known_end(streams, peer.0, &lease, (key, offset), Kind::Write);
         if let Some(outcome) = end.filter(|end| *end != Outcome::Done) {
-            self.ready.end(id, outcome, lease);
+            streams.ready.end(id, outcome, lease);
             return Ok(());
         }
         // Kept before the write begins, sent behind it: nothing else is posted between.
-        let number = self.sides.of(peer.0).session.next();
+        let number = streams.links.sides.of(peer.0).session.next();
         if end.is_some() {
-            if self.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
+            if streams.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
                 return Err(lease);
             }
-            self.ready.end(id, Outcome::Done, lease);
-            self.go_on(peer.0);
+            streams.ready.end(id, Outcome::Done, lease);
+            self.go_on(streams, peer.0);
             return Ok(());
         }
-        let work = self.work(peer.0, lease, key, offset, id, Kind::Write);
+        let work = self.work(streams, peer.0, lease, (key, offset), id, Kind::Write);
         // Nobody is told of a write that cannot be.
-        let work = match self.prepare(work) {
+        let work = match self.prepare(streams, work) {
             Ok(work) => work,
             Err(work) => {
-                self.end_unbegun(work);
+                self.end_unbegun(streams, work);
                 return Ok(());
             }
         };
-        if self.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
-            self.rails.deregister_of(&work);
+        if streams.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
+            streams.links.rails.deregister_of(&work);
             return work.lease.map_or(Ok(()), Err);
         }
-        self.sides.of(peer.0).immediates += 1;
-        self.start(Work {
-            immediate: Some(number),
-            ..work
-        });
-        self.go_on(peer.0);
+        streams.links.sides.of(peer.0).immediates += 1;
+        let immediate = Some(number);
+        self.start(streams, Work { immediate, ..work });
+        self.go_on(streams, peer.0);
         Ok(())
     }
 
     /// Whether a write and its packet can be posted now, with nothing before them.
-    fn is_ready_for_immediate(&mut self, peer: u32) -> bool {
-        let side = self.sides.of(peer);
+    fn is_ready_for_immediate<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) -> bool {
+        let side = streams.links.sides.of(peer);
         let joined = side.pair_for_sends().is_some();
         let idle = side.main.waiting.is_empty() && !side.session.has_unsent();
         if !joined {
             let line = side.line(peer);
-            self.want_pair(line);
-            self.sides.await_pair(peer, self.schedule.now_ns);
+            streams.links.want_pair(line);
+            streams
+                .links
+                .sides
+                .await_pair(peer, streams.links.schedule.now_ns);
         }
         joined && idle
     }
 
     /// Registers the lease and puts the work behind those that wait; ends it at once where it cannot begin.
-    fn begin(
+    pub(super) fn begin<P: Port>(
         &mut self,
+        streams: &mut Streams<P>,
         peer: u32,
         lease: Lease,
-        key: RemoteKey,
-        offset: u64,
+        (key, offset): (RemoteKey, u64),
         id: WorkId,
         kind: Kind,
     ) {
-        if let Some(outcome) = self.known_end(peer, &lease, key, offset, kind) {
-            return self.ready.end(id, outcome, lease);
+        if let Some(outcome) = self.known_end(streams, peer, &lease, (key, offset), kind) {
+            return streams.ready.end(id, outcome, lease);
         }
-        if kind == Kind::Read && self.is_fetched(peer) {
-            return self.fetch(peer, lease, key, offset, id);
+        let facts = streams.links.port_to(peer).facts();
+        if kind == Kind::Read && self.fetches.mover(facts) == Mover::Owner {
+            return self.fetch(streams, peer, lease, key, offset, id);
         }
-        let work = self.work(peer, lease, key, offset, id, kind);
-        self.begin_work(work);
+        let work = self.work(streams, peer, lease, (key, offset), id, kind);
+        self.begin_work(streams, work);
     }
 
     /// Begins a work on all rails, or on one.
-    pub(super) fn begin_work(&mut self, work: Work) {
-        let work = match self.share_out(work) {
+    pub(super) fn begin_work<P: Port>(&mut self, streams: &mut Streams<P>, work: Work) {
+        let work = match self.share_out(streams, work) {
             Ok(()) => return,
             Err(work) => work,
         };
-        match self.prepare(work) {
-            Ok(work) => self.start(work),
-            Err(work) => self.end_unbegun(work),
+        match self.prepare(streams, work) {
+            Ok(work) => self.start(streams, work),
+            Err(work) => self.end_unbegun(streams, work),
         }
     }
 
     /// A work that goes over no rail yet.
-    fn work(
+    fn work<P: Port>(
         &mut self,
+        streams: &mut Streams<P>,
         peer: u32,
         lease: Lease,
-        key: RemoteKey,
-        offset: u64,
+        (key, offset): (RemoteKey, u64),
         id: WorkId,
         kind: Kind,
     ) -> Work {
         let serial = self.works.next_serial();
         let there = key.address.wrapping_add(offset);
-        let is_large = key.bytes >= self.limits.striped_bytes;
-        let may_be_told = is_large && self.sides.of(peer).more.is_some();
+        let is_large = key.bytes >= streams.links.limits.striped_bytes;
+        let may_be_told = is_large && streams.links.sides.of(peer).more.is_some();
         let keys = self.told.keys_to(peer, key, may_be_told);
         Work {
             id,
@@ -357,17 +338,24 @@ impl<P: Port> Verbs<P> {
         clippy::result_large_err,
         reason = "it is given back as it was taken, and that is rare"
     )]
-    fn prepare(&mut self, mut work: Work) -> Result<Work, Work> {
-        let Some(rail) = self.sides.rail_for(work.peer, &work.keys, &self.rails) else {
+    fn prepare<P: Port>(&mut self, streams: &mut Streams<P>, mut work: Work) -> Result<Work, Work> {
+        let Some(rail) = streams
+            .links
+            .sides
+            .rail_for(work.peer, &work.keys, &streams.links.rails)
+        else {
             return Err(work);
         };
         work.rail = rail;
-        self.registry.divert(&mut work, &mut self.rails);
-        match self.registry.register(work.stretch(), &mut self.rails) {
+        self.registry.divert(&mut work, &mut streams.links.rails);
+        match self
+            .registry
+            .register(work.stretch(), &mut streams.links.rails)
+        {
             Ok(registered) => work.registered = Some(registered),
             Err(error) => {
                 if work.errand.is_none() {
-                    self.complain_of_registration(&error, work.bytes);
+                    streams.links.complain_of_registration(&error, work.bytes);
                 }
                 return Err(work);
             }
@@ -375,27 +363,27 @@ impl<P: Port> Verbs<P> {
         Ok(work)
     }
 
-    fn end_unbegun(&mut self, mut work: Work) {
+    fn end_unbegun<P: Port>(&mut self, streams: &mut Streams<P>, mut work: Work) {
         self.registry.bring_home(&mut work, false);
-        self.tell_end(work, Outcome::Unreachable);
+        self.tell_end(streams, work, Outcome::Unreachable);
     }
 
     /// Puts a work behind those that wait for its rail, and posts what can be posted.
-    pub(super) fn start(&mut self, work: Work) {
-        let line = self.works.start(work, &mut self.sides);
-        self.push_works(line);
+    pub(super) fn start<P: Port>(&mut self, streams: &mut Streams<P>, work: Work) {
+        let line = self.works.start(work, &mut streams.links.sides);
+        self.push_works(streams, line);
     }
 
     /// How a work ends that need not begin.
-    fn known_end(
+    fn known_end<P: Port>(
         &mut self,
+        streams: &mut Streams<P>,
         peer: u32,
         lease: &Lease,
-        key: RemoteKey,
-        offset: u64,
+        (key, offset): (RemoteKey, u64),
         kind: Kind,
     ) -> Option<Outcome> {
-        if self.sides.of(peer).is_lost() {
+        if streams.links.sides.of(peer).is_lost() {
             return Some(Outcome::Unreachable);
         }
         if key.check == 0 {
@@ -407,161 +395,170 @@ impl<P: Port> Verbs<P> {
                 Outcome::Unreachable
             });
         }
-        if !is_sealed(key, peer, self.me) || !fits(lease, key, offset) {
+        if !is_sealed(key, peer, streams.links.me) || !fits(lease, key, offset) {
             return Some(Outcome::BadKey);
         }
         let is_aligned = key.address.wrapping_add(offset).is_multiple_of(8);
         match kind {
             Kind::Atomic(_) if !is_aligned => Some(Outcome::BadKey),
-            Kind::Atomic(_) if !self.has_atomics(peer) => Some(Outcome::Unreachable),
+            Kind::Atomic(_) if !streams.links.port_to(peer).facts().atomics => {
+                Some(Outcome::Unreachable)
+            }
             _ => (lease.bytes() == 0).then_some(Outcome::Done),
         }
     }
 
-    /// Whether the device does them that serves a peer first.
-    fn has_atomics(&mut self, peer: u32) -> bool {
-        let rail = self.sides.of(peer).main.rail;
-        self.rails[usize::from(rail)].port.facts().atomics
-    }
-
     /// Posts works of a peer that wait, oldest first, on all its links.
-    pub(super) fn push_all_works(&mut self, peer: u32) {
-        let line = self.sides.of(peer).line(peer);
-        self.push_works(line);
-        for place in 0..self.sides.of(peer).others().len() {
-            let link = self.sides.of(peer).others().get(place);
+    pub(super) fn push_all_works<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) {
+        let line = streams.links.sides.of(peer).line(peer);
+        self.push_works(streams, line);
+        for place in 0..streams.links.sides.of(peer).others().len() {
+            let link = streams.links.sides.of(peer).others().get(place);
             if let Some(rail) = link.map(|link| link.rail) {
-                self.push_works(Line { peer, rail });
+                self.push_works(streams, Line { peer, rail });
             }
         }
     }
 
     /// The same on one link.
-    pub(super) fn push_works(&mut self, line: Line) {
-        while let Some(link) = self.sides.link(line)
+    pub(super) fn push_works<P: Port>(&mut self, streams: &mut Streams<P>, line: Line) {
+        while let Some(link) = streams.links.sides.link(line)
             && let Some(index) = link.waiting.first().copied()
         {
             let pair = link.connection.usable();
-            if self.works.is_told(index, &self.sides) {
-                self.finish(index);
+            if self.works.is_told(index, &streams.links.sides) {
+                self.finish(streams, index);
                 continue;
             }
-            let waits = self.sides.of(line.peer).waits_for_last;
+            let waits = streams.links.sides.of(line.peer).waits_for_last;
             let Some(pair) = pair.filter(|_| !waits) else {
-                return self.wait_for_pair(line);
+                return self.wait_for_pair(streams, line);
             };
-            let (registry, rails) = (&mut self.registry, &mut self.rails);
+            let (registry, rails) = (&mut self.registry, &mut streams.links.rails);
             match self.works.make_known(index, registry, rails) {
-                Some(true) if self.push_work(index, pair) => {}
+                Some(true) if self.push_work(streams, index, pair) => {}
                 Some(false) => {
-                    self.finish(index);
+                    self.finish(streams, index);
                     continue;
                 }
-                Some(true) | None => return self.sides.list_unsent(line.peer),
+                Some(true) | None => return streams.links.sides.list_unsent(line.peer),
             }
-            if let Some(link) = self.sides.link(line) {
+            if let Some(link) = streams.links.sides.link(line) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
         }
     }
 
     /// Works need a queue pair. Where the peer refuses one, they go over another link, or cannot be done.
-    fn wait_for_pair(&mut self, line: Line) {
-        if !self.hopes_for_pair(line) {
-            self.move_waiting(line);
-            self.fail_waiting(line);
+    fn wait_for_pair<P: Port>(&mut self, streams: &mut Streams<P>, line: Line) {
+        let hopes = streams.links.hopes_for_pair(line);
+        // Where another link has just become the main one, all that waits goes there soon.
+        if !hopes && !streams.links.is_to_rebind(line.peer) {
+            self.move_waiting(streams, line);
         }
-        if self.sides.of(line.peer).has_waiting() {
-            self.sides.list_unsent(line.peer);
+        if !hopes && !streams.links.is_to_rebind(line.peer) {
+            self.fail_waiting(streams, line);
+        }
+        if streams.links.sides.of(line.peer).has_waiting() {
+            streams.links.sides.list_unsent(line.peer);
         }
     }
 
     /// Posts what is left of a work; `false`: there is no room for all of it.
-    fn push_work(&mut self, index: u32, pair_index: u32) -> bool {
-        let Some(pair) = self.pairs.get_mut(pair_index) else {
+    fn push_work<P: Port>(
+        &mut self,
+        streams: &mut Streams<P>,
+        index: u32,
+        pair_index: u32,
+    ) -> bool {
+        let Some(pair) = streams.links.pairs.get_mut(pair_index) else {
             return true;
         };
         let line = pair.line;
         let route = Route {
             index: pair_index,
             pair,
-            rail: &mut self.rails[line.at()],
-            theirs: self.sides.rail_there(line),
-            part_bytes: self.limits.part_bytes,
-            poll: self.schedule.polls(),
+            rail: &mut streams.links.rails[line.at()],
+            theirs: streams.links.sides.rail_there(line),
+            part_bytes: streams.links.limits.part_bytes,
+            poll: streams.links.schedule.polls(),
         };
         let pushed = self.works.push(index, route);
         if pushed == Pushed::Unproved {
-            self.break_pair(pair_index);
+            streams.links.break_pair(pair_index);
         }
         pushed == Pushed::All
     }
 
-    /// Posts something behind a read that has ended as the last on its queue pair: its end tells whether that was a lie.
-    #[inline(never)]
-    pub(super) fn prove(&mut self, index: u32) {
-        if !self.pairs.post_nothing(index, &mut self.rails) {
-            self.break_pair(index);
-        }
-    }
-
     /// A part has ended well.
-    pub(super) fn part_ended(&mut self, index: u32, bytes: u32) {
-        self.counts.moved_bytes.add(u64::from(bytes));
+    pub(super) fn part_ended<P: Port>(&mut self, streams: &mut Streams<P>, index: u32, bytes: u32) {
+        streams.links.counts.moved_bytes.add(u64::from(bytes));
         self.works.part_ended(index, bytes);
-        self.settle(index);
+        self.settle(streams, index);
     }
 
     /// A part has failed, or was flushed after another had.
-    pub(super) fn part_failed(&mut self, index: u32, bytes: u32, status: Status) {
-        self.works.part_failed(index, bytes, status, &self.sides);
-        self.settle(index);
+    pub(super) fn part_failed<P: Port>(
+        &mut self,
+        streams: &mut Streams<P>,
+        index: u32,
+        bytes: u32,
+        status: Status,
+    ) {
+        self.works
+            .part_failed(index, bytes, status, &streams.links.sides);
+        self.settle(streams, index);
     }
 
     /// Ends a work whose parts have all ended, or puts it back in its place.
     #[inline(never)]
-    fn settle(&mut self, index: u32) {
-        match self.works.settle(index, &self.sides) {
+    fn settle<P: Port>(&mut self, streams: &mut Streams<P>, index: u32) {
+        match self.works.settle(index, &streams.links.sides) {
             Settled::Goes => {}
-            Settled::Over => self.finish(index),
+            Settled::Over => self.finish(streams, index),
             Settled::Again => {
-                if self.bind_again(index) {
-                    self.works.put_back(index, &mut self.sides);
+                if self.bind_again(streams, index) {
+                    self.works.put_back(index, &mut streams.links.sides);
                 }
             }
         }
     }
 
     /// A work has ended (W1).
-    pub(super) fn finish(&mut self, index: u32) {
-        let Some(mut work) = self.works.take(index, &mut self.sides) else {
+    pub(super) fn finish<P: Port>(&mut self, streams: &mut Streams<P>, index: u32) {
+        let Some(mut work) = self.works.take(index, &mut streams.links.sides) else {
             return;
         };
-        self.rails.deregister_of(&work);
+        streams.links.rails.deregister_of(&work);
         let outcome = work.outcome;
         self.registry
             .bring_home(&mut work, outcome == Outcome::Done);
-        self.tell_end(work, outcome);
+        self.tell_end(streams, work, outcome);
     }
 
     /// Tells who waits for a work how it has ended.
-    pub(super) fn tell_end(&mut self, work: Work, outcome: Outcome) {
+    pub(super) fn tell_end<P: Port>(
+        &mut self,
+        streams: &mut Streams<P>,
+        work: Work,
+        outcome: Outcome,
+    ) {
         if let Some(whole) = work.whole {
             if self.works.share_ended(whole, outcome) {
-                self.finish(whole);
+                self.finish(streams, whole);
             }
             return;
         }
         match (work.errand, work.lease) {
-            (Some(errand), _) => self.answer_fetch(work.peer, errand.number, outcome),
-            (None, Some(lease)) => self.ready.end(work.id, outcome, lease),
+            (Some(errand), _) => self.answer_fetch(streams, work.peer, errand.number, outcome),
+            (None, Some(lease)) => streams.ready.end(work.id, outcome, lease),
             (None, None) => {}
         }
     }
 
     /// The port is lost, or (`is_gone`) the device: it may never tell the end of what it was doing, but touches no memory that was taken away from it.
     /// All peers are lost, so nothing takes the places of these works.
-    pub(super) fn end_all_works(&mut self, is_gone: bool) {
+    pub(super) fn end_all_works<P: Port>(&mut self, streams: &mut Streams<P>, is_gone: bool) {
         for index in self.works.places() {
             let Some(work) = self.works.get_mut(index) else {
                 continue;
@@ -578,22 +575,26 @@ impl<P: Port> Verbs<P> {
                 Kind::Atomic(_) if work.under_way != 0 => Outcome::Unknown,
                 _ => Outcome::Unreachable,
             };
-            self.finish(index);
+            self.finish(streams, index);
         }
     }
 
     /// Works of a peer that wait cannot be done. But what tells the peer of a write may be on its way: that write must be,
     /// unless the peer is lost.
-    pub(super) fn fail_waiting(&mut self, line: Line) {
-        let is_lost = self.sides.of(line.peer).is_lost();
-        let waiting = self.sides.link(line).map(|link| link.waiting.clone());
+    pub(super) fn fail_waiting<P: Port>(&mut self, streams: &mut Streams<P>, line: Line) {
+        let is_lost = streams.links.sides.of(line.peer).is_lost();
+        let waiting = streams
+            .links
+            .sides
+            .link(line)
+            .map(|link| link.waiting.clone());
         for index in waiting.unwrap_or_default() {
             let Some(work) = self.works.get_mut(index) else {
                 continue;
             };
             if work.under_way == 0 && (is_lost || work.immediate.is_none()) {
                 work.outcome = Outcome::Unreachable;
-                self.finish(index);
+                self.finish(streams, index);
             }
         }
     }
@@ -603,36 +604,44 @@ impl<P: Port> Verbs<P> {
         clippy::result_large_err,
         reason = "it is given back as it was taken, which costs a copy"
     )]
-    pub(super) fn share_out(&mut self, work: Work) -> Result<(), Work> {
-        let is_large = work.bytes >= self.limits.striped_bytes;
-        let has_more = !self.sides.of(work.peer).others().is_empty();
+    pub(super) fn share_out<P: Port>(
+        &mut self,
+        streams: &mut Streams<P>,
+        work: Work,
+    ) -> Result<(), Work> {
+        let is_large = work.bytes >= streams.links.limits.striped_bytes;
+        let has_more = !streams.links.sides.of(work.peer).others().is_empty();
         if !is_large || !has_more || matches!(work.kind, Kind::Atomic(_)) {
             return Err(work);
         }
-        let rails = self.rails_for_shares(&work);
+        let rails = self.rails_for_shares(streams, &work);
         if rails.len() < 2 {
             return Err(work);
         }
-        let (registry, all) = (&mut self.registry, &mut self.rails);
+        let (registry, all) = (&mut self.registry, &mut streams.links.rails);
         let Ok(shares) = self.works.shares(&work, &rails, registry, all) else {
             return Err(work);
         };
-        self.counts.striped.add(1);
+        streams.links.counts.striped.add(1);
         let whole = self.works.place(Work {
             shares: u32::try_from(shares.len()).unwrap_or(0),
             ..work
         });
         for share in shares {
             let whole = Some(whole);
-            self.start(Work { whole, ..share });
+            self.start(streams, Work { whole, ..share });
         }
         Ok(())
     }
 
     /// The rails that take a share of a work now, and how large a one. Others are asked for, for the next one.
-    fn rails_for_shares(&mut self, work: &Work) -> Vec<(u8, u64)> {
+    fn rails_for_shares<P: Port>(
+        &mut self,
+        streams: &mut Streams<P>,
+        work: &Work,
+    ) -> Vec<(u8, u64)> {
         let peer = work.peer;
-        let side = self.sides.of(peer);
+        let side = streams.links.sides.of(peer);
         let Some(more) = &side.more else {
             return Vec::new();
         };
@@ -651,34 +660,37 @@ impl<P: Port> Verbs<P> {
             .collect();
         let mut rails = Vec::new();
         for (rail, rate_there, is_joined) in links {
-            let here = &self.rails[usize::from(rail)];
+            let here = &streams.links.rails[usize::from(rail)];
             match is_joined {
                 true if here.serves() => {
                     rails.push((rail, here.port.facts().rate_mbps.min(rate_there)));
                 }
                 // None is given up for it.
-                false if self.has_room_for_pair() => self.want_pair(Line { peer, rail }),
+                false if streams.links.rails.has_room_for_pair(&streams.links.limits) => {
+                    streams.links.want_pair(Line { peer, rail })
+                }
                 _ => {}
             }
         }
-        divide(work.bytes, rails, self.limits.striped_bytes / 2)
+        divide(work.bytes, rails, streams.links.limits.striped_bytes / 2)
     }
 
     /// A work that waits goes over the rail that is best now. `false`: there is none, and it has ended.
-    pub(super) fn bind_again(&mut self, index: u32) -> bool {
-        let (sides, rails) = (&mut self.sides, &mut self.rails);
+    pub(super) fn bind_again<P: Port>(&mut self, streams: &mut Streams<P>, index: u32) -> bool {
+        let (sides, rails) = (&mut streams.links.sides, &mut streams.links.rails);
         let is_bound = self.works.bind_again(index, sides, rails);
         if !is_bound {
-            self.finish(index);
+            self.finish(streams, index);
         }
         is_bound
     }
 
     /// A link gets no queue pair now: reads and writes that wait for one go over another link that has it, or soon will.
     #[cold]
-    pub(super) fn move_waiting(&mut self, line: Line) {
-        let links = self.links_instead(line);
-        let waiting = self
+    pub(super) fn move_waiting<P: Port>(&mut self, streams: &mut Streams<P>, line: Line) {
+        let links = self.links_instead(streams, line);
+        let waiting = streams
+            .links
             .sides
             .link(line)
             .map(|link| mem::take(&mut link.waiting));
@@ -690,23 +702,29 @@ impl<P: Port> Verbs<P> {
                 let to = links.iter().find(has_key).filter(|_| may_move).copied();
                 if let Some((rail, _)) = to {
                     work.tries += 1;
-                    let (sides, rails) = (&mut self.sides, &mut self.rails);
+                    let (sides, rails) = (&mut streams.links.sides, &mut streams.links.rails);
                     self.works.bind(index, rail, sides, rails);
                 }
             }
-            self.works.put_back(index, &mut self.sides);
+            self.works.put_back(index, &mut streams.links.sides);
         }
         for (rail, _) in links {
             let peer = line.peer;
-            self.push_works(Line { peer, rail });
+            self.push_works(streams, Line { peer, rail });
         }
     }
 
     /// The links to a peer that could do what one cannot, those with a queue pair first: rails here and there.
-    fn links_instead(&mut self, line: Line) -> Vec<(u8, u8)> {
+    fn links_instead<P: Port>(&mut self, streams: &mut Streams<P>, line: Line) -> Vec<(u8, u8)> {
         // One that was joined before is asked for again.
         let is_tried = |link: &&Link| link.connection.is_alive() || link.breaks != 0;
-        let mut tried: Vec<&Link> = self.sides.of(line.peer).links().filter(is_tried).collect();
+        let mut tried: Vec<&Link> = streams
+            .links
+            .sides
+            .of(line.peer)
+            .links()
+            .filter(is_tried)
+            .collect();
         tried.sort_by_key(|link| link.connection.usable().is_none());
         let mut rails: Vec<(u8, u8)> = tried
             .into_iter()
@@ -717,23 +735,40 @@ impl<P: Port> Verbs<P> {
                 rail: *rail,
                 ..line
             };
-            other != line && self.rails[other.at()].serves() && self.hopes_for_pair(other)
+            other != line
+                && streams.links.rails[other.at()].serves()
+                && streams.links.hopes_for_pair(other)
         });
         rails
     }
 
+    /// Something may go on for a peer: works that wait, then packets (P2).
+    pub(super) fn go_on<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) {
+        let side = streams.links.sides.of(peer);
+        if side.is_lost() {
+            return;
+        }
+        if side.has_waiting() {
+            self.push_all_works(streams, peer);
+        }
+        let side = streams.links.sides.of(peer);
+        if side.main.waiting.is_empty() || side.pair_for_sends().is_none() {
+            streams.flush_held(peer);
+        }
+    }
+
     /// The links to a peer have changed: all that waits is shared out among them anew.
-    pub(super) fn bind_all_again(&mut self, peer: u32) {
-        let links = self.sides.of(peer).links_mut();
+    pub(super) fn bind_all_again<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) {
+        let links = streams.links.sides.of(peer).links_mut();
         let waiting: Vec<u32> = links
             .flat_map(|link| mem::take(&mut link.waiting))
             .collect();
         for index in waiting {
-            if self.bind_again(index) {
-                self.works.put_back(index, &mut self.sides);
+            if self.bind_again(streams, index) {
+                self.works.put_back(index, &mut streams.links.sides);
             }
         }
-        self.works.count_strays(peer, &mut self.sides);
+        self.works.count_strays(peer, &mut streams.links.sides);
     }
 }
 

@@ -1,33 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Troubles that come again and again: one is nothing, several in a short time are a state.
 
-use super::session::Moment;
-
-/// The troubles of a link.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Troubles {
-    /// Breaks since nobody answered: the next queue pair waits longer.
-    pub(super) unanswered: Lately,
-    /// Breaks since the peer had no buffer.
-    pub(super) not_ready: Lately,
-}
+use crate::Moment;
 
 /// How often something has happened of late.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lately {
+pub struct Lately {
     count: u8,
     last: Moment,
 }
 
 impl Lately {
     /// It happens now.
-    pub(super) fn again(&mut self, now_ns: u64) {
+    pub fn again(&mut self, now_ns: u64) {
         self.count = self.count(now_ns).saturating_add(1);
         self.last = Moment::of(now_ns);
     }
 
     /// How often it has happened since there was a minute without it.
-    pub(super) fn count(self, now_ns: u64) -> u8 {
+    #[must_use]
+    pub fn count(self, now_ns: u64) -> u8 {
         match self.last.until(now_ns) {
             0..=LONG_NS => self.count,
             _ => 0,

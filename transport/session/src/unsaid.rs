@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers that do not say what they have. Packets that a reliable queue pair has carried lie in the peer's memory, and most
-//! likely its process computes, or has nothing to answer. But if its device is lost, or its end of the queue pair has broken, the
+//! Peers that do not say what they have. Packets that a reliable carrier has brought there lie with the peer's device or system,
+//! and most likely its process computes, or has nothing to answer. But if those are lost, or its end of the carrier has broken, the
 //! packets are gone with it, and nothing that is under way here would tell. So whoever says nothing for some time is asked,
-//! once, and from then on its device is tried: the queue pair breaks if that does not answer, and all goes again.
+//! once, and from then on it is tried whether anything is there at all: if not the carrier breaks, and all goes again.
 
-/// How it is with one queue pair.
+/// How it is with one carrier.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Unsaid {
+pub struct Unsaid {
     /// The oldest packet that the peer does not say it has, and how often it was found so.
     oldest: Option<u32>,
     times: u8,
@@ -14,7 +14,7 @@ pub(super) struct Unsaid {
 
 impl Unsaid {
     /// A look at it: how often this packet has been the oldest at a look before.
-    pub(super) fn look(&mut self, oldest: Option<u32>) -> u8 {
+    pub fn look(&mut self, oldest: Option<u32>) -> u8 {
         let is_same = oldest.is_some() && oldest == self.oldest;
         self.times = if is_same {
             self.times.saturating_add(1)

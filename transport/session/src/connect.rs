@@ -1,75 +1,147 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How two processes agree on a reliable queue pair, in notes that may be lost, come twice or overtake each other. Sans-IO:
-//! decides what is to be done; `verbs.rs` does it.
+//! How two processes agree on a reliable carrier, in notes that may be lost, come twice or overtake each other; and when they try
+//! again. Decides what is to be done; whoever has the carriers does it.
 //!
 //! Who wants one makes its end and says [`Say::Connect`]; the other makes and joins its own and says [`Say::Accept`]; the
 //! first joins and says [`Say::Ready`]. Each attempt has a number, larger than all before between the two. Who asks while
 //! the other asks too: the larger number wins, and of equal ones that of the lower rank.
 //!
+//! Where a carrier that is made is joined at once, as a stream of bytes is, the notes go over it, and there is nothing to be ready for.
+//!
 //! - C1: at most one attempt is alive. An older one's end is broken before a newer one begins.
 //! - C2: an end is used for sends only when the other end is known to be joined.
 //! - C3: what is asked twice is answered the same way twice.
 
-use super::wire::{End, Say};
-
-/// Where a peer's queue pair stands. `Q` is the end of this process.
+/// What a note says. `E` is what a peer must know of an end to join its own to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State<Q> {
+pub enum Say<E> {
+    /// What has arrived.
+    Ack {
+        /// An answer is wanted.
+        asks: bool,
+    },
+    /// "Join your end to mine."
+    Connect {
+        /// Number of the attempt.
+        attempt: u32,
+        /// The end of who says it.
+        end: E,
+        /// Another one broke.
+        again: bool,
+    },
+    /// "I did, to this one."
+    Accept {
+        /// Number of the attempt.
+        attempt: u32,
+        /// The end of who says it.
+        end: E,
+    },
+    /// "Mine is joined too."
+    Ready {
+        /// Number of the attempt.
+        attempt: u32,
+    },
+    /// "I have too many already."
+    Refuse {
+        /// Number of the attempt.
+        attempt: u32,
+    },
+    /// "Let us give this one up: I post nothing to it any more."
+    GiveUp {
+        /// Number of the attempt.
+        attempt: u32,
+        /// Nor will anybody.
+        done: bool,
+    },
+}
+
+/// Where the carrier to a peer stands. `Q` is the end of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State<Q> {
     /// There is none.
     Apart,
     /// This process has asked.
-    Asking { end: Q },
+    Asking {
+        /// What it made for that.
+        end: Q,
+    },
     /// It was asked, has joined its end and answered.
-    Answered { end: Q },
-    /// Both ends are joined. `asked`: by this process, which would say [`Say::Ready`] again.
-    Joined { end: Q, asked: bool },
-    /// It is in use no more on this side. First what is under way must arrive, then the peer is told (`said`), and when it has
-    /// said so too (`heard`), nobody uses it.
-    Leaving { end: Q, said: bool, heard: bool },
+    Answered {
+        /// That end.
+        end: Q,
+    },
+    /// Both ends are joined.
+    Joined {
+        /// That of this process.
+        end: Q,
+        /// By this process, which would say [`Say::Ready`] again.
+        asked: bool,
+    },
+    /// It is in use no more on this side. First what is under way must arrive, then the peer is told, and when it has said so too,
+    /// nobody uses it.
+    Leaving {
+        /// That of this process.
+        end: Q,
+        /// The peer was told.
+        said: bool,
+        /// The peer has told.
+        heard: bool,
+    },
 }
 
 /// A connection to a peer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Connection<Q> {
-    pub(super) state: State<Q>,
+pub struct Connection<Q> {
+    state: State<Q>,
     /// Number of the newest attempt that is known of.
-    pub(super) attempt: u32,
+    attempt: u32,
     /// When something is said again, and how often it was.
     deadline_ns: u64,
     tries: u8,
     /// Nobody asks before this time: the peer refused.
-    pub(super) not_before_ns: u64,
+    not_before_ns: u64,
     /// What was asked last nobody has heard, nor was the peer since.
     is_vain: bool,
 }
 
 /// What is to be done about a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Do {
+pub enum Do<E> {
     /// Nothing.
     Nothing,
-    /// Break the end that there is, if any; make one, join it to `end`, say Accept; then call [`Connection::answered`].
-    Answer { end: End, again: bool },
+    /// Break the end that there is, if any; make one, join it to the peer's, say Accept; then call [`Connection::answered`].
+    Answer {
+        /// The peer's.
+        end: E,
+        /// Another one broke.
+        again: bool,
+    },
     /// Say Accept again.
     AnswerAgain,
-    /// Join the end that was made to `end`, say Ready; then call [`Connection::joined`].
-    Join { end: End },
+    /// Join the end that was made to the peer's, say Ready; then call [`Connection::joined`].
+    Join {
+        /// The peer's.
+        end: E,
+    },
     /// Say Ready again.
     ReadyAgain,
     /// The end can be used for sends now.
     Use,
-    /// Give the end up that was made; stay with datagrams.
+    /// Give the end up that was made; stay with what there is without it.
     Abandon,
     /// Send nothing over it any more: [`Connection::leave`].
     Leave,
-    /// Nobody uses it: take it apart, and tell the peer if it has `asked`.
-    TakeApart { asked: bool },
+    /// Nobody uses it: take it apart.
+    TakeApart {
+        /// And tell the peer.
+        asked: bool,
+    },
     /// It is long gone: tell the peer.
     GoneAgain,
 }
 
-impl<Q: Copy + PartialEq> Connection<Q> {
-    pub(super) fn new() -> Self {
+impl<Q> Default for Connection<Q> {
+    fn default() -> Self {
         Self {
             state: State::Apart,
             attempt: 0,
@@ -79,9 +151,38 @@ impl<Q: Copy + PartialEq> Connection<Q> {
             is_vain: false,
         }
     }
+}
+
+impl<Q: Copy + PartialEq> Connection<Q> {
+    /// There is none as yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where it stands.
+    #[inline(always)]
+    #[must_use]
+    pub fn state(&self) -> State<Q> {
+        self.state
+    }
+
+    /// Number of the newest attempt that is known of.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Nobody asks before this time.
+    #[inline]
+    #[must_use]
+    pub fn not_before_ns(&self) -> u64 {
+        self.not_before_ns
+    }
 
     /// The end of this process, in any state.
-    pub(super) fn end(&self) -> Option<Q> {
+    #[must_use]
+    pub fn end(&self) -> Option<Q> {
         match self.state {
             State::Apart => None,
             State::Asking { end }
@@ -93,7 +194,8 @@ impl<Q: Copy + PartialEq> Connection<Q> {
 
     /// The end, if sends may use it (C2).
     #[inline(always)]
-    pub(super) fn usable(&self) -> Option<Q> {
+    #[must_use]
+    pub fn usable(&self) -> Option<Q> {
         match self.state {
             State::Joined { end, .. } => Some(end),
             _ => None,
@@ -101,22 +203,25 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     }
 
     /// Whether it can be used, or is being made.
-    pub(super) fn is_alive(&self) -> bool {
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
         !matches!(self.state, State::Apart | State::Leaving { .. })
     }
 
     /// Whether this process could ask now.
-    pub(super) fn may_ask(&self, now_ns: u64) -> bool {
+    #[must_use]
+    pub fn may_ask(&self, now_ns: u64) -> bool {
         self.state == State::Apart && now_ns >= self.not_before_ns
     }
 
     /// Whether the peer is only to be asked if it hears.
-    pub(super) fn is_vain(&self) -> bool {
+    #[must_use]
+    pub fn is_vain(&self) -> bool {
         self.is_vain
     }
 
     /// This process asks with an end that it has made; answers the number of the attempt.
-    pub(super) fn ask(&mut self, end: Q, now_ns: u64) -> u32 {
+    pub fn ask(&mut self, end: Q, now_ns: u64) -> u32 {
         self.attempt = self.attempt.wrapping_add(1);
         self.state = State::Asking { end };
         self.wait(now_ns);
@@ -124,7 +229,8 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     }
 
     /// A note of the peer, of rank `peer`; `me` is the rank of this process.
-    pub(super) fn hear(&self, say: Say, me: u32, peer: u32) -> Do {
+    #[must_use]
+    pub fn hear<E>(&self, say: Say<E>, me: u32, peer: u32) -> Do<E> {
         match say {
             Say::Connect {
                 attempt,
@@ -155,7 +261,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         }
     }
 
-    fn hear_connect(&self, attempt: u32, end: End, again: bool, yields: bool) -> Do {
+    fn hear_connect<E>(&self, attempt: u32, end: E, again: bool, yields: bool) -> Do<E> {
         let newer = attempt.wrapping_sub(self.attempt).cast_signed();
         match self.state {
             _ if newer > 0 => Do::Answer { end, again },
@@ -168,29 +274,34 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         }
     }
 
+    /// The peer's attempt is refused: [`Say::Refuse`].
+    pub fn refuse(&mut self, attempt: u32) {
+        self.attempt = attempt;
+    }
+
     /// The peer's attempt was answered with an end of this process.
-    pub(super) fn answered(&mut self, attempt: u32, end: Q, now_ns: u64) {
+    pub fn answered(&mut self, attempt: u32, end: Q, now_ns: u64) {
         self.attempt = attempt;
         self.state = State::Answered { end };
         self.wait(now_ns);
     }
 
     /// Both ends are joined. `asked`: by this process.
-    pub(super) fn joined(&mut self, end: Q, asked: bool) {
+    pub fn joined(&mut self, end: Q, asked: bool) {
         self.state = State::Joined { end, asked };
         self.deadline_ns = NEVER;
     }
 
     /// Something arrived over the end of an attempt that was answered: the other end is joined.
     #[inline(always)]
-    pub(super) fn was_used(&mut self) {
+    pub fn was_used(&mut self) {
         if let State::Answered { end } = self.state {
             self.joined(end, false);
         }
     }
 
     /// The end is used no more on this side. `heard`: the peer has said so.
-    pub(super) fn leave(&mut self, end: Q, heard: bool) {
+    pub fn leave(&mut self, end: Q, heard: bool) {
         self.state = State::Leaving {
             end,
             said: false,
@@ -200,7 +311,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     }
 
     /// The peer was told that this side is through.
-    pub(super) fn said(&mut self, end: Q, now_ns: u64) {
+    pub fn said(&mut self, end: Q, now_ns: u64) {
         self.state = State::Leaving {
             end,
             said: true,
@@ -210,33 +321,33 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     }
 
     /// There is no end any more.
-    pub(super) fn apart(&mut self) {
+    pub fn apart(&mut self) {
         self.state = State::Apart;
         self.deadline_ns = NEVER;
     }
 
     /// It came to nothing: not before this time again.
-    pub(super) fn refused(&mut self, not_before_ns: u64) {
+    pub fn refused(&mut self, not_before_ns: u64) {
         self.apart();
         self.not_before_ns = not_before_ns;
     }
 
     /// Nobody hears on this line: until the peer is heard it is asked for no queue pair, and now and then whether it hears.
-    pub(super) fn in_vain(&mut self, now_ns: u64) {
+    pub fn in_vain(&mut self, now_ns: u64) {
         self.refused(now_ns + UNHEARD_NS);
         self.is_vain = true;
     }
 
     /// The peer is heard on this line, or must be.
     #[inline(always)]
-    pub(super) fn heard(&mut self) {
+    pub fn heard(&mut self) {
         if self.is_vain {
             (self.is_vain, self.not_before_ns) = (false, 0);
         }
     }
 
     /// Time has come to `now_ns`: what was said last is to be said again, if nobody answered. Answers since when nobody does.
-    pub(super) fn timeout(&mut self, now_ns: u64) -> Option<Overdue> {
+    pub fn timeout(&mut self, now_ns: u64) -> Option<Overdue> {
         if now_ns < self.deadline_ns {
             return None;
         }
@@ -247,7 +358,8 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     }
 
     /// When that is.
-    pub(super) fn deadline_ns(&self) -> Option<u64> {
+    #[must_use]
+    pub fn deadline_ns(&self) -> Option<u64> {
         Some(self.deadline_ns).filter(|deadline| *deadline != NEVER)
     }
 
@@ -259,9 +371,9 @@ impl<Q: Copy + PartialEq> Connection<Q> {
 
 /// Nobody has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Overdue {
+pub struct Overdue {
     /// How often it was said in vain.
-    pub(super) tries: u8,
+    pub tries: u8,
 }
 
 /// A time that does not come.
@@ -275,17 +387,18 @@ const UNHEARD_NS: u64 = 1_000_000_000;
 mod tests {
     use super::*;
 
-    const END: End = End {
-        number: 9,
-        first: 5,
-    };
+    const END: u32 = 9;
 
-    fn connect(attempt: u32) -> Say {
+    fn connect(attempt: u32) -> Say<u32> {
         Say::Connect {
             attempt,
             end: END,
             again: false,
         }
+    }
+
+    fn ready(attempt: u32) -> Say<u32> {
+        Say::Ready { attempt }
     }
 
     #[test]
@@ -304,10 +417,10 @@ mod tests {
         assert_eq!(a.hear(accept, 0, 1), Do::Join { end: END });
         a.joined('a', true);
         assert_eq!(a.hear(accept, 0, 1), Do::ReadyAgain, "C3");
-        assert_eq!(b.hear(Say::Ready { attempt }, 1, 0), Do::Use);
+        assert_eq!(b.hear(ready(attempt), 1, 0), Do::Use);
         b.joined('b', false);
         assert_eq!((a.usable(), b.usable()), (Some('a'), Some('b')));
-        assert_eq!(b.hear(Say::Ready { attempt }, 1, 0), Do::Nothing);
+        assert_eq!(b.hear(ready(attempt), 1, 0), Do::Nothing);
     }
 
     #[test]
@@ -330,8 +443,8 @@ mod tests {
         assert_eq!(it.usable(), Some('x'));
         assert!(matches!(it.hear(connect(6), 0, 1), Do::Answer { .. }));
         assert_eq!(it.hear(connect(4), 0, 1), Do::Nothing);
-        assert_eq!(it.hear(Say::Ready { attempt: 4 }, 0, 1), Do::Nothing);
-        let late = Say::GiveUp {
+        assert_eq!(it.hear(ready(4), 0, 1), Do::Nothing);
+        let late: Say<u32> = Say::GiveUp {
             attempt: 4,
             done: true,
         };
@@ -343,7 +456,7 @@ mod tests {
         let mut it = Connection::new();
         it.answered(1, 'x', 0);
         it.was_used();
-        let give_up = |done| Say::GiveUp { attempt: 1, done };
+        let give_up = |done| -> Say<u32> { Say::GiveUp { attempt: 1, done } };
         assert_eq!(it.hear(give_up(false), 0, 1), Do::Leave);
         it.leave('x', true);
         assert_eq!(it.usable(), None);

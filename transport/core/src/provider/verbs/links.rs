@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What carries packets to and from all peers: ports, ways for datagrams, reliable queue pairs. Nothing in here keeps or hands up a
+//! packet, and nothing knows a read, a write or exported memory: what those should know of is told as [`Upshot`]s, in the order in
+//! which it happened.
+//!
+//! | file | what its methods do |
+//! |------|---------------------|
+//! | `peers.rs` | find peers, open ways to them, take other rails, give peers up |
+//! | `pairs.rs` | make queue pairs, break them, and say what has to be said about that |
+//! | `events.rs` | follow what happens to ports |
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::hosts::Hosts;
+use super::news::News;
+use super::pair::{Pair, Pairs};
+use super::pools::SendPool;
+use super::port::{CallError, Port, Status};
+use super::rail::Rail;
+use super::rails::{Opened, Rails, open_all};
+use super::schedule::Schedule;
+use super::side::Side;
+use super::sides::Sides;
+use super::strangers::Strangers;
+use super::{COMPLETION_BYTES, NetLimits};
+use crate::provider::ledger::NetCounts;
+use crate::wait;
+
+/// Links to all peers, and what they go over.
+#[derive(Debug)]
+pub(super) struct Links<P: Port> {
+    pub(super) me: u32,
+    pub(super) limits: NetLimits,
+    pub(super) rails: Rails<P>,
+    pub(super) sides: Sides,
+    pub(super) sends: SendPool,
+    pub(super) pairs: Pairs,
+    pub(super) strangers: Strangers,
+    pub(super) hosts: Hosts,
+    pub(super) news: News,
+    pub(super) schedule: Schedule,
+    /// What reads and writes are to be told, oldest first.
+    pub(super) upshots: VecDeque<Upshot>,
+    pub(super) counts: Arc<NetCounts>,
+}
+
+/// What has become of streams or queue pairs, for those who move data with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Upshot {
+    /// A part of a work is back from its queue pair.
+    Part {
+        work: u32,
+        bytes: u32,
+        status: Status,
+    },
+    /// The links to a peer are others, or another is the main one.
+    Rebind { peer: u32 },
+    /// What waits for something to a peer may go on.
+    GoOn { peer: u32 },
+    /// A peer was given up.
+    Lost { peer: u32 },
+    /// All ports are lost; `is_gone`: and their devices, which never tell the end of what they were doing.
+    AllLost { is_gone: bool },
+}
+
+impl<P: Port> Links<P> {
+    /// Takes ports, for a job of `peers` processes.
+    pub(super) fn open(
+        me: u32,
+        peers: u32,
+        ports: impl IntoIterator<Item = P>,
+        limits: NetLimits,
+    ) -> Result<Self, CallError> {
+        let counts = Arc::<NetCounts>::default();
+        let counted = |mut port: P| {
+            port.count_into(Arc::clone(&counts.registered));
+            port
+        };
+        let Opened {
+            rails,
+            sends,
+            words,
+        } = open_all(ports.into_iter().map(counted), &limits)?;
+        Ok(Self {
+            me,
+            limits,
+            schedule: Schedule::new(rails.clock()),
+            rails,
+            sides: Sides::new(peers),
+            sends,
+            pairs: Pairs::default(),
+            strangers: Strangers::default(),
+            hosts: Hosts::new(wait::host_name()),
+            news: News::from(words),
+            upshots: VecDeque::new(),
+            counts,
+        })
+    }
+
+    /// The port that serves a peer first.
+    pub(super) fn port_to(&self, peer: u32) -> &P {
+        let side = self.sides.find(peer);
+        let rail = side.map_or(0, |side| side.main.rail);
+        &self.rails[usize::from(rail)].port
+    }
+
+    /// Something may go on for a peer.
+    pub(super) fn may_go_on(&mut self, peer: u32) {
+        self.upshots.push_back(Upshot::GoOn { peer });
+    }
+
+    /// Whether it is still to be told that the links to a peer are others.
+    pub(super) fn is_to_rebind(&self, peer: u32) -> bool {
+        self.upshots.contains(&Upshot::Rebind { peer })
+    }
+
+    /// A part of a work is back.
+    pub(super) fn part_is_back(&mut self, work: u32, bytes: u32, status: Status) {
+        self.upshots.push_back(Upshot::Part {
+            work,
+            bytes,
+            status,
+        });
+    }
+
+    #[cold]
+    pub(super) fn complain_of_registration(&mut self, error: &CallError, bytes: u64) {
+        let facts = self.rails[0].port.facts();
+        self.news.complain_of_registration(error, facts, bytes);
+    }
+
+    /// What is there from the beginning, with so many rails, in bytes.
+    fn fixed_bytes(&self, rails: usize) -> usize {
+        let queues = 2 * COMPLETION_BYTES * self.limits.depths().completions as usize;
+        self.sides.fixed_bytes() + rails * (size_of::<Rail<P>>() + queues)
+    }
+
+    /// Memory that it takes now, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.fixed_bytes(self.rails.len())
+            + self.sides.bytes()
+            + self.pairs.bytes(&self.limits)
+            + self.sends.bytes()
+            + self.rails.received_bytes()
+    }
+
+    /// The most with so many rails.
+    pub(super) fn most_bytes_on(&self, rails: usize) -> usize {
+        self.fixed_bytes(rails)
+            + self.sides.len() * Side::most_bytes(rails)
+            + self.limits.pairs as usize * Pair::most_bytes(&self.limits)
+            + self.sends.most_bytes()
+            + self.rails.received_most_bytes(rails)
+    }
+
+    /// Takes ways and slots back from the ports.
+    pub(super) fn close(&mut self) {
+        for rail in 0..self.rails.len() {
+            self.sides.forget_ways(rail, &mut self.rails);
+        }
+        self.sends.retire(&mut self.rails);
+    }
+}

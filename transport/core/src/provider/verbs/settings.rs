@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How the network is used: what is chosen for a process, as one value that nobody else looks into.
+
+use super::NetLimits;
+
+/// How the network is used. Whoever opens a fabric makes one and hands it on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    pub(super) devices: String,
+    pub(super) rails: u32,
+    pub(super) local_rank: u32,
+    pub(super) rendezvous: Rendezvous,
+    pub(super) q_key: u32,
+    pub(super) limits: NetLimits,
+}
+
+/// Who moves large data over the network: with a read, or when asked for it with a write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rendezvous {
+    /// The reader; but where its device has no more than one read under way, the owner of the data.
+    #[default]
+    Auto,
+    /// The reader, while the owner of the data may be doing something else.
+    Read,
+    /// The owner of the data.
+    Write,
+}
+
+impl Network {
+    /// Devices that may be used, as in `mlx5_0:1,mlx5_1`; any, where this is not said, or is empty.
+    #[must_use]
+    pub fn on_devices(self, devices: &str) -> Self {
+        let devices = devices.to_owned();
+        Self { devices, ..self }
+    }
+
+    /// How many ports a process uses at most, from 1 to 4, else one: large messages go over all of them, and others over the
+    /// next when one fails.
+    #[must_use]
+    pub fn on_rails(self, rails: u32) -> Self {
+        Self { rails, ..self }
+    }
+
+    /// Number of this process among those of its node: they begin with different ports, if there are several.
+    #[must_use]
+    pub fn of_local_rank(self, local_rank: u32) -> Self {
+        Self { local_rank, ..self }
+    }
+
+    /// Who moves large data.
+    #[must_use]
+    pub fn meeting_by(self, rendezvous: Rendezvous) -> Self {
+        Self { rendezvous, ..self }
+    }
+
+    /// What only processes of this job know; 31 bits.
+    #[must_use]
+    pub fn with_key(self, q_key: u32) -> Self {
+        Self { q_key, ..self }
+    }
+
+    /// How much of everything.
+    #[must_use]
+    pub fn within(self, limits: NetLimits) -> Self {
+        Self { limits, ..self }
+    }
+}

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets and notes as frames in a stream of bytes, such as a socket's. Sans-IO: a [`Writer`] gives bytes to whatever sends them,
+//! as many as that takes, and a [`Reader`] gets them in whatever pieces they come.
+//!
+//! Numbers are little endian:
+//!
+//! | offset | bytes | field    | |
+//! |-------:|------:|----------|-|
+//! |      0 |     4 | bytes    | of the body |
+//! |      4 |     1 | what     | a packet, or which note |
+//! |      5 |     1 | yes      | what a note asks or tells with 1 |
+//! |      6 |     2 | returned | see [`Ack`] |
+//! |      8 |     4 | next     | see [`Ack`] |
+//! |     12 |     4 | number   | of the packet; of a note's attempt |
+//! |     16 |     – | body     | of a packet; a note has none |
+//!
+//! A stream loses nothing and keeps its order until it breaks, so nothing is ever *beyond* what is acknowledged, and an end of it
+//! needs no number: both ends are joined from the beginning.
+//!
+//! Everything that a reader gets was written by somebody else. It has one buffer of a fixed size, believes no length that does not
+//! fit there, and once it has found something that is no frame, it finds nothing more: where the next one would begin, nobody knows.
+
+use crate::{Ack, Say};
+
+/// Bytes in front of a body.
+pub const HEADER_BYTES: usize = 16;
+
+/// What came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// What its sender has of this process's stream.
+    pub ack: Ack,
+    /// What it is.
+    pub content: Content<'a>,
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// A packet of the stream of packets.
+    Packet {
+        /// Its number.
+        number: u32,
+        /// Its bytes.
+        body: &'a [u8],
+    },
+    /// Something outside that.
+    Note(Say<()>),
+}
+
+/// The stream carries something that is no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Garbled;
+
+/// Finds frames in the bytes of a stream.
+#[derive(Debug)]
+pub struct Reader {
+    /// What has come and was not taken is from `from` to `to`.
+    buffer: Box<[u8]>,
+    from: usize,
+    to: usize,
+    most_body_bytes: usize,
+    is_garbled: bool,
+}
+
+impl Reader {
+    /// A reader of frames whose bodies have so many bytes at most. It takes twice as much memory.
+    #[must_use]
+    pub fn new(most_body_bytes: usize) -> Self {
+        let buffer = vec![0; 2 * (HEADER_BYTES + most_body_bytes)];
+        Self {
+            buffer: buffer.into(),
+            from: 0,
+            to: 0,
+            most_body_bytes,
+            is_garbled: false,
+        }
+    }
+
+    /// Where further bytes are to be written, which [`filled`](Self::filled) tells. Never empty when [`next`](Self::next) has just
+    /// found nothing.
+    pub fn place(&mut self) -> &mut [u8] {
+        let lacks = self.buffer.len() - self.from < HEADER_BYTES + self.most_body_bytes;
+        if self.from == self.to || lacks {
+            self.buffer.copy_within(self.from..self.to, 0);
+            (self.from, self.to) = (0, self.to - self.from);
+        }
+        &mut self.buffer[self.to..]
+    }
+
+    /// So many bytes were written there.
+    ///
+    /// # Panics
+    /// When there was no room for so many.
+    pub fn filled(&mut self, bytes: usize) {
+        let to = self.to + bytes;
+        assert!(to <= self.buffer.len(), "{bytes} bytes were not written");
+        self.to = to;
+    }
+
+    /// Whether a part of a frame has come, and not the rest.
+    #[must_use]
+    pub fn is_torn(&self) -> bool {
+        self.from != self.to
+    }
+
+    /// The next frame; `None`: not all of it has come.
+    ///
+    /// # Errors
+    /// The stream is of no use any more.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "a frame borrows from the reader"
+    )]
+    pub fn next(&mut self) -> Result<Option<Frame<'_>>, Garbled> {
+        if self.is_garbled {
+            return Err(Garbled);
+        }
+        let waiting = &self.buffer[self.from..self.to];
+        let Some(header) = waiting.first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let header = Header::read(header).filter(|header| header.is_good(self.most_body_bytes));
+        let Some(header) = header else {
+            self.is_garbled = true;
+            return Err(Garbled);
+        };
+        let end = HEADER_BYTES + header.bytes;
+        if waiting.len() < end {
+            return Ok(None);
+        }
+        self.from += end;
+        let body = &self.buffer[self.from - header.bytes..self.from];
+        Ok(Some(header.frame(body)))
+    }
+}
+
+/// What stands in front of a body.
+#[derive(Clone, Copy, Debug)]
+struct Header {
+    bytes: usize,
+    ack: Ack,
+    number: u32,
+    /// `None`: a packet.
+    say: Option<Say<()>>,
+}
+
+impl Header {
+    /// `None`: nobody of this version wrote it.
+    fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        let [a, b, c, d, what, yes, returned @ ..] = *bytes;
+        let [e, f, next @ ..] = returned;
+        let [n0, n1, n2, n3, m0, m1, m2, m3] = next;
+        let number = u32::from_le_bytes([m0, m1, m2, m3]);
+        let say = match (what, yes) {
+            (PACKET, 0) => None,
+            (_, 0 | 1) => Some(say_of(what, yes == 1, number)?),
+            _ => return None,
+        };
+        Some(Self {
+            bytes: usize::try_from(u32::from_le_bytes([a, b, c, d])).ok()?,
+            ack: Ack {
+                next: u32::from_le_bytes([n0, n1, n2, n3]),
+                beyond: 0,
+                returned: u16::from_le_bytes([e, f]),
+            },
+            number,
+            say,
+        })
+    }
+
+    /// Whether its body may be as long as it says.
+    fn is_good(&self, most_body_bytes: usize) -> bool {
+        match self.say {
+            None => self.bytes <= most_body_bytes,
+            Some(_) => self.bytes == 0,
+        }
+    }
+
+    fn frame(self, body: &[u8]) -> Frame<'_> {
+        let number = self.number;
+        let packet = Content::Packet { number, body };
+        Frame {
+            ack: self.ack,
+            content: self.say.map_or(packet, Content::Note),
+        }
+    }
+}
+
+/// Keeps frames until the stream has taken them.
+#[derive(Debug, Default)]
+pub struct Writer {
+    /// What the stream has not taken is from `from` on.
+    bytes: Vec<u8>,
+    from: usize,
+}
+
+impl Writer {
+    /// Nothing is to be sent as yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether a further frame may be written: what goes into a stream that takes nothing is only copied.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.bytes.len() - self.from < MOST_WAITING_BYTES
+    }
+
+    /// Writes a packet.
+    ///
+    /// # Panics
+    /// When the body has more than 4 GiB.
+    pub fn packet(&mut self, ack: Ack, number: u32, body: &[u8]) {
+        let bytes = u32::try_from(body.len()).expect("a body that fits into a window");
+        self.header(bytes, (PACKET, false), ack, number);
+        self.bytes.extend_from_slice(body);
+    }
+
+    /// Writes a note.
+    pub fn note(&mut self, ack: Ack, say: Say<()>) {
+        let (what, yes, attempt) = parts_of(say);
+        self.header(0, (what, yes), ack, attempt);
+    }
+
+    fn header(&mut self, bytes: u32, (what, yes): (u8, bool), ack: Ack, number: u32) {
+        self.bytes.extend_from_slice(&bytes.to_le_bytes());
+        self.bytes.extend_from_slice(&[what, yes.into()]);
+        self.bytes.extend_from_slice(&ack.returned.to_le_bytes());
+        self.bytes.extend_from_slice(&ack.next.to_le_bytes());
+        self.bytes.extend_from_slice(&number.to_le_bytes());
+    }
+
+    /// What the stream is to take.
+    #[must_use]
+    pub fn waiting(&self) -> &[u8] {
+        &self.bytes[self.from..]
+    }
+
+    /// It has taken so many bytes of that.
+    ///
+    /// # Panics
+    /// When there were not so many.
+    pub fn taken(&mut self, bytes: usize) {
+        let from = self.from + bytes;
+        assert!(from <= self.bytes.len(), "{bytes} bytes did not wait");
+        self.from = from;
+        if from == self.bytes.len() {
+            self.bytes.clear();
+            self.from = 0;
+        } else if from >= MOST_WAITING_BYTES {
+            self.bytes.drain(..from);
+            self.from = 0;
+        }
+    }
+}
+
+/// A note of this kind; `None`: there is none.
+fn say_of(what: u8, yes: bool, attempt: u32) -> Option<Say<()>> {
+    let say = match (what, yes) {
+        (ACK, asks) => Say::Ack { asks },
+        (CONNECT, again) => Say::Connect {
+            attempt,
+            end: (),
+            again,
+        },
+        (ACCEPT, false) => Say::Accept { attempt, end: () },
+        (READY, false) => Say::Ready { attempt },
+        (REFUSE, false) => Say::Refuse { attempt },
+        (GIVE_UP, done) => Say::GiveUp { attempt, done },
+        _ => return None,
+    };
+    Some(say)
+}
+
+/// The kind of a note, what it asks or tells with 1, and its attempt.
+fn parts_of(say: Say<()>) -> (u8, bool, u32) {
+    match say {
+        Say::Ack { asks } => (ACK, asks, 0),
+        Say::Connect { attempt, again, .. } => (CONNECT, again, attempt),
+        Say::Accept { attempt, .. } => (ACCEPT, false, attempt),
+        Say::Ready { attempt } => (READY, false, attempt),
+        Say::Refuse { attempt } => (REFUSE, false, attempt),
+        Say::GiveUp { attempt, done } => (GIVE_UP, done, attempt),
+    }
+}
+
+/// What waits for a stream at most, but for the last frame.
+const MOST_WAITING_BYTES: usize = 64 << 10;
+
+const PACKET: u8 = 0x21;
+const ACK: u8 = 0x22;
+const CONNECT: u8 = 0x23;
+const ACCEPT: u8 = 0x24;
+const READY: u8 = 0x25;
+const REFUSE: u8 = 0x26;
+const GIVE_UP: u8 = 0x27;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: usize = 100;
+    const ACKED: Ack = Ack {
+        next: u32::MAX - 1,
+        beyond: 0,
+        returned: 0xfedc,
+    };
+
+    /// Every kind of frame, with bodies from nothing to the most.
+    fn all() -> Vec<Content<'static>> {
+        const BODY: &[u8] = &[7; MOST];
+        let attempt = 0x0102_0304;
+        let mut all: Vec<Content<'static>> = Vec::new();
+        for yes in [false, true] {
+            let (asks, again, done, end) = (yes, yes, yes, ());
+            all.extend(
+                [
+                    Say::Ack { asks },
+                    Say::Connect {
+                        attempt,
+                        end,
+                        again,
+                    },
+                    Say::Accept { attempt, end },
+                    Say::Ready { attempt },
+                    Say::Refuse { attempt },
+                    Say::GiveUp { attempt, done },
+                ]
+                .map(Content::Note),
+            );
+        }
+        for (number, bytes) in [(0, 0), (u32::MAX, 1), (9, MOST)] {
+            let body = &BODY[..bytes];
+            all.push(Content::Packet { number, body });
+        }
+        all
+    }
+
+    fn written(contents: &[Content<'_>]) -> Writer {
+        let mut writer = Writer::new();
+        for content in contents {
+            match *content {
+                Content::Packet { number, body } => writer.packet(ACKED, number, body),
+                Content::Note(say) => writer.note(ACKED, say),
+            }
+        }
+        writer
+    }
+
+    /// Puts in as much as there is room for; answers how much that was.
+    fn put(reader: &mut Reader, bytes: &[u8]) -> usize {
+        let place = reader.place();
+        let bytes = &bytes[..bytes.len().min(place.len())];
+        place[..bytes.len()].copy_from_slice(bytes);
+        reader.filled(bytes.len());
+        bytes.len()
+    }
+
+    #[test]
+    fn frames_are_read_as_they_were_written_in_whatever_pieces_they_come() {
+        let all = all();
+        for piece in [1, 2, 3, 15, 16, 17, 100, 1000] {
+            let mut writer = written(&all);
+            let mut reader = Reader::new(MOST);
+            let mut expected = all.iter();
+            while !writer.waiting().is_empty() {
+                let bytes = writer.waiting();
+                let taken = put(&mut reader, &bytes[..piece.min(bytes.len())]);
+                assert!(taken != 0, "there is room when nothing was found");
+                writer.taken(taken);
+                while let Some(frame) = reader.next().expect("all are good") {
+                    assert_eq!(frame.ack, ACKED);
+                    assert_eq!(Some(&frame.content), expected.next());
+                }
+            }
+            assert!(!reader.is_torn());
+            assert_eq!(expected.next(), None, "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_frame_ends_the_stream() {
+        let good = written(&[Content::Note(Say::Ready { attempt: 1 })]);
+        let good: [u8; HEADER_BYTES] = good.waiting().try_into().expect("a header");
+        let changed = |at: usize, byte: u8| {
+            let mut bytes = good;
+            bytes[at] = byte;
+            bytes
+        };
+        let too_long = {
+            let mut bytes = changed(4, PACKET);
+            bytes[0] = 101;
+            bytes
+        };
+        let bad = [
+            changed(0, 1),
+            changed(4, 0),
+            changed(4, GIVE_UP + 1),
+            changed(5, 1),
+            changed(5, 2),
+            too_long,
+            [0xff; HEADER_BYTES],
+        ];
+        for bytes in bad {
+            let mut reader = Reader::new(MOST);
+            put(&mut reader, &bytes);
+            assert_eq!(reader.next(), Err(Garbled), "{bytes:?}");
+            put(&mut reader, &good);
+            assert_eq!(reader.next(), Err(Garbled), "and it stays so");
+        }
+    }
+
+    #[test]
+    fn a_writer_forgets_what_was_taken() {
+        let mut writer = Writer::new();
+        let body = [1; 1000];
+        for number in 0..1000 {
+            assert!(writer.has_room());
+            writer.packet(ACKED, number, &body);
+            // One frame less its first byte is always left.
+            let rest = writer.waiting().len() - (HEADER_BYTES + 999);
+            writer.taken(rest);
+            assert!(writer.bytes.len() < 2 * MOST_WAITING_BYTES);
+        }
+        while writer.has_room() {
+            writer.packet(ACKED, 0, &body);
+        }
+        assert!(writer.waiting().len() < MOST_WAITING_BYTES + HEADER_BYTES + 1000);
+    }
+}

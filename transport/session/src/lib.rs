@@ -1,0 +1,574 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sessions: a peer's streams of packets, there and back. Every packet arrives once and in order, whatever carries it and
+//! however often that breaks. Sans-IO: a session says what is to be sent, and time is an argument.
+//!
+//! **Knows** packets by their numbers, the slots and buffers that they lie in, and *carriers*: what packets go over. A carrier
+//! has a number (`made`) and is reliable until it breaks, or it may lose any packet.
+//! **Never** knows what a carrier is: no device, no socket, no address; never reads a clock, never touches a packet's body.
+//!
+//! # Promises
+//! - S1: a packet is kept, with its bytes, until the peer says that it has it. That a carrier says so is not enough: then it is
+//!   with the peer's system or device, and lost if that is before the process has looked.
+//! - S2: at most [`WINDOW`] packets are kept: so a receiver that does not look is not flooded.
+//! - S3: all packets that went over a reliable carrier that broke are sent again; one that went over a carrier that loses
+//!   packets is sent again when its time is over, or when later ones were acknowledged before it.
+//! - S4: packets are handed up in the order of their numbers, once each. What comes ahead waits in its buffer; what comes
+//!   twice, or lies beyond the window, is dropped.
+//!
+//! Numbers have 32 bits and wrap; the window is small against that.
+//!
+//! # Parts
+//! - [`Session`] numbers, keeps and sends again: the stream to the peer (`window.rs`, `pace.rs`), the stream from it
+//!   (`order.rs`), and large frames (`lent.rs`).
+//! - [`Connection`] is how two processes agree on a reliable carrier, and make another when that broke: who asks, when again, and
+//!   when not for a while.
+//! - [`Silence`], [`Unsaid`], [`Lately`] and [`Questions`] are when a peer that says nothing is asked, doubted and given up.
+//! - [`frames`] is how packets and notes go over a stream of bytes.
+//!
+//! # Example: two ends, and a carrier that breaks
+//! ```
+//! use session::{Session, Verdict, Via};
+//! let (mut here, mut there) = (Session::new(7), Session::new(7));
+//! here.keep(0, 100);
+//! let due = here.next_unsent().unwrap();
+//! here.sent(due.number, Via::Reliable { made: 1 });
+//! here.broke(1);
+//! let again = here.next_unsent().unwrap();
+//! assert_eq!(again, due);
+//! here.sent(again.number, Via::Reliable { made: 2 });
+//! assert_eq!(there.accept(again.number, 0, true), Verdict::Deliver);
+//! assert_eq!(there.accept(due.number, 1, true), Verdict::Twice);
+//! let mut free = Vec::new();
+//! here.acknowledge(there.tell(), 0, |slot| free.push(slot));
+//! assert_eq!(free, [0]);
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod connect;
+pub mod frames;
+mod lately;
+mod lent;
+mod moment;
+mod order;
+mod pace;
+mod questions;
+mod silence;
+mod unsaid;
+mod window;
+
+pub use connect::{Connection, Do, Overdue, Say, State};
+pub use lately::Lately;
+use lent::Lent;
+pub use moment::Moment;
+use order::Order;
+pub use questions::Questions;
+pub use silence::Silence;
+pub use unsaid::Unsaid;
+use window::Window;
+
+/// Packets under way to one peer.
+pub const WINDOW: u32 = 64;
+/// So many unacknowledged packets are worth an acknowledgement of their own.
+pub const ACK_EVERY: u32 = WINDOW / 4;
+/// Names memory of a packet.
+pub type Slot = u32;
+
+/// What a process has of its peer's stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ack {
+    /// Number of the packet that it waits for: it has all before.
+    pub next: u32,
+    /// Bit `i`: it has packet `next + 1 + i`.
+    pub beyond: u64,
+    /// Buffers of large frames that it has given back, counted from the first.
+    pub returned: u16,
+}
+
+/// How a packet went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// Not yet, or over a carrier that broke.
+    Not,
+    /// Over a carrier that may lose it, at this time.
+    Lossy {
+        /// When.
+        at: Moment,
+    },
+    /// Over the reliable carrier of this number.
+    Reliable {
+        /// Its number, of all that this process ever [made](Numbers).
+        made: u32,
+    },
+    /// The same, and it has arrived there, as the carrier says.
+    There {
+        /// Its number.
+        made: u32,
+    },
+}
+
+/// A packet to send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// Its number.
+    pub number: u32,
+    /// Where it lies.
+    pub slot: Slot,
+    /// How long it is.
+    pub bytes: u32,
+}
+
+/// What to do with a packet that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Hand it up; then see [`Session::next_held`].
+    Deliver,
+    /// Its buffer was put aside.
+    Held,
+    /// Drop it: it cannot be put aside now, and will come again.
+    Early,
+    /// Drop it, and tell the peer what is here.
+    Twice,
+    /// Drop it: nobody who keeps to the rules sends this.
+    Wild,
+}
+
+/// Numbers for the reliable carriers of a process, each another one.
+#[derive(Debug, Default)]
+pub struct Numbers(u32);
+
+impl Numbers {
+    /// A number for one that is made now.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "there is no end of them, and nobody iterates"
+    )]
+    pub fn next(&mut self) -> u32 {
+        // The last one is nobody's.
+        self.0 = self.0.wrapping_add(1) % NOBODY;
+        self.0
+    }
+}
+
+/// A number that no carrier has.
+const NOBODY: u32 = u32::MAX;
+
+/// Both streams of a peer.
+#[derive(Debug)]
+pub struct Session {
+    window: Window,
+    order: Order,
+    lent: Lent,
+}
+
+/// The stream to the peer.
+impl Session {
+    /// What it owns while the peer has a few packets under way.
+    pub const IDLE_BYTES: usize = Window::IDLE_BYTES;
+
+    /// Streams whose first packet has this number.
+    #[must_use]
+    pub fn new(first: u32) -> Self {
+        Self {
+            window: Window::new(first),
+            order: Order::new(first),
+            lent: Lent::default(),
+        }
+    }
+
+    /// Packets that may be kept from now on (S2).
+    #[inline(always)]
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        self.window.room()
+    }
+
+    /// Number of the next packet.
+    #[inline(always)]
+    #[must_use]
+    pub fn next(&self) -> u32 {
+        self.window.next()
+    }
+
+    /// Keeps a packet, which gets number [`next`](Self::next). There must be room.
+    #[inline(always)]
+    pub fn keep(&mut self, slot: Slot, bytes: u32) {
+        self.window.keep(slot, bytes);
+    }
+
+    /// Keeps a packet that was just sent over a reliable carrier. There must be room, and none may wait to be sent.
+    #[inline(always)]
+    pub fn keep_sent(&mut self, slot: Slot, bytes: u32, made: u32) {
+        self.window.keep_sent(slot, bytes, made);
+    }
+
+    /// Whether packets wait to be sent.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        self.window.unsent() != 0
+    }
+
+    /// How many packets wait to be sent.
+    #[inline]
+    #[must_use]
+    pub fn unsent(&self) -> u32 {
+        self.window.unsent()
+    }
+
+    /// The oldest packet that waits to be sent.
+    #[inline]
+    #[must_use]
+    pub fn next_unsent(&self) -> Option<Due> {
+        self.window.next_unsent()
+    }
+
+    /// The oldest packets that wait to be sent, as many as there are places; answers how many.
+    #[inline]
+    pub fn next_of_unsent(&self, places: &mut [Due]) -> usize {
+        self.window.next_of_unsent(places)
+    }
+
+    /// A packet was sent.
+    #[inline]
+    pub fn sent(&mut self, number: u32, via: Via) {
+        self.window.sent(number, via);
+    }
+
+    /// A reliable carrier says that a packet has arrived.
+    #[inline(always)]
+    pub fn arrived(&mut self, number: u32, made: u32) {
+        self.window.arrived(number, made);
+    }
+
+    /// This carrier is gone: what went over it must go again (S1).
+    pub fn broke(&mut self, made: u32) {
+        self.window.broke(made);
+    }
+
+    /// Packets over carriers that may lose them, and that the peer is not known to have, wait to be sent again: they took a way that
+    /// leads nowhere.
+    pub fn send_all_again(&mut self) {
+        self.window.send_all_again();
+    }
+
+    /// Whether everything that is kept has arrived, for all we know.
+    #[must_use]
+    pub fn has_arrived(&self) -> bool {
+        self.window.has_arrived()
+    }
+
+    /// The oldest packet of which the peer has not said that it has it.
+    #[inline]
+    #[must_use]
+    pub fn awaits_word(&self) -> Option<u32> {
+        self.window.oldest()
+    }
+
+    /// Whether a packet is under way over this carrier.
+    #[must_use]
+    pub fn is_under_way(&self, made: u32) -> bool {
+        self.window.is_under_way(made)
+    }
+
+    /// Whether the peer has not said yet that it has this packet.
+    #[inline]
+    #[must_use]
+    pub fn is_kept(&self, number: u32) -> bool {
+        self.window.is_kept(number)
+    }
+
+    /// Takes in what the peer has; gives the slots of packets back that it has for the first time.
+    #[inline(always)]
+    pub fn acknowledge(&mut self, ack: Ack, now_ns: u64, free: impl FnMut(Slot)) {
+        self.lent.take_back(ack.returned);
+        self.window.acknowledge(ack, now_ns, free);
+    }
+
+    /// When [`timeout`](Self::timeout) wants to be called.
+    #[inline]
+    #[must_use]
+    pub fn deadline(&self, now_ns: u64) -> Option<u64> {
+        self.window.deadline(now_ns)
+    }
+
+    /// Packets whose time is over, over carriers that may lose them, wait to be sent again; `true` if there are any.
+    pub fn timeout(&mut self, now_ns: u64) -> bool {
+        self.window.timeout(now_ns)
+    }
+
+    /// How often in a row time was over without an acknowledgement of anything new.
+    #[must_use]
+    pub fn timeouts(&self) -> u8 {
+        self.window.timeouts()
+    }
+}
+
+/// The stream from the peer.
+impl Session {
+    /// A packet has arrived. `false`: it is not the one that is expected, or others were put aside; nothing was done.
+    #[inline(always)]
+    pub fn accept_next(&mut self, number: u32) -> bool {
+        self.order.accept_next(number)
+    }
+
+    /// A packet has arrived in `buffer`, which may be put aside if it `can_wait`.
+    #[inline(always)]
+    pub fn accept(&mut self, number: u32, buffer: Slot, can_wait: bool) -> Verdict {
+        self.order.accept(number, buffer, can_wait)
+    }
+
+    /// The buffer of a packet that was put aside and whose turn has come; to be asked after each delivery.
+    #[inline(always)]
+    pub fn next_held(&mut self) -> Option<Slot> {
+        self.order.next_held()
+    }
+
+    /// What the peer should be told.
+    #[inline(always)]
+    #[must_use]
+    pub fn ack(&self) -> Ack {
+        Ack {
+            next: self.order.expected(),
+            beyond: self.order.beyond(),
+            returned: self.lent.returned(),
+        }
+    }
+
+    /// The same, for something that is sent now.
+    #[inline(always)]
+    pub fn tell(&mut self) -> Ack {
+        self.order.tell();
+        self.lent.tell();
+        self.ack()
+    }
+
+    /// Packets handed up since the peer was told.
+    #[inline(always)]
+    #[must_use]
+    pub fn owed(&self) -> u32 {
+        self.order.owed()
+    }
+
+    /// The peer is to be told what has arrived even if nothing new has.
+    #[inline(always)]
+    pub fn owe_anyway(&mut self) {
+        self.order.owe_anyway();
+    }
+
+    /// Whether the peer is to be told now, by a word of its own. `is_answered`: packets go there whenever there are any, and tell
+    /// it as well.
+    pub fn take_owing(&mut self, is_answered: bool) -> bool {
+        self.order.take_owing(is_answered)
+    }
+
+    /// Forgets all that is kept, and what was put aside: the peer is lost. `free` gets slots, `drop` buffers.
+    pub fn forget(&mut self, free: impl FnMut(Slot), drop: impl FnMut(Slot)) {
+        self.window.forget(free);
+        self.order.forget(drop);
+    }
+}
+
+/// Large frames, of which a receiver lends only so many buffers.
+impl Session {
+    /// Whether the peer can take one more.
+    #[inline(always)]
+    #[must_use]
+    pub fn may_lend(&self) -> bool {
+        self.lent.has_room()
+    }
+
+    /// One is posted.
+    #[inline(always)]
+    pub fn lend(&mut self) {
+        self.lent.post();
+    }
+
+    /// One of the peer's is given back. `true`: the peer may be waiting to hear so.
+    #[inline(always)]
+    pub fn give_back(&mut self) -> bool {
+        self.lent.give_back()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session whose streams both begin at this number.
+    fn from(number: u32) -> Session {
+        Session::new(number)
+    }
+
+    /// Keeps packets in slots 100, 101, ..., and sends them as datagrams at time 0.
+    fn send(session: &mut Session, count: u32) {
+        for slot in 0..count {
+            session.keep(100 + slot, 10);
+        }
+        while let Some(due) = session.next_unsent() {
+            let at = Moment::of(0);
+            session.sent(due.number, Via::Lossy { at });
+        }
+    }
+
+    fn acknowledged(session: &mut Session, ack: Ack, now_ns: u64) -> Vec<Slot> {
+        let mut free = Vec::new();
+        session.acknowledge(ack, now_ns, |slot| free.push(slot));
+        free
+    }
+
+    /// All that waits to be sent, in order; it is sent over a queue pair.
+    fn resent(session: &mut Session, made: u32) -> Vec<u32> {
+        let mut numbers = Vec::new();
+        while let Some(due) = session.next_unsent() {
+            session.sent(due.number, Via::Reliable { made });
+            numbers.push(due.number);
+        }
+        numbers
+    }
+
+    /// What a receiver hands up when packets arrive in this order, each in the buffer of its number.
+    fn handed_up(receiver: &mut Session, numbers: &[u32]) -> Vec<u32> {
+        let mut up = Vec::new();
+        for number in numbers {
+            if receiver.accept(*number, *number, true) == Verdict::Deliver {
+                up.push(*number);
+                up.extend(std::iter::from_fn(|| receiver.next_held()));
+            }
+        }
+        up
+    }
+
+    #[test]
+    fn packets_come_in_order_and_once_wherever_their_numbers_begin() {
+        for start in [0, 7, u32::MAX - 2, u32::MAX] {
+            let mut receiver = from(start);
+            let sent: Vec<u32> = (0..6).map(|n| start.wrapping_add(n)).collect();
+            let mixed = [2, 0, 2, 1, 5, 0, 3, 4, 4].map(|n: usize| sent[n]);
+            assert_eq!(handed_up(&mut receiver, &mixed), sent, "S4 from {start}");
+            let ack = receiver.ack();
+            assert_eq!((ack.next, ack.beyond), (start.wrapping_add(6), 0));
+            assert_eq!(receiver.accept(start, 0, true), Verdict::Twice);
+            let far = start.wrapping_add(6 + WINDOW + 1);
+            assert_eq!(receiver.accept(far, 0, true), Verdict::Wild);
+        }
+    }
+
+    #[test]
+    fn what_cannot_wait_comes_again() {
+        let mut receiver = from(5);
+        assert_eq!(receiver.accept(7, 0, false), Verdict::Early);
+        assert_eq!(receiver.ack().beyond, 0, "the peer sends it again");
+        assert_eq!(receiver.accept(5, 0, false), Verdict::Deliver);
+        assert_eq!(receiver.accept(6, 0, false), Verdict::Deliver);
+        assert_eq!(receiver.accept(5, 0, false), Verdict::Twice);
+        assert_eq!(receiver.accept(7, 0, false), Verdict::Deliver);
+    }
+
+    #[test]
+    fn what_is_acknowledged_is_given_back_once() {
+        let mut sender = from(u32::MAX - 1);
+        send(&mut sender, 4);
+        let ack = |next: u32, beyond| Ack {
+            next,
+            beyond,
+            returned: 0,
+        };
+        // The last of four has arrived, of the others the first two.
+        assert_eq!(acknowledged(&mut sender, ack(0, 1), 5_000), [100, 101, 103]);
+        assert_eq!(acknowledged(&mut sender, ack(0, 1), 6_000), [0; 0]);
+        let old = ack(u32::MAX, 0);
+        assert_eq!(acknowledged(&mut sender, old, 7_000), [0; 0]);
+        let wild = ack(77, 0);
+        assert_eq!(acknowledged(&mut sender, wild, 8_000), [0; 0]);
+        assert_eq!(acknowledged(&mut sender, ack(2, 0), 9_000), [102]);
+        assert_eq!((sender.room(), sender.deadline(9_000)), (WINDOW, None));
+    }
+
+    #[test]
+    fn what_others_have_overtaken_is_sent_again() {
+        let mut sender = from(0);
+        send(&mut sender, 5);
+        let ack = Ack {
+            next: 1,
+            beyond: 0b101,
+            returned: 0,
+        };
+        acknowledged(&mut sender, ack, 50_000);
+        assert!(!sender.has_unsent(), "a round has not passed yet");
+        acknowledged(&mut sender, ack, 200_000);
+        let again = resent(&mut sender, 1);
+        assert_eq!(again, [1, 3], "S3: before the last that is there");
+    }
+
+    #[test]
+    fn a_datagram_whose_time_is_over_is_sent_again_ever_more_slowly() {
+        let mut sender = from(0);
+        send(&mut sender, 2);
+        let deadline = sender.deadline(0).expect("something is under way");
+        assert!(!sender.timeout(deadline - 1000) && sender.timeout(deadline));
+        let at = Moment::of(deadline);
+        for _ in 0..2 {
+            let due = sender.next_unsent().expect("both wait");
+            sender.sent(due.number, Via::Lossy { at });
+        }
+        let second = sender.deadline(deadline);
+        let second = second.expect("they are under way again");
+        assert!(second - deadline > deadline, "{deadline} {second}");
+    }
+
+    #[test]
+    fn what_went_over_a_pair_that_broke_is_sent_again_unless_the_peer_has_said_so() {
+        let start = u32::MAX - 3;
+        let mut sender = from(start);
+        for slot in 0..6 {
+            sender.keep(slot, 10);
+        }
+        let numbers = resent(&mut sender, 1);
+        numbers[..5]
+            .iter()
+            .for_each(|number| sender.arrived(*number, 1));
+        sender.arrived(numbers[5], 9);
+        assert!(sender.is_under_way(1), "another pair's word");
+        sender.arrived(numbers[5], 1);
+        assert!(sender.has_arrived() && !sender.is_under_way(1));
+        let ack = Ack {
+            next: start.wrapping_add(1),
+            ..Ack::default()
+        };
+        assert_eq!(acknowledged(&mut sender, ack, 0), [0], "S1");
+        sender.broke(9);
+        assert!(!sender.has_unsent() && sender.awaits_word().is_some());
+        sender.broke(1);
+        sender.keep(6, 10);
+        let again = resent(&mut sender, 2);
+        assert_eq!(again[..5], numbers[1..], "S3: in their old order");
+        assert_eq!(again[5], numbers[5].wrapping_add(1));
+        assert!(sender.is_under_way(2) && !sender.has_arrived());
+    }
+
+    #[test]
+    fn a_receiver_that_gives_nothing_back_gets_no_more_large_frames() {
+        let (mut sender, mut receiver) = (from(0), from(0));
+        let mut lent = 0;
+        while sender.may_lend() {
+            sender.lend();
+            lent += 1;
+        }
+        assert_eq!(lent, lent::MOST_LENT);
+        let news = (0..lent).map(|_| receiver.give_back()).filter(|news| *news);
+        assert!(news.count() > 0, "some are worth a word");
+        acknowledged(&mut sender, receiver.tell(), 0);
+        assert!(sender.may_lend());
+        let wild = Ack {
+            returned: lent + 9,
+            ..receiver.ack()
+        };
+        acknowledged(&mut sender, wild, 0);
+        for _ in 0..lent {
+            assert!(sender.may_lend());
+            sender.lend();
+        }
+        assert!(!sender.may_lend(), "more than was lent");
+    }
+}
