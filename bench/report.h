@@ -175,6 +175,18 @@ static inline void close_report(const struct report *report) {
 /* Measures one size on all ranks; may say in `per_iteration` how many messages one iteration holds. */
 typedef struct timing one_size_fn(const struct options *options, size_t size, double *per_iteration);
 
+/* A program whose threads all call MPI defines BENCH_THREADS before this file is included. */
+static inline void bench_init(int *argc, char ***argv) {
+#ifdef BENCH_THREADS
+    int provided;
+    MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);
+    if (provided != MPI_THREAD_MULTIPLE)
+        die(FAILED, "this MPI does not provide MPI_THREAD_MULTIPLE");
+#else
+    MPI_Init(argc, argv);
+#endif
+}
+
 /* What every program does: parse, measure size after size on all ranks, report on rank 0. Fewer than `least_ranks` is an
  * error in words. `extras` are the titles of columns that `one_size` fills beside its own. */
 static inline int bench_main_with(const char *const *extras, int argc, char **argv, const struct program *program,
@@ -182,7 +194,7 @@ static inline int bench_main_with(const char *const *extras, int argc, char **ar
     int rank, ranks;
     struct options options;
     struct report report = {0};
-    MPI_Init(&argc, &argv);
+    bench_init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     int code = parse_options(argc, argv, program, rank, &options);

@@ -12,11 +12,13 @@ struct windows {
     int size, rank, peer, window;
     int sender, receiver; /* this rank's parts: one of them, or both */
     long turn;            /* windows so far */
+    MPI_Comm comm;
 };
 
 /* Windows over buffers that are there; close_windows frees them. */
 static inline struct windows windows_over(struct buffers out, struct buffers in, int window, int rank, int peer) {
     struct windows w = {.out = out, .in = in, .size = (int)out.bytes, .rank = rank, .peer = peer, .window = window};
+    w.comm = MPI_COMM_WORLD;
     w.statuses = MPI_STATUSES_IGNORE;
     w.sends = malloc((size_t)w.window * sizeof *w.sends);
     w.receives = malloc((size_t)w.window * sizeof *w.receives);
@@ -41,10 +43,10 @@ static inline void one_window(struct windows *w) {
     long first = w->turn++ * w->window;
     if (w->receiver)
         for (int i = 0; i < w->window; i++)
-            MPI_Irecv(buffer(&w->in, first + i), w->size, MPI_BYTE, w->peer, 1, MPI_COMM_WORLD, &w->receives[i]);
+            MPI_Irecv(buffer(&w->in, first + i), w->size, MPI_BYTE, w->peer, 1, w->comm, &w->receives[i]);
     if (w->sender) {
         for (int i = 0; i < w->window; i++)
-            MPI_Isend(buffer(&w->out, first + i), w->size, MPI_BYTE, w->peer, 1, MPI_COMM_WORLD, &w->sends[i]);
+            MPI_Isend(buffer(&w->out, first + i), w->size, MPI_BYTE, w->peer, 1, w->comm, &w->sends[i]);
         MPI_Waitall(w->window, w->sends, w->statuses);
     }
     if (w->receiver)
@@ -58,9 +60,9 @@ static inline void run_windows(void *state, long count) {
     for (long i = 0; i < count && (w->sender || w->receiver); i++) {
         one_window(w);
         if (w->receiver && !w->sender)
-            MPI_Send(&ack, 1, MPI_CHAR, w->peer, 2, MPI_COMM_WORLD);
+            MPI_Send(&ack, 1, MPI_CHAR, w->peer, 2, w->comm);
         else if (w->sender && !w->receiver)
-            MPI_Recv(&ack, 1, MPI_CHAR, w->peer, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Recv(&ack, 1, MPI_CHAR, w->peer, 2, w->comm, MPI_STATUS_IGNORE);
     }
 }
 

@@ -42,6 +42,11 @@ const WAYS_TO_WAIT: &[(&str, &str)] = &[
     ("testall", "ranks poll with MPI_Testall"),
     ("iprobe", "ranks poll with MPI_Iprobe"),
 ];
+const THREADS: &[(&str, &str)] = &[
+    ("two", "two threads a rank"),
+    ("three", "three threads a rank"),
+    ("four", "four threads a rank"),
+];
 const ROOT: (&str, &str) = (
     "root-0",
     "rank 0 is always the root; operations may overlap",
@@ -49,7 +54,7 @@ const ROOT: (&str, &str) = (
 const POLL: (&str, &str) = ("poll", "call MPI_Test ten times during the computation");
 
 /// All programs that `rmpi-bench` runs.
-pub const PROGRAMS: [Program; 24] = [
+pub const PROGRAMS: [Program; 25] = [
     program("latency", 2, "one-way time of one message at a time", &[]),
     program(
         "bandwidth",
@@ -59,6 +64,12 @@ pub const PROGRAMS: [Program; 24] = [
     ),
     program("bibw", 2, "both ways at once", &[]),
     program("rate", 2, "8-byte messages per second, all pairs", &[]),
+    program(
+        "threads",
+        2,
+        "8-byte messages per second, all threads of a pair",
+        THREADS,
+    ),
     program("multi-latency", 4, "one-way time, all pairs at once", &[]),
     program(
         "multi-bandwidth",

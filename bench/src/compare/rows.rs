@@ -84,6 +84,9 @@ pub const RUNS: &[Run] = &[
         &["--sizes", "0,1,8,32,64,256,1K,4K,64K"],
     ),
     pair("rate", "rate", &["--sizes", "8"]),
+    pair("threads1", "threads", &["--sizes", "8"]),
+    pair("threads2", "threads", &["--sizes", "8", "--two"]),
+    pair("threads4", "threads", &["--sizes", "8", "--four"]),
     pair("bandwidth", "bandwidth", LARGE),
     pair("single", "bandwidth", LARGE_SINGLE),
     pair("bibw", "bibw", LARGE),
@@ -191,6 +194,16 @@ const fn row(
     }
 }
 
+const fn threads(id: &'static str, title: &'static str) -> Row {
+    row(
+        id,
+        PAIR,
+        title,
+        (id, Source::Size(8)),
+        Unit::MessagesPerSecond,
+    )
+}
+
 impl Row {
     const fn held(self, limit: &'static str, bars: &'static [&'static [Bar]]) -> Self {
         Self {
@@ -227,6 +240,15 @@ impl Row {
         Self {
             limit: Some(LimitOf::Own(row)),
             bars: &[&[Bar::Limit(1.5)], &[Bar::Peer(1.0)]],
+            ..self
+        }
+    }
+
+    /// Several threads of a rank together are held against one, and against the peers.
+    const fn beside_one_thread(self) -> Self {
+        Self {
+            limit: Some(LimitOf::Own("threads1")),
+            bars: &[&[Bar::Limit(1.0)], &[Bar::Peer(1.0)]],
             ..self
         }
     }
@@ -324,6 +346,9 @@ pub const ROWS: &[Row] = &[
         Unit::MessagesPerSecond,
     )
     .held("slots", HALF_MORE),
+    threads("threads1", "rate 8 B, MPI_THREAD_MULTIPLE").must(BETTER),
+    threads("threads2", "the same, two threads a rank").beside_one_thread(),
+    threads("threads4", "the same, four threads a rank").beside_one_thread(),
     bandwidth("bandwidth4k", "bandwidth 4 KiB", "bandwidth", 4 * K)
         .near_best(&["memcpy.4096", "read.4096", "split.4096"])
         .must(NEAR_RATE),
