@@ -125,7 +125,7 @@ impl Universe {
         let request = self
             .engine
             .prepare_other(context)
-            .map_err(|_| crate::p2p::exhausted())?;
+            .map_err(|_| crate::operation::exhausted())?;
         let token = self.engine.arena().token(request);
         self.bundles
             .replays
@@ -182,7 +182,7 @@ impl Universe {
         let request = self
             .engine
             .start_other(NO_CONTEXT)
-            .map_err(|_| crate::p2p::exhausted())?;
+            .map_err(|_| crate::operation::exhausted())?;
         self.bundles.open.push(Bundle {
             request,
             parts,
@@ -200,7 +200,7 @@ impl Universe {
         let request = self
             .engine
             .start_other(NO_CONTEXT)
-            .map_err(|_| crate::p2p::exhausted())?;
+            .map_err(|_| crate::operation::exhausted())?;
         let flush = Some(buffer);
         self.bundles.open.push(Bundle {
             request,
@@ -218,7 +218,7 @@ impl Universe {
     pub fn start_general(&mut self, context: ContextId) -> Result<RequestId, Error> {
         self.engine
             .start_other(context)
-            .map_err(|_| crate::p2p::exhausted())
+            .map_err(|_| crate::operation::exhausted())
     }
 
     /// Its owner says so.

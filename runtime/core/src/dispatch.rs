@@ -4,15 +4,11 @@
 //! The kind of a frame, the name of a work request and an immediate say whose they are; nothing else decides it, and it is
 //! decided here alone. What is nobody's was sent by a peer that makes no sense: it is counted and changes nothing.
 
-use engine::wire;
 use transport::{Arrived, Completion, Outcome, Owner, WorkId};
 
+use crate::pump::ENGINE;
 use crate::{Universe, gates};
 
-/// Messages of MPI.
-pub(crate) const ENGINE: Owner = Owner::new(0);
-
-const _: () = assert!(wire::KINDS_END <= Owner::KINDS, "the engine's kinds");
 const _: () = assert!(
     !is_same(ENGINE, channel::OWNER)
         && !is_same(ENGINE, gates::OWNER)

@@ -33,7 +33,7 @@ use channel::claimed::{InletName, Inlets, Place};
 use engine::{ContextId, Peer, RequestId, wire};
 use transport::{Arrived, Owner};
 
-use crate::p2p::Source;
+use crate::operation::Source;
 use crate::{Comm, Universe};
 use into::{Into, Moving};
 use out::Out;

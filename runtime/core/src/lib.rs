@@ -31,6 +31,7 @@ mod limits;
 mod network;
 pub mod op;
 mod oversubscription;
+mod operation;
 mod p2p;
 mod pack;
 mod payload;
@@ -67,7 +68,7 @@ pub use engine::{
     RequestId, State, WORDS,
 };
 pub use error::Error;
-pub use p2p::{Mode, Source, Status, Target};
+pub use operation::{Mode, Source, Status, Target};
 pub use pack::Structured;
 pub use payload::Payload;
 pub use polling::Pause;

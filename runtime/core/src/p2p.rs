@@ -1,65 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Point-to-point operations of a process (MPI 5.0 chapter 3), after communicators and C arguments were resolved.
 
-use engine::{ContextId, Failure, Fields, Found, Peer, Receive, RequestId, Send, State, wire};
+use engine::{ContextId, Failure, Fields, Found, Peer, RequestId, Send, State, wire};
 use queue_layout::FLAG_CANCELLED;
 use transport::{RemoteKey, SLOT_BODY_BYTES};
 
+use crate::operation::{
+    Mode, NO_BUFFER, Source, Status, Target, described, exhausted, scattered, wanted,
+};
 use crate::pack::Structured;
-use crate::pump::{NO_BUFFER, carrier};
+use crate::pump::carrier;
 use crate::sides::Side;
 use crate::user_buf::UserMemory;
 use crate::var::Variable;
 use crate::var::live::live_u32;
 use crate::{Error, Universe};
-
-/// How a send relates to its receive (MPI 5.0 section 3.4). Buffered sends are standard ones of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Completes when the buffer can be used again.
-    Standard,
-    /// Completes only after the receive was matched.
-    Synchronous,
-}
-
-/// What a receive or probe asks for.
-#[derive(Clone, Copy, Debug)]
-pub struct Source {
-    /// In which context.
-    pub context: ContextId,
-    /// From whom; `None` is any source.
-    pub peer: Option<Peer>,
-    /// With which tag; `None` is any tag.
-    pub tag: Option<i32>,
-}
-
-/// Where a send goes.
-#[derive(Clone, Copy, Debug)]
-pub struct Target {
-    /// In which context.
-    pub context: ContextId,
-    /// To whom.
-    pub peer: Peer,
-    /// With which tag.
-    pub tag: i32,
-}
-
-/// How an operation ended (MPI 5.0 section 3.2.5).
-#[derive(Debug)]
-pub struct Status {
-    /// Rank of the sender in the communicator; `None` for anything but a received message.
-    pub source: Option<i32>,
-    /// There was no other side (`MPI_PROC_NULL`).
-    pub no_process: bool,
-    /// Tag of the message.
-    pub tag: i32,
-    /// Bytes received.
-    pub bytes: u64,
-    /// The operation was cancelled.
-    pub cancelled: bool,
-    /// What went wrong.
-    pub error: Option<Error>,
-}
 
 impl Universe {
     /// Starts a send. `None`: it is complete already, and no request is needed.
@@ -191,7 +146,7 @@ impl Universe {
         memory: UserMemory,
         mode: Mode,
     ) -> Result<RequestId, Error> {
-        let mut send = Self::describe(target, memory, mode);
+        let mut send = described(target, memory, mode);
         if !self.goes_whole(send.bytes, send.synchronous) {
             send.key = self.export(send.peer, send.buffer, send.bytes);
         }
@@ -510,21 +465,6 @@ impl Universe {
         Error::Transfer { source_rank, tag }
     }
 
-    /// A send, but for what is found out at each start: its key, and whether it goes early.
-    pub(crate) fn describe(target: Target, memory: UserMemory, mode: Mode) -> Send {
-        let (bytes, buffer) = (memory.bytes() as u64, memory.address());
-        Send {
-            peer: target.peer,
-            context: target.context,
-            tag: target.tag,
-            bytes,
-            buffer,
-            synchronous: mode == Mode::Synchronous,
-            early: false,
-            key: wire::NO_KEY,
-        }
-    }
-
     /// Whether a large message, whose data the key names, had better go at once in several frames.
     pub(crate) fn goes_early(&mut self, peer: Peer, bytes: u64, key: [u64; 3]) -> bool {
         let key = RemoteKey::from_words(key);
@@ -536,29 +476,4 @@ impl Universe {
         let token = self.engine.arena().token(request);
         self.sides.insert(token, Side::Received { data });
     }
-}
-
-#[inline(always)]
-pub(crate) fn wanted(source: Source, memory: UserMemory) -> Receive {
-    Receive {
-        context: source.context,
-        peer: source.peer,
-        tag: source.tag,
-        bytes: memory.bytes() as u64,
-        buffer: memory.address(),
-    }
-}
-
-/// A receive whose bytes go where `data` has them.
-pub(crate) fn scattered(source: Source, data: &Structured) -> Receive {
-    Receive {
-        bytes: data.bytes(),
-        buffer: NO_BUFFER,
-        ..wanted(source, UserMemory::nothing())
-    }
-}
-
-#[cold]
-pub(crate) fn exhausted() -> Error {
-    Error::RequestsExhausted((1 << 19) - 1)
 }

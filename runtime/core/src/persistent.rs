@@ -4,7 +4,7 @@
 use engine::{ContextId, Peer, RequestId, wire};
 use queue_layout::{ANY_PEER, ANY_TAG, FLAG_SYNCHRONOUS};
 
-use crate::p2p::{Mode, Source, Target, exhausted, scattered, wanted};
+use crate::operation::{Mode, Source, Target, described, exhausted, scattered, wanted};
 use crate::pack::Structured;
 use crate::pump::{self, carrier};
 use crate::user_buf::{self, UserMemory};
@@ -21,7 +21,7 @@ impl Universe {
         memory: UserMemory,
         mode: Mode,
     ) -> Result<RequestId, Error> {
-        let send = Self::describe(target, memory, mode);
+        let send = described(target, memory, mode);
         let request = self.engine.prepare_send(send).map_err(|_| exhausted())?;
         if mode == Mode::Standard {
             self.admit_send(request);

@@ -3,15 +3,17 @@
 //! moves bytes; this is the only file where both are in sight.
 
 use engine::{Arrival, Body, Event, OutFrame, Output, Peer, Received, RequestId, wire};
-use transport::{Arrived, FarWord, Head, Outcome, RemoteKey, SLOT_BODY_BYTES, WorkId};
+use transport::{Arrived, FarWord, Head, Outcome, Owner, RemoteKey, SLOT_BODY_BYTES, WorkId};
 
 use crate::Universe;
-use crate::dispatch::ENGINE;
+use crate::operation::NO_BUFFER;
 use crate::user_buf;
 use crate::ways::Way;
 
-/// The address of the buffer in the slot of a request whose data have gaps: they are found in its [`Side`](crate::sides::Side).
-pub(crate) const NO_BUFFER: u64 = 0;
+/// Messages of MPI.
+pub(crate) const ENGINE: Owner = Owner::new(0);
+
+const _: () = assert!(wire::KINDS_END <= Owner::KINDS, "the engine's kinds");
 
 /// Why the next frame is no small message for a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -409,7 +409,7 @@ mod tests {
     use std::os::fd::{AsFd, OwnedFd};
 
     use super::*;
-    use crate::p2p::{Mode, Source, Target};
+    use crate::operation::{Mode, Source, Target};
     use crate::testing::segment;
     use crate::user_buf::UserMemory;
 

@@ -9,7 +9,7 @@ use queue_layout::{
 };
 
 use crate::comm::of_messages;
-use crate::p2p::Source;
+use crate::operation::Source;
 use crate::{ContextId, Peer, RequestId, Universe};
 
 /// What a call waits for.

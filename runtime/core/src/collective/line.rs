@@ -11,7 +11,7 @@ use transport::Seat;
 
 use super::Shape;
 use crate::comm::Comm;
-use crate::p2p::{Mode, Source, Target};
+use crate::operation::{Mode, Source, Target};
 use crate::waiting::Meeting;
 use crate::{Error, Payload, RequestId, SendMode, Universe, UserMemory, Visit};
 

@@ -120,7 +120,7 @@ impl Universe {
     /// When no request slot is left.
     pub fn reserve_task(&mut self, context: ContextId) -> Result<RequestId, Error> {
         let reserved = self.engine.start_other(context);
-        reserved.map_err(|_| crate::p2p::exhausted())
+        reserved.map_err(|_| crate::operation::exhausted())
     }
 
     /// The task begins, or goes on, with the next turn of progress.
@@ -145,7 +145,7 @@ impl Universe {
         let request = self
             .engine
             .prepare_other(context)
-            .map_err(|_| crate::p2p::exhausted())?;
+            .map_err(|_| crate::operation::exhausted())?;
         let token = self.token(request);
         self.tasks.starters.insert(token, starter);
         Ok(request)

@@ -8,7 +8,7 @@ use engine::{Peer, RequestId};
 
 use super::{BOUND, LEFT, Name};
 use crate::Universe;
-use crate::p2p::Target;
+use crate::operation::Target;
 use crate::pump::carrier;
 use crate::user_buf;
 

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use engine::{ContextId, Peer, RequestId};
 use transport::{Config, Fabric, Node};
 
-use crate::p2p::{Mode, Source, Target};
+use crate::operation::{Mode, Source, Target};
 use crate::testing::segment;
 use crate::user_buf::{UserMemory, of_request};
 use crate::var::Values;

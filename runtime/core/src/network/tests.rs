@@ -12,7 +12,7 @@ use transport::{FakeConfig, FakeNet};
 use super::*;
 use crate::boot::Link;
 use crate::comm::WORLD_CONTEXT;
-use crate::p2p::{Mode, Source, Status, Target};
+use crate::operation::{Mode, Source, Status, Target};
 use crate::user_buf::UserMemory;
 
 fn boot(size: u32, local_size: u32) -> Boot {
