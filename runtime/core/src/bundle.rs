@@ -123,10 +123,11 @@ impl Universe {
         }
         let context = target.map_or(NO_CONTEXT, |target| target.context);
         let request = self
+            .pump
             .engine
             .prepare_other(context)
             .map_err(|_| crate::operation::exhausted())?;
-        let token = self.engine.arena().token(request);
+        let token = self.pump.engine.arena().token(request);
         self.bundles
             .replays
             .insert(token, Replay { target, data, mode });
@@ -141,7 +142,7 @@ impl Universe {
         if self.restart_task(request) {
             return Ok(());
         }
-        let token = self.engine.arena().token(request);
+        let token = self.pump.engine.arena().token(request);
         let replay = self.bundles.replays.get(&token).cloned();
         // The send first: where it fails, the request stays as it was, and nobody waits for it.
         let part = match replay {
@@ -153,11 +154,11 @@ impl Universe {
             _ => None,
         };
         if let Some(part) = part {
-            self.engine.take_over_datatype(part, request);
+            self.pump.engine.take_over_datatype(part, request);
         }
-        self.engine.restart_other(request);
+        self.pump.engine.restart_other(request);
         match part {
-            None => self.engine.finish_other(request, None),
+            None => self.pump.engine.finish_other(request, None),
             Some(part) => {
                 self.bundles.open.push(Bundle {
                     request,
@@ -180,6 +181,7 @@ impl Universe {
         speaker: Option<RequestId>,
     ) -> Result<RequestId, Error> {
         let request = self
+            .pump
             .engine
             .start_other(NO_CONTEXT)
             .map_err(|_| crate::operation::exhausted())?;
@@ -198,6 +200,7 @@ impl Universe {
     /// When no request slot is left.
     pub fn flush_request(&mut self, buffer: u64) -> Result<RequestId, Error> {
         let request = self
+            .pump
             .engine
             .start_other(NO_CONTEXT)
             .map_err(|_| crate::operation::exhausted())?;
@@ -216,14 +219,15 @@ impl Universe {
     /// # Errors
     /// When no request slot is left.
     pub fn start_general(&mut self, context: ContextId) -> Result<RequestId, Error> {
-        self.engine
+        self.pump
+            .engine
             .start_other(context)
             .map_err(|_| crate::operation::exhausted())
     }
 
     /// Its owner says so.
     pub fn finish_general(&mut self, request: RequestId) {
-        self.engine.finish_other(request, None);
+        self.pump.engine.finish_other(request, None);
     }
 
     /// Bytes that unfinished buffered sends hold of a buffer, and how many sends there are.
@@ -289,7 +293,7 @@ impl Universe {
         let sends = std::mem::take(&mut self.bundles.buffered);
         let (done, open) = sends
             .into_iter()
-            .partition(|send| self.engine.is_complete(send.request));
+            .partition(|send| self.pump.engine.is_complete(send.request));
         self.bundles.buffered = open;
         let done: Vec<Buffered> = done;
         for send in done {
@@ -305,7 +309,7 @@ impl Universe {
     fn settle_given_up(&mut self) {
         let requests = std::mem::take(&mut self.bundles.given_up);
         for request in requests {
-            if !self.engine.is_complete(request) {
+            if !self.pump.engine.is_complete(request) {
                 self.bundles.given_up.push(request);
                 continue;
             }
@@ -329,11 +333,13 @@ impl Universe {
             && bundle
                 .parts
                 .iter()
-                .all(|part| self.engine.is_complete(*part))
+                .all(|part| self.pump.engine.is_complete(*part))
     }
 
     fn finish(&mut self, bundle: Bundle) {
-        self.engine.finish_other(bundle.request, bundle.speaker);
+        self.pump
+            .engine
+            .finish_other(bundle.request, bundle.speaker);
         for part in bundle.parts {
             self.collect(part);
         }
@@ -342,7 +348,7 @@ impl Universe {
     /// A request was freed: its replay goes with it.
     pub(crate) fn drop_replay(&mut self, request: RequestId) {
         if !self.bundles.replays.is_empty() {
-            let token = self.engine.arena().token(request);
+            let token = self.pump.engine.arena().token(request);
             self.bundles.replays.remove(&token);
         }
     }

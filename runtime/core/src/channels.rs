@@ -36,7 +36,7 @@ impl Universe {
             context: comm.context.0,
             class: end.class,
         };
-        Some(self.channels.declare(&mut self.fabric, way, memory))
+        Some(self.channels.declare(&mut self.pump.fabric, way, memory))
     }
 
     /// Starts all of these, the receives first; or none.
@@ -45,7 +45,7 @@ impl Universe {
     /// Those of [`channel::Channels::start`].
     #[inline]
     pub fn start_channels(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
-        self.channels.start(&mut self.fabric, ids)
+        self.channels.start(&mut self.pump.fabric, ids)
     }
 
     /// Whether all of these have ended, or are not started.
@@ -70,7 +70,8 @@ impl Universe {
     /// # Errors
     /// Those of [`channel::Channels::change_memory`].
     pub fn change_channel(&mut self, id: ChannelId, memory: Memory) -> Result<(), ChannelError> {
-        self.channels.change_memory(&mut self.fabric, id, memory)
+        self.channels
+            .change_memory(&mut self.pump.fabric, id, memory)
     }
 
     /// Gives an end up that is not active.
@@ -78,12 +79,12 @@ impl Universe {
     /// # Errors
     /// Those of [`channel::Channels::free`].
     pub fn free_channel(&mut self, id: ChannelId) -> Result<(), ChannelError> {
-        self.channels.free(&mut self.fabric, id)
+        self.channels.free(&mut self.pump.fabric, id)
     }
 
     /// This process starts nothing more in the context of a communicator: who waits for it there is told.
     pub fn leave_channels(&mut self, comm: &Comm) {
-        self.channels.leave(&mut self.fabric, comm.context.0);
+        self.channels.leave(&mut self.pump.fabric, comm.context.0);
     }
 
     /// How the last message of an end has failed that was collected, and why its peer is lost, if it is.
@@ -104,6 +105,6 @@ impl Universe {
     /// Channels' part of a turn. `true`: something was posted.
     #[inline(never)]
     pub(crate) fn tend_channels(&mut self) -> bool {
-        self.channels.progress(&mut self.fabric)
+        self.channels.progress(&mut self.pump.fabric)
     }
 }

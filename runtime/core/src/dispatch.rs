@@ -44,12 +44,12 @@ impl Universe {
     #[inline(never)]
     fn take_in_other(&mut self, arrived: &Arrived) {
         match Owner::of_kind(arrived.head.kind) {
-            channel::OWNER => self.channels.arrive(&mut self.fabric, arrived),
+            channel::OWNER => self.channels.arrive(&mut self.pump.fabric, arrived),
             gates::OWNER => self.take_in_gate(arrived),
-            _ => self.refuse(),
+            _ => self.pump.refuse(),
         }
         if arrived.is_lent() {
-            self.fabric.release(arrived);
+            self.pump.fabric.release(arrived);
         }
     }
 
@@ -61,10 +61,15 @@ impl Universe {
             Completion::Worked { work, outcome, .. } => self.take_in_work(work, outcome),
             Completion::Written { peer, immediate } => match Owner::of_immediate(immediate) {
                 channel::OWNER => self.channels.written(peer, immediate),
-                _ => self.refuse(),
+                _ => self.pump.refuse(),
             },
             Completion::Lost { peer } => {
-                let why = self.fabric.why_lost(peer).unwrap_or_default().to_owned();
+                let why = self
+                    .pump
+                    .fabric
+                    .why_lost(peer)
+                    .unwrap_or_default()
+                    .to_owned();
                 self.lose(engine::Peer(peer.0), why);
             }
         }
@@ -73,15 +78,10 @@ impl Universe {
     /// The end of a read or write.
     fn take_in_work(&mut self, work: WorkId, outcome: Outcome) {
         match Owner::of_work(work) {
-            ENGINE => self.take_in_read(work, outcome),
-            channel::OWNER => self.channels.worked(&mut self.fabric, work, outcome),
+            ENGINE => self.pump.take_in_read(work, outcome),
+            channel::OWNER => self.channels.worked(&mut self.pump.fabric, work, outcome),
             // This process has posted no other.
             _ => {}
         }
-    }
-
-    /// A peer has sent something that makes no sense.
-    fn refuse(&mut self) {
-        self.engine.tally().refused.add(1);
     }
 }

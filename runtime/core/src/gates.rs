@@ -182,7 +182,7 @@ impl Universe {
 
     /// An inactive persistent send of standard mode may use gates.
     pub(crate) fn admit_send(&mut self, request: RequestId) {
-        let fields = self.engine.arena().fields(request);
+        let fields = self.pump.engine.arena().fields(request);
         let name = Name {
             context: fields.context,
             peer: fields.peer,
@@ -234,7 +234,7 @@ impl Universe {
 
     /// A request is about to be cancelled.
     pub(crate) fn mind_cancel(&mut self, request: RequestId) {
-        let fields = self.engine.arena().fields(request);
+        let fields = self.pump.engine.arena().fields(request);
         match fields.kind {
             engine::Kind::Receive => self.withdraw_receive(request),
             engine::Kind::Send if self.gates.minds_sends() => {
@@ -257,7 +257,7 @@ impl Universe {
         if self.gates.member(request).is_none() {
             return;
         }
-        let is_receive = self.engine.arena().fields(request).kind == engine::Kind::Receive;
+        let is_receive = self.pump.engine.arena().fields(request).kind == engine::Kind::Receive;
         if is_receive {
             self.withdraw_receive(request);
         }
@@ -326,7 +326,7 @@ impl Universe {
     }
 
     fn refuse_gate(&mut self) {
-        self.engine.tally().refused.add(1);
+        self.pump.engine.tally().refused.add(1);
     }
 
     /// Tells the other end of a class something, behind all that was sent to it.
@@ -335,7 +335,7 @@ impl Universe {
             kind,
             ..wire::eager(ContextId(name.context), name.tag)
         };
-        self.engine.tell(name.peer(), head, &inlet);
+        self.pump.engine.tell(name.peer(), head, &inlet);
     }
 
     /// Gates' part of a turn. `true`: something has moved.
@@ -363,16 +363,8 @@ impl Universe {
 
     /// The bytes of a receive were written, as many as the sender says.
     fn end_receive(&mut self, request: RequestId, bytes: u64) {
-        let room = self.engine.arena().fields(request).bytes;
-        self.engine.received_beside(request, bytes.min(room));
-    }
-
-    /// The key of a message that waited, and whether it goes early: as each start asks.
-    fn key_of(&mut self, request: RequestId) -> ([u64; 3], bool) {
-        let fields = self.engine.arena().fields(request);
-        let (peer, buffer, bytes) = (Peer(fields.peer), fields.buffer, fields.bytes);
-        let key = self.export(peer, buffer, bytes);
-        (key, self.goes_early(peer, bytes, key))
+        let room = self.pump.engine.arena().fields(request).bytes;
+        self.pump.engine.received_beside(request, bytes.min(room));
     }
 }
 

@@ -7,11 +7,9 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use engine::{ContextId, Event, Peer, wire};
+use engine::{ContextId, Event, Peer};
 use pmi::{Boot, Record};
-use transport::{
-    Config, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, RemoteKey, Rendezvous,
-};
+use transport::{Config, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous};
 
 use crate::boot::Birth;
 use crate::comm::{self, Group};
@@ -206,8 +204,9 @@ fn explained(error: transport::Error, boot: &Boot, values: &Values) -> Error {
 impl Universe {
     /// Tells the others where this process is found, if they were promised to be told.
     pub(crate) fn join_network(&mut self, is_promised: bool) {
-        let record = self.fabric.network_record();
+        let record = self.pump.fabric.network_record();
         self.network.is_used = record.is_some();
+        self.pump.takes_back = record.is_some();
         if is_promised {
             let record = Record::new(record.as_deref().unwrap_or_default());
             let rank = self.rank();
@@ -237,8 +236,8 @@ impl Universe {
     #[inline(always)]
     pub(crate) fn tend_network(&mut self) {
         let has_something = self.network.has_something()
-            || self.engine.has_returned()
-            || self.fabric.has_network_news();
+            || self.pump.engine.has_returned()
+            || self.pump.fabric.has_network_news();
         if has_something {
             self.tend_network_now();
         }
@@ -247,8 +246,8 @@ impl Universe {
     #[inline(never)]
     fn tend_network_now(&mut self) {
         self.end_lost();
-        self.withdraw_keys();
-        if self.fabric.has_network_news() {
+        self.pump.withdraw_keys();
+        if self.pump.fabric.has_network_news() {
             self.tell_network_news();
         }
         if !self.network.directory.is_idle() {
@@ -256,51 +255,23 @@ impl Universe {
         }
     }
 
-    /// A key by which a peer can read memory, or [`wire::NO_KEY`]. What fits into a frame goes in one over a network: to let
-    /// the peer read it costs more.
-    pub(crate) fn export(&mut self, peer: Peer, buffer: u64, bytes: u64) -> [u64; 3] {
-        if self.network.is_used && self.limits.is_eager(bytes) {
-            return wire::NO_KEY;
-        }
-        let key = self.fabric.offer(carrier(peer), buffer, bytes).to_words();
-        if key == wire::NO_KEY && !self.limits.is_eager(bytes) {
-            let words = [peer.0.into(), bytes, 0, 0, 0];
-            self.engine.note(Event::MemoryNotRegistered, words);
-        }
-        key
-    }
-
-    /// A send was started with this key.
-    pub(crate) fn lend(&mut self, request: engine::RequestId, key: [u64; 3]) {
-        if self.network.is_used && key != wire::NO_KEY {
-            self.engine.lend(request);
-        }
-    }
-
-    /// Takes back what sends had lent that are complete. Before anybody sees that they are: the memory may be unmapped then.
-    pub(crate) fn withdraw_keys(&mut self) {
-        while let Some((peer, key)) = self.engine.take_back() {
-            self.fabric
-                .withdraw(carrier(peer), RemoteKey::from_words(key));
-        }
-    }
-
     #[cold]
     fn tell_network_news(&mut self) {
         let rank = self.rank();
-        while let Some(words) = self.fabric.next_complaint() {
+        while let Some(words) = self.pump.fabric.next_complaint() {
             eprintln!("rmpi: rank {rank}: {words}");
         }
-        while let Some(change) = self.fabric.next_port_change() {
+        while let Some(change) = self.pump.fabric.next_port_change() {
             let event = match change.is_up {
                 true => Event::PortUp,
                 false => Event::PortDown,
             };
             let (rail, port) = (change.rail.into(), change.port.into());
-            self.engine
+            self.pump
+                .engine
                 .note(event, [rail, port, change.serving.into(), 0, 0]);
         }
-        while let Some(peer) = self.fabric.wanted_address() {
+        while let Some(peer) = self.pump.fabric.wanted_address() {
             self.network.directory.ask(rank, peer.0);
         }
     }
@@ -327,7 +298,8 @@ impl Universe {
     fn take_news(&mut self, news: News) {
         match news {
             News::Record(rank, record) => {
-                self.fabric
+                self.pump
+                    .fabric
                     .learn_address(transport::Peer(rank), record.bytes());
             }
             News::NoRecord(rank, why) => self.lose(Peer(rank), why),
@@ -366,13 +338,13 @@ impl Universe {
     #[cold]
     pub(crate) fn lose(&mut self, peer: Peer, why: String) {
         if self.network.lost.iter().all(|(lost, _)| *lost != peer) {
-            self.fabric.lose(carrier(peer), &why);
+            self.pump.fabric.lose(carrier(peer), &why);
             self.network.lost.push((peer, why));
             self.channels.lose(carrier(peer));
             let words = [peer.0.into(), 0, 0, 0, 0];
-            self.engine.note(Event::PeerLost, words);
+            self.pump.engine.note(Event::PeerLost, words);
             self.lose_gates(peer);
-            self.sides.forget_packed();
+            self.pump.sides.forget_packed();
         }
         self.end_lost();
     }
@@ -386,7 +358,7 @@ impl Universe {
                 let is_member = comms.has_member(comm::of_messages(context), *peer);
                 is_member && (source.is_none() || comm::is_internal(context))
             };
-            self.engine.lose(*peer, in_vain);
+            self.pump.engine.lose(*peer, in_vain);
         }
     }
 }

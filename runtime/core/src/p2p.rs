@@ -3,7 +3,7 @@
 
 use engine::{ContextId, Failure, Fields, Found, Peer, RequestId, Send, State, wire};
 use queue_layout::FLAG_CANCELLED;
-use transport::{RemoteKey, SLOT_BODY_BYTES};
+use transport::{Arrived, SLOT_BODY_BYTES};
 
 use crate::operation::{
     Mode, NO_BUFFER, Source, Status, Target, described, exhausted, scattered, wanted,
@@ -33,14 +33,15 @@ impl Universe {
             self.mind_send(target);
         }
         let small = self.sends_at_once(memory.bytes() as u64);
-        if small && mode == Mode::Standard && self.engine.is_clear(target.peer) {
+        if small && mode == Mode::Standard && self.pump.engine.is_clear(target.peer) {
             let head = crate::pump::head(wire::eager(target.context, target.tag));
             if self
+                .pump
                 .fabric
                 .post_send(carrier(target.peer), head, memory.as_slice())
                 .is_ok()
             {
-                self.traffic.count(target.peer, memory.bytes() as u64);
+                self.pump.traffic.count(target.peer, memory.bytes() as u64);
                 return Ok(None);
             }
         }
@@ -72,7 +73,7 @@ impl Universe {
         envelope: impl FnOnce() -> (ContextId, i32),
         word: impl FnOnce() -> u64,
     ) -> Option<bool> {
-        if !self.engine.is_all_clear() {
+        if !self.pump.engine.is_all_clear() {
             return None;
         }
         let head = || {
@@ -82,7 +83,9 @@ impl Universe {
                 ..crate::pump::head(wire::eager(context, tag))
             }
         };
-        self.fabric.post_word::<BYTES>(carrier(peer), head, word)
+        self.pump
+            .fabric
+            .post_word::<BYTES>(carrier(peer), head, word)
     }
 
     /// The fast path for any message that goes at once, to any peer; the answer is that of [`send_word`](Self::send_word).
@@ -94,7 +97,7 @@ impl Universe {
         memory: UserMemory,
     ) -> Option<bool> {
         let bytes = memory.bytes() as u64;
-        if !self.sends_at_once(bytes) || !self.engine.is_all_clear() {
+        if !self.sends_at_once(bytes) || !self.pump.engine.is_all_clear() {
             return None;
         }
         // The last one before a look is the ordinary way's.
@@ -106,17 +109,21 @@ impl Universe {
         }
         let head = crate::pump::head(wire::eager(context, tag));
         let (to, body) = (carrier(peer), memory.as_slice());
-        let sent = match self.fabric.post_at_hand(to, head, body) {
-            None => self.fabric.post_far_word(to, head, body).then_some(true),
+        let sent = match self.pump.fabric.post_at_hand(to, head, body) {
+            None => self
+                .pump
+                .fabric
+                .post_far_word(to, head, body)
+                .then_some(true),
             sent => sent,
         }?;
-        self.traffic.count(peer, bytes);
+        self.pump.traffic.count(peer, bytes);
         Some(sent)
     }
 
     /// Rings the bell of a peer that does not look.
     pub fn ring_bell(&mut self, peer: Peer) {
-        self.fabric.ring_bell(carrier(peer));
+        self.pump.fabric.ring_bell(carrier(peer));
     }
 
     /// The fast path of receiving: posts a receive where nothing stands in the way, and answers its token. `None`:
@@ -130,13 +137,14 @@ impl Universe {
     ) -> Option<u32> {
         let Target { context, peer, tag } = target;
         let bytes = memory.bytes() as u64;
-        self.engine
+        self.pump
+            .engine
             .post_first(context, peer, tag, (bytes, datatype), memory.address())
     }
 
     /// Notes for debuggers which datatype the program named for a request: its handle as a number.
     pub fn tell_datatype(&mut self, request: RequestId, handle: u32) {
-        self.engine.tell_datatype(request, handle);
+        self.pump.engine.tell_datatype(request, handle);
     }
 
     #[inline(never)]
@@ -147,20 +155,15 @@ impl Universe {
         mode: Mode,
     ) -> Result<RequestId, Error> {
         let mut send = described(target, memory, mode);
-        if !self.goes_whole(send.bytes, send.synchronous) {
-            send.key = self.export(send.peer, send.buffer, send.bytes);
+        if !self.pump.goes_whole(send.bytes, send.synchronous) {
+            send.key = self.pump.export(send.peer, send.buffer, send.bytes);
         }
-        send.early = self.goes_early(send.peer, send.bytes, send.key);
-        let request = self.engine.start_send(send).map_err(|_| exhausted())?;
-        self.traffic.count(send.peer, send.bytes);
-        self.lend(request, send.key);
-        self.drain_outbox(target.peer);
+        send.early = self.pump.goes_early(send.peer, send.bytes, send.key);
+        let request = self.pump.engine.start_send(send).map_err(|_| exhausted())?;
+        self.pump.traffic.count(send.peer, send.bytes);
+        self.pump.lend(request, send.key);
+        self.pump.drain_outbox(target.peer);
         Ok(request)
-    }
-
-    /// Whether a synchronous send will hardly be announced: then, once in a blue moon, its data are asked for frame by frame.
-    pub(crate) fn goes_whole(&self, bytes: u64, synchronous: bool) -> bool {
-        synchronous && self.limits.is_eager(bytes)
     }
 
     /// Starts a send of structured data. `None`: it is complete already. What does not go at once is packed frame by frame,
@@ -175,7 +178,7 @@ impl Universe {
         mode: Mode,
     ) -> Result<Option<RequestId>, Error> {
         let bytes = data.bytes();
-        if self.limits.is_eager(bytes) {
+        if self.pump.limits.is_eager(bytes) {
             if mode == Mode::Standard && self.send_packed(target, data) {
                 return Ok(None);
             }
@@ -192,34 +195,36 @@ impl Universe {
             bytes,
             buffer: NO_BUFFER,
             synchronous: mode == Mode::Synchronous,
-            early: bytes <= self.engine.config().early_limit_bytes && target.peer.0 != self.rank(),
+            early: bytes <= self.pump.engine.config().early_limit_bytes
+                && target.peer.0 != self.rank(),
             key: wire::NO_KEY,
         };
-        let request = self.engine.start_send(send).map_err(|_| exhausted())?;
-        self.traffic.count(send.peer, send.bytes);
+        let request = self.pump.engine.start_send(send).map_err(|_| exhausted())?;
+        self.pump.traffic.count(send.peer, send.bytes);
         let side = Side::Streamed { data: data.clone() };
-        let token = self.engine.arena().token(request);
-        self.sides.insert(token, side);
-        self.drain_outbox(target.peer);
+        let token = self.pump.engine.arena().token(request);
+        self.pump.sides.insert(token, side);
+        self.pump.drain_outbox(target.peer);
         Ok(Some(request))
     }
 
     /// Sends structured data at once, if nothing is in the way. `false`: nothing was done.
     fn send_packed(&mut self, target: Target, data: &Structured) -> bool {
         let bytes = data.bytes();
-        let is_free = !self.gates.minds_sends() && self.engine.is_clear(target.peer);
+        let is_free = !self.gates.minds_sends() && self.pump.engine.is_clear(target.peer);
         if !is_free || !self.sends_at_once(bytes) {
             return false;
         }
-        let body = self.sides.room(bytes);
+        let body = self.pump.sides.room(bytes);
         data.pack_at(0, body);
         let head = crate::pump::head(wire::eager(target.context, target.tag));
         let is_posted = self
+            .pump
             .fabric
             .post_send(carrier(target.peer), head, body)
             .is_ok();
         if is_posted {
-            self.traffic.count(target.peer, bytes);
+            self.pump.traffic.count(target.peer, bytes);
             self.count_send();
         }
         is_posted
@@ -237,8 +242,8 @@ impl Universe {
     ) -> Result<Option<RequestId>, Error> {
         let request = self.send(target, UserMemory::of(&mut bytes), mode)?;
         if let Some(request) = request {
-            let token = self.engine.arena().token(request);
-            self.sides.insert(token, Side::Sent { _bytes: bytes });
+            let token = self.pump.engine.arena().token(request);
+            self.pump.sides.insert(token, Side::Sent { _bytes: bytes });
         }
         Ok(request)
     }
@@ -254,11 +259,12 @@ impl Universe {
         }
         let receive = wanted(source, memory);
         let (request, output) = self
+            .pump
             .engine
             .start_receive(receive, false)
             .map_err(|_| exhausted())?;
         if let Some(output) = output {
-            self.carry_out_at_once(output);
+            self.pump.carry_out_at_once(output);
         }
         Ok(request)
     }
@@ -276,12 +282,13 @@ impl Universe {
             self.mind_receive(source);
         }
         let (request, output) = self
+            .pump
             .engine
             .start_receive(scattered(source, &data), false)
             .map_err(|_| exhausted())?;
-        self.keep_structured(request, data);
+        self.pump.keep_structured(request, data);
         if let Some(output) = output {
-            self.carry_out_at_once(output);
+            self.pump.carry_out_at_once(output);
         }
         Ok(request)
     }
@@ -291,12 +298,14 @@ impl Universe {
         if self.gates.minds_receives() {
             self.mind_receive(source);
         }
-        self.engine.probe(source.context, source.peer, source.tag)
+        self.pump
+            .engine
+            .probe(source.context, source.peer, source.tag)
     }
 
     /// Takes a found message out of its queue, for one matched receive.
     pub fn claim(&mut self, found: Found) {
-        self.engine.claim(found);
+        self.pump.engine.claim(found);
     }
 
     /// Receives a claimed message.
@@ -309,10 +318,13 @@ impl Universe {
         memory: UserMemory,
     ) -> Result<RequestId, Error> {
         let (bytes, buffer) = (memory.bytes() as u64, memory.address());
-        let started = self.engine.start_matched_receive(message, bytes, buffer);
+        let started = self
+            .pump
+            .engine
+            .start_matched_receive(message, bytes, buffer);
         let (request, output) = started.map_err(|_| exhausted())?;
         if let Some(output) = output {
-            self.carry_out_at_once(output);
+            self.pump.carry_out_at_once(output);
         }
         Ok(request)
     }
@@ -327,12 +339,13 @@ impl Universe {
         data: Structured,
     ) -> Result<RequestId, Error> {
         let started = self
+            .pump
             .engine
             .start_matched_receive(message, data.bytes(), NO_BUFFER);
         let (request, output) = started.map_err(|_| exhausted())?;
-        self.keep_structured(request, data);
+        self.pump.keep_structured(request, data);
         if let Some(output) = output {
-            self.carry_out_at_once(output);
+            self.pump.carry_out_at_once(output);
         }
         Ok(request)
     }
@@ -341,12 +354,12 @@ impl Universe {
     /// has a say in it, and a program that sees it not cancelled goes on to receive it (MPI 5.0 section 3.8.4).
     pub fn cancel(&mut self, request: RequestId) {
         self.mind_cancel(request);
-        self.engine.cancel(request);
-        self.drain();
-        if self.engine.arena().fields(request).peer != self.rank() {
+        self.pump.engine.cancel(request);
+        self.pump.drain();
+        if self.pump.engine.arena().fields(request).peer != self.rank() {
             return;
         }
-        while self.engine.is_cancelling(request) {
+        while self.pump.engine.is_cancelling(request) {
             self.progress();
         }
     }
@@ -356,23 +369,23 @@ impl Universe {
         self.drop_replay(request);
         self.forget_member(request);
         self.forget_outcome(request, true);
-        if !self.sides.is_empty() && self.free_with_side(request) {
+        if !self.pump.sides.is_empty() && self.free_with_side(request) {
             return;
         }
-        self.engine.free(request);
+        self.pump.engine.free(request);
     }
 
     /// Of a request that keeps something beside its slot: what was received must still be put where it belongs, so the
     /// slot goes only after that. `false`: nothing is under way.
     #[cold]
     fn free_with_side(&mut self, request: RequestId) -> bool {
-        let token = self.engine.arena().token(request);
-        let state = self.engine.arena().fields(request).state;
+        let token = self.pump.engine.arena().token(request);
+        let state = self.pump.engine.arena().fields(request).state;
         if matches!(state, State::Inactive | State::Complete) {
-            self.sides.remove(token);
+            self.pump.sides.remove(token);
             return false;
         }
-        let has_side = self.sides.has(token);
+        let has_side = self.pump.sides.has(token);
         if has_side {
             self.give_up(request);
         }
@@ -383,20 +396,20 @@ impl Universe {
     #[inline]
     pub fn collect(&mut self, request: RequestId) -> Status {
         let status = self.status(request);
-        if !self.sides.is_empty() {
-            self.drop_side(request);
+        if !self.pump.sides.is_empty() {
+            self.pump.drop_side(request);
         }
         if status.source.is_none() {
             self.forget_outcome(request, false);
         }
-        self.engine.collect(request);
+        self.pump.engine.collect(request);
         status
     }
 
     /// How a complete request ended, without collecting it.
     #[must_use]
     pub fn status(&self, request: RequestId) -> Status {
-        let fields = self.engine.arena().fields(request);
+        let fields = self.pump.engine.arena().fields(request);
         let cancelled = fields.flags & FLAG_CANCELLED != 0;
         if fields.kind == engine::Kind::Other
             && let Some(outcome) = self.outcome(request)
@@ -465,15 +478,24 @@ impl Universe {
         Error::Transfer { source_rank, tag }
     }
 
-    /// Whether a large message, whose data the key names, had better go at once in several frames.
-    pub(crate) fn goes_early(&mut self, peer: Peer, bytes: u64, key: [u64; 3]) -> bool {
-        let key = RemoteKey::from_words(key);
-        bytes <= self.engine.config().early_limit_bytes
-            && self.fabric.had_better_stream(carrier(peer), key)
+    /// A frame of the engine's.
+    #[inline(always)]
+    pub(crate) fn take_in_message(&mut self, arrived: &Arrived) {
+        if self.gates.minds_receives() {
+            return self.take_in_minded(arrived);
+        }
+        self.pump.take_in(arrived);
     }
 
-    pub(crate) fn keep_structured(&mut self, request: RequestId, data: Structured) {
-        let token = self.engine.arena().token(request);
-        self.sides.insert(token, Side::Received { data });
+    /// A frame that may bring the message of a class that has gates.
+    #[cold]
+    #[inline(never)]
+    fn take_in_minded(&mut self, arrived: &Arrived) {
+        let is_message = matches!(arrived.head.kind, wire::EAGER | wire::RTS | wire::FIRST);
+        let class = is_message.then(|| self.mind_message(arrived)).flatten();
+        self.pump.take_in(arrived);
+        if let Some(class) = class {
+            self.after_message(class);
+        }
     }
 }

@@ -22,7 +22,11 @@ impl Universe {
         mode: Mode,
     ) -> Result<RequestId, Error> {
         let send = described(target, memory, mode);
-        let request = self.engine.prepare_send(send).map_err(|_| exhausted())?;
+        let request = self
+            .pump
+            .engine
+            .prepare_send(send)
+            .map_err(|_| exhausted())?;
         if mode == Mode::Standard {
             self.admit_send(request);
         }
@@ -32,32 +36,32 @@ impl Universe {
     /// Starts an inactive persistent send.
     pub fn restart_send(&mut self, request: RequestId) {
         self.count_send();
-        let fields = self.engine.arena().fields(request);
-        self.traffic.count(Peer(fields.peer), fields.bytes);
+        let fields = self.pump.engine.arena().fields(request);
+        self.pump.traffic.count(Peer(fields.peer), fields.bytes);
         match self.class_of(request) {
             Some(class) if self.restart_out(request, class) => return,
             None if self.gates.minds_sends() => self.mind_send(self.target_of(request)),
             _ => {}
         }
         if self.post_whole(request) {
-            return self.engine.restart_sent(request);
+            return self.pump.engine.restart_sent(request);
         }
-        let fields = self.engine.arena().fields(request);
+        let fields = self.pump.engine.arena().fields(request);
         let (peer, buffer, bytes) = (Peer(fields.peer), fields.buffer, fields.bytes);
         let is_synchronous = fields.flags & FLAG_SYNCHRONOUS != 0;
-        let key = match self.goes_whole(bytes, is_synchronous) {
+        let key = match self.pump.goes_whole(bytes, is_synchronous) {
             true => wire::NO_KEY,
-            false => self.export(peer, buffer, bytes),
+            false => self.pump.export(peer, buffer, bytes),
         };
         // Asked at each start: a request may live long.
-        let early = self.goes_early(peer, bytes, key);
-        self.engine.restart_send(request, key, early);
-        self.lend(request, key);
-        self.drain_outbox(peer);
+        let early = self.pump.goes_early(peer, bytes, key);
+        self.pump.engine.restart_send(request, key, early);
+        self.pump.lend(request, key);
+        self.pump.drain_outbox(peer);
     }
 
     fn target_of(&self, request: RequestId) -> Target {
-        let fields = self.engine.arena().fields(request);
+        let fields = self.pump.engine.arena().fields(request);
         Target {
             context: ContextId(fields.context),
             peer: Peer(fields.peer),
@@ -67,17 +71,18 @@ impl Universe {
 
     /// Sends the data of a persistent send at once, if they are few and nothing is in the way.
     fn post_whole(&mut self, request: RequestId) -> bool {
-        let fields = self.engine.arena().fields(request);
+        let fields = self.pump.engine.arena().fields(request);
         let (peer, bytes) = (Peer(fields.peer), fields.bytes);
-        let goes_at_once = self.limits.is_eager(bytes)
+        let goes_at_once = self.pump.limits.is_eager(bytes)
             && fields.flags & FLAG_SYNCHRONOUS == 0
-            && self.engine.is_clear(peer);
+            && self.pump.engine.is_clear(peer);
         if !goes_at_once {
             return false;
         }
         let head = pump::head(wire::eager(ContextId(fields.context), fields.tag));
         let memory = user_buf::of_request(fields, 0, bytes);
         let posted = self
+            .pump
             .fabric
             .post_send(carrier(peer), head, memory.as_slice());
         posted.is_ok()
@@ -94,6 +99,7 @@ impl Universe {
     ) -> Result<RequestId, Error> {
         let receive = wanted(source, memory);
         let (request, _) = self
+            .pump
             .engine
             .start_receive(receive, true)
             .map_err(|_| exhausted())?;
@@ -111,15 +117,16 @@ impl Universe {
         data: Structured,
     ) -> Result<RequestId, Error> {
         let (request, _) = self
+            .pump
             .engine
             .start_receive(scattered(source, &data), true)
             .map_err(|_| exhausted())?;
-        self.keep_structured(request, data);
+        self.pump.keep_structured(request, data);
         Ok(request)
     }
 
     fn source_of(&self, request: RequestId) -> Source {
-        let fields = self.engine.arena().fields(request);
+        let fields = self.pump.engine.arena().fields(request);
         Source {
             context: ContextId(fields.context),
             peer: (fields.peer != ANY_PEER).then_some(Peer(fields.peer)),
@@ -135,8 +142,8 @@ impl Universe {
         if self.gates.minds_receives() {
             self.mind_receive(self.source_of(request));
         }
-        if let Some(output) = self.engine.restart_receive(request) {
-            self.carry_out_at_once(output);
+        if let Some(output) = self.pump.engine.restart_receive(request) {
+            self.pump.carry_out_at_once(output);
         }
     }
 }

@@ -240,14 +240,14 @@ impl Universe {
     /// One bounded turn: looks at the transport and posts what waits. `true` if anything happened.
     #[inline]
     pub fn progress(&mut self) -> bool {
-        self.fabric.poll(&mut self.completions);
+        self.pump.fabric.poll(&mut self.completions);
         self.take_in_all()
     }
 
     /// The same, but for the messages that the fast path of waiting takes in one by one.
     #[inline(never)]
     pub(crate) fn progress_beside_first(&mut self) {
-        self.fabric.poll_beside_first(&mut self.completions);
+        self.pump.fabric.poll_beside_first(&mut self.completions);
         self.take_in_all();
     }
 
@@ -261,8 +261,8 @@ impl Universe {
                 self.take_in(completion);
             }
         }
-        if self.engine.busy_peers() != 0 {
-            self.drain();
+        if self.pump.engine.busy_peers() != 0 {
+            self.pump.drain();
         }
         if live::is_stale() {
             self.renew_settings();
@@ -289,7 +289,7 @@ impl Universe {
     pub fn rest(&mut self, wait: &mut Wait, what: impl FnOnce() -> (&'static str, Awaits)) {
         wait.polls += 1;
         let spins = !self.crowding.is_crowded() && wait.polls < live_u32(Variable::Spins);
-        if spins && (wait.polls < SOFT_SPINS || !self.fabric.needs_cores()) {
+        if spins && (wait.polls < SOFT_SPINS || !self.pump.fabric.needs_cores()) {
             std::hint::spin_loop();
             return;
         }
@@ -307,7 +307,7 @@ impl Universe {
             wait.noted = self.note_call(function, awaits);
         }
         // Where the kernel plays the adapter, who polls takes the time from its own messages.
-        let is_needed = !self.crowding.is_sleepless() && self.fabric.needs_cores();
+        let is_needed = !self.crowding.is_sleepless() && self.pump.fabric.needs_cores();
         if is_needed || self.crowding.is_crowded() {
             return self.rest_crowded(wait);
         }
@@ -341,7 +341,7 @@ impl Universe {
             self.calls.end(number);
         }
         let time = wait.long_since.map(|since| since.elapsed().as_nanos());
-        let tally = self.engine.tally();
+        let tally = self.pump.engine.tally();
         tally.waits.add(1);
         tally
             .waited_ns
@@ -349,7 +349,7 @@ impl Universe {
     }
 
     fn offer_core(&self) {
-        self.engine.tally().yields.add(1);
+        self.pump.engine.tally().yields.add(1);
         wait::yield_core();
     }
 
@@ -379,8 +379,8 @@ impl Universe {
         let since = *wait.since.get_or_insert(now);
         self.assess(now);
         let stays = yields_well && !wait.contended && now - since < spin_time();
-        if stays && !self.crowding.is_rationed() && !self.fabric.needs_cores() {
-            self.engine.tally().yields.add(1);
+        if stays && !self.crowding.is_rationed() && !self.pump.fabric.needs_cores() {
+            self.pump.engine.tally().yields.add(1);
             wait.contended = wait::yield_to_others();
             return None;
         }
@@ -391,7 +391,7 @@ impl Universe {
     /// on.
     pub(crate) fn sleep(&mut self, longest: Duration, wait: Option<&mut Wait>) {
         // Nobody rings when room comes back or a helper finishes: do not sleep on those.
-        let has_room = self.engine.busy_peers() == 0 && !self.channels.waits_for_room();
+        let has_room = self.pump.engine.busy_peers() == 0 && !self.channels.waits_for_room();
         let timeout = match has_room {
             true => longest,
             false => longest.min(short_sleep()),
@@ -411,18 +411,22 @@ impl Universe {
         wait: Option<&mut Wait>,
         has_happened: impl FnOnce() -> bool,
     ) {
-        if !self.fabric.prepare_sleep() {
+        if !self.pump.fabric.prepare_sleep() {
             self.offer_core();
         } else if has_happened() || self.channels.has_news() || self.has_gate_news() {
-            self.fabric.stay_awake();
+            self.pump.fabric.stay_awake();
         } else {
             if let Some(wait) = wait {
                 self.tell_wait(wait, false);
             }
             let most_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-            self.engine.note(Event::SleepBegin, [most_ns, 0, 0, 0, 0]);
-            self.fabric.sleep(timeout);
-            self.engine.note(Event::SleepEnd, [most_ns, 0, 0, 0, 0]);
+            self.pump
+                .engine
+                .note(Event::SleepBegin, [most_ns, 0, 0, 0, 0]);
+            self.pump.fabric.sleep(timeout);
+            self.pump
+                .engine
+                .note(Event::SleepEnd, [most_ns, 0, 0, 0, 0]);
             self.check_link();
         }
     }
@@ -430,7 +434,7 @@ impl Universe {
     /// For who looks whether anything goes on in the job: this wait goes on.
     fn tell_wait(&self, wait: &mut Wait, beside_others: bool) {
         let begins = !std::mem::replace(&mut wait.told, true);
-        self.fabric.tell_wait(begins, beside_others);
+        self.pump.fabric.tell_wait(begins, beside_others);
     }
 
     /// Looks, from time to time, whether the daemon is still there.
@@ -441,9 +445,9 @@ impl Universe {
     }
 
     pub(crate) fn assess(&mut self, now: Instant) {
-        if self.crowding.assess(now, &self.fabric) {
+        if self.crowding.assess(now, &self.pump.fabric) {
             let attentive = !self.crowding.is_crowded();
-            self.fabric.set_attentive(attentive);
+            self.pump.fabric.set_attentive(attentive);
         }
     }
 }
@@ -484,7 +488,7 @@ mod tests {
         while wait.long_since.is_none() {
             universe.rest(&mut wait, || ("", Awaits::Other));
         }
-        (wait.polls, universe.engine.tally().yields.get())
+        (wait.polls, universe.pump.engine.tally().yields.get())
     }
 
     /// A process that other threads visit too, and how often they got the chance.

@@ -22,6 +22,7 @@ use crate::limits::{Limits, engine_config};
 use crate::network::{self, Network};
 use crate::oversubscription::Crowding;
 use crate::polling::Polling;
+use crate::pump::Pump;
 use crate::roster::Roster;
 use crate::sides::Sides;
 use crate::var::live::{self, live};
@@ -32,8 +33,7 @@ use crate::ways::Ways;
 /// Everything that one process knows of its job.
 #[derive(Debug)]
 pub struct Universe {
-    pub(crate) engine: Engine,
-    pub(crate) fabric: Fabric,
+    pub(crate) pump: Pump,
     pub(crate) completions: Completions,
     pub(crate) channels: Channels,
     pub(crate) gates: Gates,
@@ -41,7 +41,6 @@ pub struct Universe {
     pub(crate) turned_up: u64,
     /// Collectives that were tried at hand.
     pub(crate) calls_at_hand: u32,
-    pub(crate) sides: Sides,
     pub(crate) comms: Comms,
     pub(crate) bundles: Bundles,
     pub(crate) tasks: Tasks,
@@ -52,10 +51,6 @@ pub struct Universe {
     pub(crate) network: Network,
     pub(crate) crowding: Crowding,
     pub(crate) polling: Polling,
-    pub(crate) limits: Limits,
-    pub(crate) ways: Ways,
-    /// What was sent to whom.
-    pub(crate) traffic: Arc<Traffic>,
     /// Sends since the last look at what arrived.
     pub(crate) sends_unlooked: u32,
     pub(crate) link: Option<Link>,
@@ -86,18 +81,18 @@ impl Universe {
             let crowded = universe.crowding.ranks_outnumber_cpus();
             universe.shape = Shape::new(&values, crowded);
         }
-        traffic::show(&universe.traffic);
+        traffic::show(&universe.pump.traffic);
         gauges::set_unexpected_budget(values.get(Variable::UnexpectedBudget));
         universe.link = birth.link;
         universe.complaints = complaints;
         let patience = u32::try_from(values.get(Variable::Standstill)).unwrap_or(0);
-        universe.fabric.announce_patience(patience);
+        universe.pump.fabric.announce_patience(patience);
         universe.join_network(birth.boot.as_ref().is_some_and(is_promised));
         if universe.crowding.is_sleepless() {
-            universe.fabric.set_sleepless(true);
+            universe.pump.fabric.set_sleepless(true);
         }
         let attentive = !universe.crowding.is_crowded();
-        universe.fabric.set_attentive(attentive);
+        universe.pump.fabric.set_attentive(attentive);
         Ok(universe)
     }
 
@@ -116,12 +111,22 @@ impl Universe {
         let channels = Channels::new();
         let ledgers = (fabric.ledger(), Arc::clone(channels.ledger()));
         Self {
-            engine: Engine::counting(config, size, tally),
+            pump: Pump {
+                engine: Engine::counting(config, size, tally),
+                traffic: Arc::new(Traffic::new(size, ledgers.0, ledgers.1)),
+                fabric,
+                sides: Sides::default(),
+                limits: Limits::of(&config),
+                ways: Ways::new(
+                    values.get(Variable::SingleCopy),
+                    values.get(Variable::CopyTrials),
+                ),
+                me: Peer(roster.rank()),
+                takes_back: false,
+            },
             comms,
             calls: Box::default(),
             awaited: None,
-            traffic: Arc::new(Traffic::new(size, ledgers.0, ledgers.1)),
-            fabric,
             completions: Completions::new(),
             channels,
             gates: Gates::new(
@@ -130,18 +135,12 @@ impl Universe {
             ),
             turned_up: 0,
             calls_at_hand: 0,
-            sides: Sides::default(),
             bundles: Bundles::default(),
             tasks: Tasks::default(),
             shape: Shape::new(values, false),
             network: Network::default(),
             crowding: Crowding::new(values.get(Variable::Wait)),
             polling: Polling::default(),
-            limits: Limits::of(&config),
-            ways: Ways::new(
-                values.get(Variable::SingleCopy),
-                values.get(Variable::CopyTrials),
-            ),
             sends_unlooked: 0,
             link: None,
             roster,
@@ -154,10 +153,10 @@ impl Universe {
     /// # Errors
     /// When those numbers do not follow the ones that there are.
     pub fn attach(&mut self, node: Node) -> Result<(), Error> {
-        self.fabric.attach(node)?;
-        let peers = self.fabric.peer_count();
-        self.engine.add_peers(peers);
-        self.traffic.grow_to(peers);
+        self.pump.fabric.attach(node)?;
+        let peers = self.pump.fabric.peer_count();
+        self.pump.engine.add_peers(peers);
+        self.pump.traffic.grow_to(peers);
         Ok(())
     }
 
@@ -187,24 +186,24 @@ impl Universe {
 
     /// From now on every send has a request until it is collected, so that a debugger sees also those that are complete.
     pub fn keep_sends(&mut self) {
-        self.limits.keep_sends();
+        self.pump.limits.keep_sends();
     }
 
     /// Takes over what a tool has written while MPI runs.
     pub fn renew_settings(&mut self) {
         live::set_stale(false);
-        self.limits.renew(&mut self.engine);
+        self.pump.limits.renew(&mut self.pump.engine);
         gauges::set_unexpected_budget(live(Variable::UnexpectedBudget));
-        self.ways.follow(live(Variable::SingleCopy));
+        self.pump.ways.follow(live(Variable::SingleCopy));
         self.crowding.follow(live(Variable::Wait));
-        self.fabric.set_sleepless(self.crowding.is_sleepless());
-        self.fabric.set_attentive(!self.crowding.is_crowded());
+        self.pump.fabric.set_sleepless(self.crowding.is_sleepless());
+        self.pump.fabric.set_attentive(!self.crowding.is_crowded());
     }
 
     /// Whether a send of so many bytes may go without a request.
     #[must_use]
     pub fn sends_at_once(&self, bytes: u64) -> bool {
-        self.limits.sends_at_once(bytes)
+        self.pump.limits.sends_at_once(bytes)
     }
 
     /// What algorithms of collectives are chosen by.
@@ -249,7 +248,7 @@ impl Universe {
     pub fn reserve_context(&mut self) -> Result<ContextId, Error> {
         let context = self.comms.reserve_context()?;
         // Where there is none, small collectives of the communicator are messages.
-        let _ = self.fabric.claim_board(context.0);
+        let _ = self.pump.fabric.claim_board(context.0);
         Ok(context)
     }
 
@@ -265,12 +264,12 @@ impl Universe {
     /// Gives back the context that was reserved last, which was not needed.
     pub fn release_context(&mut self, context: ContextId) {
         self.comms.release_context(context);
-        self.fabric.unclaim_board(context.0);
+        self.pump.fabric.unclaim_board(context.0);
     }
 
     /// Knows a new communicator. It gets its seat at a board, if there is one.
     pub fn adopt(&mut self, comm: &mut Comm) {
-        self.comms.adopt(&mut self.fabric, comm);
+        self.comms.adopt(&mut self.pump.fabric, comm);
     }
 
     /// A communicator was freed. Its group and its row stay known while operations on it are pending.
@@ -278,9 +277,10 @@ impl Universe {
         self.forget_gates(comm);
         self.comms.retire(comm.context);
         let remote = comm.remote.as_ref().map_or(0, Group::size);
-        self.fabric
+        self.pump
+            .fabric
             .leave_board(comm.context.0, comm.size() + remote);
-        let arena = self.engine.arena();
+        let arena = self.pump.engine.arena();
         let used = arena.iter().map(|id| arena.fields(id).context);
         self.comms.forget_ended(&used.collect());
     }
@@ -289,7 +289,7 @@ impl Universe {
     #[must_use]
     pub fn is_quiet(&self, comm: &Comm) -> bool {
         use engine::State::{Announced, Moving, Posted, Queued};
-        let arena = self.engine.arena();
+        let arena = self.pump.engine.arena();
         let pending = |id: RequestId| {
             let fields = arena.fields(id);
             let goes_on = matches!(fields.state, Posted | Queued | Announced | Moving);
@@ -302,105 +302,105 @@ impl Universe {
     /// the application does not have (any more), and what was sent over a network has arrived.
     #[must_use]
     pub fn is_drained(&mut self) -> bool {
-        let owes_nothing = self.engine.owes_nothing() && self.channels.is_drained();
-        owes_nothing && !self.owes_copies() && self.fabric.is_quiet()
+        let owes_nothing = self.pump.engine.owes_nothing() && self.channels.is_drained();
+        owes_nothing && !self.owes_copies() && self.pump.fabric.is_quiet()
     }
 
     /// Memory that the other ranks of the node reach directly, zero and aligned to a page; `None` where there is none.
     pub fn allocate_shared(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        self.fabric.allocate(bytes)
+        self.pump.fabric.allocate(bytes)
     }
 
     /// Gives it back. `false`: it is not from there.
     pub fn free_shared(&mut self, place: NonNull<u8>) -> bool {
-        self.fabric.free(place)
+        self.pump.fabric.free(place)
     }
 
     /// As [`Engine::watch_queue`].
     #[must_use]
     pub fn watch_queue(&mut self, kind: Queued, context: ContextId) -> Option<usize> {
-        self.engine.watch_queue(kind, context)
+        self.pump.engine.watch_queue(kind, context)
     }
 
     /// The engine, to read slots and counters.
     #[must_use]
     pub fn engine(&self) -> &Engine {
-        &self.engine
+        &self.pump.engine
     }
 
     /// Notes that something happened, if a tool wants to hear of it; [`crate::var::events`] says what the words are.
     #[inline(always)]
     pub fn note(&mut self, event: Event, words: [u64; WORDS]) {
-        self.engine.note(event, words);
+        self.pump.engine.note(event, words);
     }
 
     /// What was noted since the last time.
     pub fn take_records(&mut self) -> Records {
-        self.engine.take_records()
+        self.pump.engine.take_records()
     }
 
     /// The clock by which things are noted.
     pub fn set_clock(&mut self, clock: fn() -> u64) {
-        self.engine.set_clock(clock);
+        self.pump.engine.set_clock(clock);
     }
 
     /// The transport's counters.
     #[must_use]
     pub fn transport_stats(&self) -> transport::Stats {
-        self.fabric.stats()
+        self.pump.fabric.stats()
     }
 
     /// The request that a token names, if it is still in use.
     #[inline(always)]
     #[must_use]
     pub fn find_request(&self, token: u32) -> Option<RequestId> {
-        self.engine.arena().find(token)
+        self.pump.engine.arena().find(token)
     }
 
     /// The token of a request: 27 bits that a stale copy of no longer names it.
     #[inline(always)]
     #[must_use]
     pub fn token(&self, request: RequestId) -> u32 {
-        self.engine.arena().token(request)
+        self.pump.engine.arena().token(request)
     }
 
     /// Whether a request is persistent and not started.
     #[must_use]
     pub fn is_inactive(&self, request: RequestId) -> bool {
-        self.engine.arena().fields(request).state == engine::State::Inactive
+        self.pump.engine.arena().fields(request).state == engine::State::Inactive
     }
 
     /// Whether a request is persistent.
     #[must_use]
     pub fn is_persistent(&self, request: RequestId) -> bool {
-        self.engine.arena().fields(request).flags & queue_layout::FLAG_PERSISTENT != 0
+        self.pump.engine.arena().fields(request).flags & queue_layout::FLAG_PERSISTENT != 0
     }
 
     /// Whether the application has freed a request that is still under way.
     #[inline]
     #[must_use]
     pub fn is_freed(&self, request: RequestId) -> bool {
-        let flags = self.engine.arena().fields(request).flags;
+        let flags = self.pump.engine.arena().fields(request).flags;
         flags & queue_layout::FLAG_ORPHAN != 0 || self.bundles.has_given_up(request)
     }
 
     /// Context of the communicator that a request was made with.
     #[must_use]
     pub fn context_of(&self, request: RequestId) -> u32 {
-        self.engine.arena().fields(request).context
+        self.pump.engine.arena().fields(request).context
     }
 
     /// What a request is about.
     #[must_use]
     pub fn kind_of(&self, request: RequestId) -> engine::Kind {
-        self.engine.arena().fields(request).kind
+        self.pump.engine.arena().fields(request).kind
     }
 
     /// Whether a request is done and not collected.
     #[inline(always)]
     #[must_use]
     pub fn is_complete(&self, request: RequestId) -> bool {
-        self.engine.is_complete(request)
+        self.pump.engine.is_complete(request)
     }
 }
 
@@ -491,7 +491,7 @@ mod tests {
             }
         }
         assert_eq!(
-            (both[0].traffic.size(), both[0].traffic.bytes(1)),
+            (both[0].pump.traffic.size(), both[0].pump.traffic.bytes(1)),
             (1, 3_005_008)
         );
     }

@@ -118,7 +118,8 @@ impl Universe {
     /// Notes for debuggers which collective (a number of `queue_layout::COLLECTIVES`) a request stands for.
     pub fn tell_collective(&mut self, request: RequestId, collective: usize, meeting: Meeting) {
         let number = u16::try_from(collective + 1).unwrap_or(0);
-        self.engine
+        self.pump
+            .engine
             .tell_collective(request, number, meeting.envelope(), meeting.told_bytes());
     }
 
@@ -128,7 +129,7 @@ impl Universe {
             *place = self.token(request);
         }
         if let Some(first) = requests.first() {
-            let fields = self.engine.arena().fields(*first);
+            let fields = self.pump.engine.arena().fields(*first);
             facts.context = of_messages(ContextId(fields.context)).0;
             facts.envelope = (fields.peer, fields.tag);
         }

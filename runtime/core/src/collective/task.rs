@@ -119,7 +119,7 @@ impl Universe {
     /// # Errors
     /// When no request slot is left.
     pub fn reserve_task(&mut self, context: ContextId) -> Result<RequestId, Error> {
-        let reserved = self.engine.start_other(context);
+        let reserved = self.pump.engine.start_other(context);
         reserved.map_err(|_| crate::operation::exhausted())
     }
 
@@ -130,7 +130,7 @@ impl Universe {
 
     /// The reserved request is not needed.
     pub fn give_up_task(&mut self, request: RequestId) {
-        self.engine.give_up_other(request);
+        self.pump.engine.give_up_other(request);
     }
 
     /// An inactive persistent request, whose starts begin the tasks that `starter` makes.
@@ -143,6 +143,7 @@ impl Universe {
         starter: Starter,
     ) -> Result<RequestId, Error> {
         let request = self
+            .pump
             .engine
             .prepare_other(context)
             .map_err(|_| crate::operation::exhausted())?;
@@ -159,7 +160,7 @@ impl Universe {
         };
         let task = starter();
         self.tasks.ended.remove(&token);
-        self.engine.restart_other(request);
+        self.pump.engine.restart_other(request);
         self.tasks.start(request, task);
         true
     }
@@ -201,7 +202,7 @@ impl Universe {
         if ended.is_empty() && starters.is_empty() {
             return;
         }
-        let token = self.engine.arena().token(request);
+        let token = self.pump.engine.arena().token(request);
         ended.remove(&token);
         if for_good {
             starters.remove(&token);
@@ -212,7 +213,7 @@ impl Universe {
         if let Some(request) = self.tasks.end(number) {
             let token = self.token(request);
             self.tasks.ended.insert(token, result.map_err(Arc::new));
-            self.engine.finish_other(request, None);
+            self.pump.engine.finish_other(request, None);
         }
     }
 }

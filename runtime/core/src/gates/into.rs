@@ -115,8 +115,8 @@ impl Universe {
             self.unbind(class, true);
             is_bound = false;
         }
-        if let Some(output) = self.engine.restart_receive(request) {
-            self.carry_out_at_once(output);
+        if let Some(output) = self.pump.engine.restart_receive(request) {
+            self.pump.carry_out_at_once(output);
         }
         let into = &mut self.gates.into[class as usize];
         if !is_bound {
@@ -124,7 +124,7 @@ impl Universe {
             if into.standing == Standing::Loose && into.starts >= into.wanted {
                 self.ask_for(request, class);
             }
-        } else if self.engine.arena().fields(request).state == State::Posted {
+        } else if self.pump.engine.arena().fields(request).state == State::Posted {
             into.queue.push_back(request);
             if !into.is_open {
                 self.open_next(class);
@@ -139,9 +139,9 @@ impl Universe {
         };
         let is_member = member.token == request.0 && member.class == class;
         if is_member && member.place.is_none() {
-            let fields = self.engine.arena().fields(request);
+            let fields = self.pump.engine.arena().fields(request);
             let peer = transport::Peer(fields.peer);
-            member.place = Place::new(&mut self.fabric, peer, fields.buffer, fields.bytes);
+            member.place = Place::new(&mut self.pump.fabric, peer, fields.buffer, fields.bytes);
         }
         is_member && member.place.is_some()
     }
@@ -157,14 +157,14 @@ impl Universe {
         into.inlet = self
             .gates
             .inlets
-            .make(&mut self.fabric, carrier(name.peer()));
+            .make(&mut self.pump.fabric, carrier(name.peer()));
         let Some(inlet) = &into.inlet else {
             return into.give_up();
         };
         into.standing = Standing::Asked;
         let inlet = inlet.name();
         self.tell_gate(BIND, name, inlet);
-        self.drain_outbox(name.peer());
+        self.pump.drain_outbox(name.peer());
     }
 
     /// The sender counts from here on: what comes next has number 0.
@@ -176,6 +176,7 @@ impl Universe {
             return self.refuse_gate();
         }
         let posted = self
+            .pump
             .engine
             .posted_for(ContextId(name.context), name.peer(), name.tag);
         let is_plain = posted
@@ -189,7 +190,7 @@ impl Universe {
         into.number = 0;
         into.queue.extend(posted);
         if self.gates.bound_into == 0 {
-            self.engine.guard_receives(true);
+            self.pump.engine.guard_receives(true);
         }
         self.gates.bound_into += 1;
         self.open_next(class);
@@ -221,7 +222,7 @@ impl Universe {
             return;
         };
         let peer = carrier(into.name.peer());
-        inlet.open(&mut self.fabric, peer, into.number, place);
+        inlet.open(&mut self.pump.fabric, peer, into.number, place);
         into.is_open = true;
         if !std::mem::replace(&mut into.is_listed, true) {
             gates.open.push(class);
@@ -300,7 +301,7 @@ impl Universe {
             return;
         }
         into.number += 1;
-        let arena = self.engine.arena();
+        let arena = self.pump.engine.arena();
         let first = into.queue.front();
         if first.is_some_and(|first| arena.fields(*first).state != State::Posted) {
             into.queue.pop_front();
@@ -323,7 +324,7 @@ impl Universe {
         let (Some(request), Some(inlet)) = (into.queue.pop_front(), into.inlet.take()) else {
             return;
         };
-        self.engine.receiving_beside(request);
+        self.pump.engine.receiving_beside(request);
         let peer = self.gates.into[class as usize].name.peer;
         self.gates.moving.push(Moving {
             inlet,
@@ -354,7 +355,7 @@ impl Universe {
         if was_bound {
             self.gates.bound_into -= 1;
             if self.gates.bound_into == 0 {
-                self.engine.guard_receives(false);
+                self.pump.engine.guard_receives(false);
             }
         }
         if let Some(inlet) = inlet.filter(|_| tells) {

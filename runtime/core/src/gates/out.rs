@@ -81,7 +81,7 @@ impl Universe {
         if out.waiting.is_empty() {
             match self.try_gate(request, class) {
                 Passage::Done => {
-                    self.engine.restart_sent(request);
+                    self.pump.engine.restart_sent(request);
                     return true;
                 }
                 Passage::Closed if !self.is_kept(request) => {}
@@ -94,7 +94,7 @@ impl Universe {
                 }
             }
         }
-        self.engine.restart_waiting(request);
+        self.pump.engine.restart_waiting(request);
         let out = &mut self.gates.out[class as usize];
         out.waiting.push_back(request);
         if out.waiting.len() == 1 {
@@ -105,15 +105,16 @@ impl Universe {
 
     /// Whether a receiver keeps such a message, so that it need not wait.
     fn is_kept(&self, request: RequestId) -> bool {
-        self.limits
-            .is_eager(self.engine.arena().fields(request).bytes)
+        self.pump
+            .limits
+            .is_eager(self.pump.engine.arena().fields(request).bytes)
     }
 
     /// The message of the next number goes through its gate, if that opens soon.
     #[inline]
     fn try_gate(&mut self, request: RequestId, class: u32) -> Passage {
         let out = &self.gates.out[class as usize];
-        let is_patient = out.misses < MOST_MISSES && self.fabric.is_attentive();
+        let is_patient = out.misses < MOST_MISSES && self.pump.fabric.is_attentive();
         for _ in 0..if is_patient { SHORT_LOOKS } else { 1 } {
             let passage = self.pass_gate(request, class);
             if passage != Passage::Closed {
@@ -131,14 +132,14 @@ impl Universe {
         let Some((outlet, _)) = &mut out.outlet else {
             return Passage::Barred;
         };
-        let fields = self.engine.arena().fields(request);
+        let fields = self.pump.engine.arena().fields(request);
         let memory = user_buf::of_request(fields, 0, fields.bytes);
         let peer = carrier(Peer(fields.peer));
-        let passage = outlet.pass(&mut self.fabric, peer, out.number, memory.as_slice());
+        let passage = outlet.pass(&mut self.pump.fabric, peer, out.number, memory.as_slice());
         if passage == Passage::Done {
             out.number += 1;
             out.misses = 0;
-            let tally = self.engine.tally();
+            let tally = self.pump.engine.tally();
             tally.gated.add(1);
             tally.gated_bytes.add(memory.bytes() as u64);
         }
@@ -165,7 +166,7 @@ impl Universe {
         let mut moved = false;
         while let Some(first) = self.gates.out[class as usize].waiting.front().copied() {
             match self.pass_gate(first, class) {
-                Passage::Done => self.engine.sent_beside(first),
+                Passage::Done => self.pump.engine.sent_beside(first),
                 Passage::Closed if !self.is_kept(first) => return moved,
                 Passage::Closed | Passage::Barred => {
                     self.flush(self.gates.out[class as usize].name);
@@ -181,9 +182,9 @@ impl Universe {
     /// A send that has waited goes the ordinary way.
     fn send_in_frames(&mut self, request: RequestId, class: u32) {
         self.gates.out[class as usize].skip();
-        let (key, early) = self.key_of(request);
-        self.engine.queue_waiting(request, key, early);
-        self.lend(request, key);
+        let (key, early) = self.pump.key_of(request);
+        self.pump.engine.queue_waiting(request, key, early);
+        self.pump.lend(request, key);
     }
 
     /// All that waits for the same receiver in the same context goes the ordinary way, in the order of the starts: a receive of any
@@ -199,7 +200,7 @@ impl Universe {
             let out = &mut out[*class as usize];
             let is_it = (out.name.context, out.name.peer) == (name.context, name.peer);
             if is_it {
-                let arena = self.engine.arena();
+                let arena = self.pump.engine.arena();
                 let waiting = out.waiting.drain(..);
                 all.extend(waiting.map(|id| (arena.fields(id).sequence, id, *class)));
             }
@@ -234,13 +235,13 @@ impl Universe {
 
     /// A receiver asks for gates.
     pub(super) fn take_bind(&mut self, name: Name, inlet: InletName) {
-        if self.engine.is_drowned(name.peer()) {
+        if self.pump.engine.is_drowned(name.peer()) {
             return self.refuse_gate();
         }
         let class = self.gates.out_names.get(&name).copied();
         let class = class.filter(|class| self.gates.out[*class as usize].starts >= LEAST_STARTS);
         let found = class.and_then(|class| {
-            let outlet = Outlet::find(&mut self.fabric, carrier(name.peer()), inlet)?;
+            let outlet = Outlet::find(&mut self.pump.fabric, carrier(name.peer()), inlet)?;
             Some((class, outlet))
         });
         let Some((class, outlet)) = found else {
@@ -254,7 +255,7 @@ impl Universe {
         out.others = 0;
         out.misses = 0;
         if self.gates.bound_out == 0 {
-            self.engine.guard_sends(true);
+            self.pump.engine.guard_sends(true);
         }
         self.gates.bound_out += 1;
         self.tell_gate(BOUND, name, inlet);
@@ -282,7 +283,7 @@ impl Universe {
         let ended = out.outlet.take();
         self.gates.bound_out -= 1;
         if self.gates.bound_out == 0 {
-            self.engine.guard_sends(false);
+            self.pump.engine.guard_sends(false);
         }
         if let Some((_, inlet)) = ended.filter(|_| tells) {
             self.tell_gate(LEFT, name, inlet);

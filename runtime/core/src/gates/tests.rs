@@ -423,7 +423,7 @@ fn run(seed: u64, steps: usize) -> bool {
         assert!(own.started.is_none(), "seed {seed}: it has not ended");
     }
     for universe in &world.all {
-        assert_eq!(universe.engine.counters().refused, 0, "seed {seed}");
+        assert_eq!(universe.pump.engine.counters().refused, 0, "seed {seed}");
     }
     world.was_bound
 }
@@ -464,7 +464,7 @@ fn frames_that_make_no_sense_change_nothing() {
     assert_eq!(bound(&world), (3, 3));
     let refused = |world: &World| -> u64 {
         let all = world.all.iter();
-        all.map(|it| it.engine.counters().refused).sum()
+        all.map(|it| it.pump.engine.counters().refused).sum()
     };
     for kind in [super::BIND, super::BOUND, super::UNBIND, super::LEFT] {
         for tag in [0, 2, 7, -1] {
@@ -475,14 +475,14 @@ fn frames_that_make_no_sense_change_nothing() {
                     ..engine::wire::eager(ContextId(9), tag)
                 };
                 for (who, other) in [(0, 1), (1, 0)] {
-                    world.all[who].engine.tell(Peer(other), head, words);
+                    world.all[who].pump.engine.tell(Peer(other), head, words);
                 }
                 let head = engine::Head {
                     kind,
                     ..engine::wire::eager(CONTEXT, tag)
                 };
                 let to = Peer(u32::try_from(world.to).unwrap());
-                world.all[world.from].engine.tell(to, head, words);
+                world.all[world.from].pump.engine.tell(to, head, words);
             }
         }
         world.rest();
@@ -499,7 +499,7 @@ fn frames_that_make_no_sense_change_nothing() {
 fn a_class_ends_with_its_requests_and_the_fast_paths_are_open_again() {
     let mut world = World::new(1);
     rounds(&mut world, 20);
-    assert!(!world.all[world.from].engine.is_all_clear());
+    assert!(!world.all[world.from].pump.engine.is_all_clear());
     for own in world.sends.iter().flatten() {
         world.all[world.from].free(own.request);
     }
@@ -509,7 +509,7 @@ fn a_class_ends_with_its_requests_and_the_fast_paths_are_open_again() {
     for _ in 0..20 {
         world.all.iter_mut().for_each(|it| _ = it.progress());
     }
-    assert!(world.all[world.from].engine.is_all_clear());
+    assert!(world.all[world.from].pump.engine.is_all_clear());
     let gates = [world.from, world.to].map(|who| &world.all[who].gates);
     assert!(
         gates
