@@ -45,7 +45,7 @@ impl Universe {
     fn take_in_other(&mut self, arrived: &Arrived) {
         match Owner::of_kind(arrived.head.kind) {
             channel::OWNER => self.channels.arrive(&mut self.pump.fabric, arrived),
-            gates::OWNER => self.take_in_gate(arrived),
+            gates::OWNER => self.gates.take_in(&mut self.pump, arrived),
             _ => self.pump.refuse(),
         }
         if arrived.is_lent() {

@@ -30,12 +30,6 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Whether there is one.
-    #[inline(always)]
-    pub(crate) fn is_used(&self) -> bool {
-        self.is_used
-    }
-
     /// Whether there is something to do in each turn.
     #[inline(always)]
     pub(crate) fn wants_turns(&self) -> bool {
@@ -343,7 +337,7 @@ impl Universe {
             self.channels.lose(carrier(peer));
             let words = [peer.0.into(), 0, 0, 0, 0];
             self.pump.engine.note(Event::PeerLost, words);
-            self.lose_gates(peer);
+            self.gates.lose(&mut self.pump, peer);
             self.pump.sides.forget_packed();
         }
         self.end_lost();

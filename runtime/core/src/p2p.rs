@@ -30,7 +30,7 @@ impl Universe {
     ) -> Result<Option<RequestId>, Error> {
         self.count_send();
         if self.gates.minds_sends() {
-            self.mind_send(target);
+            self.gates.mind_send(&mut self.pump, target);
         }
         let small = self.sends_at_once(memory.bytes() as u64);
         if small && mode == Mode::Standard && self.pump.engine.is_clear(target.peer) {
@@ -186,7 +186,7 @@ impl Universe {
         }
         self.count_send();
         if self.gates.minds_sends() {
-            self.mind_send(target);
+            self.gates.mind_send(&mut self.pump, target);
         }
         let send = Send {
             peer: target.peer,
@@ -255,7 +255,7 @@ impl Universe {
     #[inline]
     pub fn receive(&mut self, source: Source, memory: UserMemory) -> Result<RequestId, Error> {
         if self.gates.minds_receives() {
-            self.mind_receive(source);
+            self.gates.mind_receive(&mut self.pump, source);
         }
         let receive = wanted(source, memory);
         let (request, output) = self
@@ -279,7 +279,7 @@ impl Universe {
         data: Structured,
     ) -> Result<RequestId, Error> {
         if self.gates.minds_receives() {
-            self.mind_receive(source);
+            self.gates.mind_receive(&mut self.pump, source);
         }
         let (request, output) = self
             .pump
@@ -296,7 +296,7 @@ impl Universe {
     /// The earliest message that such a receive would match, of those that have been taken in.
     pub fn find_message(&mut self, source: Source) -> Option<Found> {
         if self.gates.minds_receives() {
-            self.mind_receive(source);
+            self.gates.mind_receive(&mut self.pump, source);
         }
         self.pump
             .engine
@@ -353,7 +353,7 @@ impl Universe {
     /// Marks a request for cancellation. What becomes of a send to this process itself is known afterwards: nobody else
     /// has a say in it, and a program that sees it not cancelled goes on to receive it (MPI 5.0 section 3.8.4).
     pub fn cancel(&mut self, request: RequestId) {
-        self.mind_cancel(request);
+        self.gates.mind_cancel(&mut self.pump, request);
         self.pump.engine.cancel(request);
         self.pump.drain();
         if self.pump.engine.arena().fields(request).peer != self.rank() {
@@ -367,7 +367,7 @@ impl Universe {
     /// The application gives a request up; the operation still ends properly.
     pub fn free(&mut self, request: RequestId) {
         self.drop_replay(request);
-        self.forget_member(request);
+        self.gates.forget_member(&mut self.pump, request);
         self.forget_outcome(request, true);
         if !self.pump.sides.is_empty() && self.free_with_side(request) {
             return;
@@ -492,10 +492,12 @@ impl Universe {
     #[inline(never)]
     fn take_in_minded(&mut self, arrived: &Arrived) {
         let is_message = matches!(arrived.head.kind, wire::EAGER | wire::RTS | wire::FIRST);
-        let class = is_message.then(|| self.mind_message(arrived)).flatten();
+        let class = is_message
+            .then(|| self.gates.mind_message(&mut self.pump, arrived))
+            .flatten();
         self.pump.take_in(arrived);
         if let Some(class) = class {
-            self.after_message(class);
+            self.gates.after_message(&mut self.pump, class);
         }
     }
 }

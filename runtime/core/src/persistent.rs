@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Persistent sends and receives (MPI 5.0 section 3.9): made once, inactive, and started often.
 
-use engine::{ContextId, Peer, RequestId, wire};
+use engine::{ContextId, Fields, Peer, RequestId, wire};
 use queue_layout::{ANY_PEER, ANY_TAG, FLAG_SYNCHRONOUS};
 
 use crate::operation::{Mode, Source, Target, described, exhausted, scattered, wanted};
@@ -28,7 +28,7 @@ impl Universe {
             .prepare_send(send)
             .map_err(|_| exhausted())?;
         if mode == Mode::Standard {
-            self.admit_send(request);
+            self.gates.admit_send(&mut self.pump, request);
         }
         Ok(request)
     }
@@ -38,9 +38,12 @@ impl Universe {
         self.count_send();
         let fields = self.pump.engine.arena().fields(request);
         self.pump.traffic.count(Peer(fields.peer), fields.bytes);
-        match self.class_of(request) {
-            Some(class) if self.restart_out(request, class) => return,
-            None if self.gates.minds_sends() => self.mind_send(self.target_of(request)),
+        match self.gates.class_of(request) {
+            Some(class) if self.gates.restart_out(&mut self.pump, request, class) => return,
+            None if self.gates.minds_sends() => {
+                let target = target_of(self.pump.engine.arena().fields(request));
+                self.gates.mind_send(&mut self.pump, target);
+            }
             _ => {}
         }
         if self.post_whole(request) {
@@ -58,15 +61,6 @@ impl Universe {
         self.pump.engine.restart_send(request, key, early);
         self.pump.lend(request, key);
         self.pump.drain_outbox(peer);
-    }
-
-    fn target_of(&self, request: RequestId) -> Target {
-        let fields = self.pump.engine.arena().fields(request);
-        Target {
-            context: ContextId(fields.context),
-            peer: Peer(fields.peer),
-            tag: fields.tag,
-        }
     }
 
     /// Sends the data of a persistent send at once, if they are few and nothing is in the way.
@@ -103,7 +97,7 @@ impl Universe {
             .engine
             .start_receive(receive, true)
             .map_err(|_| exhausted())?;
-        self.admit_receive(request, source);
+        self.gates.admit_receive(request, source);
         Ok(request)
     }
 
@@ -125,26 +119,36 @@ impl Universe {
         Ok(request)
     }
 
-    fn source_of(&self, request: RequestId) -> Source {
-        let fields = self.pump.engine.arena().fields(request);
-        Source {
-            context: ContextId(fields.context),
-            peer: (fields.peer != ANY_PEER).then_some(Peer(fields.peer)),
-            tag: (fields.tag != ANY_TAG).then_some(fields.tag),
-        }
-    }
-
     /// Starts an inactive persistent receive.
     pub fn restart_receive(&mut self, request: RequestId) {
-        if let Some(class) = self.class_of(request) {
-            return self.restart_into(request, class);
+        if let Some(class) = self.gates.class_of(request) {
+            return self.gates.restart_into(&mut self.pump, request, class);
         }
         if self.gates.minds_receives() {
-            self.mind_receive(self.source_of(request));
+            let source = source_of(self.pump.engine.arena().fields(request));
+            self.gates.mind_receive(&mut self.pump, source);
         }
         if let Some(output) = self.pump.engine.restart_receive(request) {
             self.pump.carry_out_at_once(output);
         }
+    }
+}
+
+/// Where the persistent send with these fields goes.
+fn target_of(fields: &Fields) -> Target {
+    Target {
+        context: ContextId(fields.context),
+        peer: Peer(fields.peer),
+        tag: fields.tag,
+    }
+}
+
+/// What the persistent receive with these fields asks for.
+fn source_of(fields: &Fields) -> Source {
+    Source {
+        context: ContextId(fields.context),
+        peer: (fields.peer != ANY_PEER).then_some(Peer(fields.peer)),
+        tag: (fields.tag != ANY_TAG).then_some(fields.tag),
     }
 }
 

@@ -278,7 +278,7 @@ impl Universe {
             moved |= self.tend_channels();
         }
         if self.gates.is_busy() {
-            moved |= self.tend_gates();
+            moved |= self.gates.tend(&mut self.pump);
         }
         moved
     }
@@ -413,7 +413,7 @@ impl Universe {
     ) {
         if !self.pump.fabric.prepare_sleep() {
             self.offer_core();
-        } else if has_happened() || self.channels.has_news() || self.has_gate_news() {
+        } else if has_happened() || self.channels.has_news() || self.gates.has_news() {
             self.pump.fabric.stay_awake();
         } else {
             if let Some(wait) = wait {

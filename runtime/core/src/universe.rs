@@ -274,7 +274,7 @@ impl Universe {
 
     /// A communicator was freed. Its group and its row stay known while operations on it are pending.
     pub fn forget(&mut self, comm: &Comm) {
-        self.forget_gates(comm);
+        self.gates.forget(&mut self.pump, comm.context);
         self.comms.retire(comm.context);
         let remote = comm.remote.as_ref().map_or(0, Group::size);
         self.pump
