@@ -21,7 +21,7 @@ pub static rmpi_debug_anchor: Anchor = Anchor::new();
 /// MPI is initialized. Slots and rows stay where they are from now on, whatever becomes of `universe`.
 pub fn open(universe: &Universe, many_threads: bool) {
     rmpi_debug_anchor.set_threads(many_threads);
-    let chunks = universe.engine().arena().chunk_table();
+    let chunks = universe.messages.engine().arena().chunk_table();
     let world = (universe.rank(), universe.size());
     for (comm, handle) in [
         (universe.comms().world(), MPI_Comm::WORLD),

@@ -74,7 +74,9 @@ pub fn comm_disconnect(mpi: Mpi, comm: InOut<'_, MPI_Comm>) -> Result<()> {
         root: None,
         bytes: None,
     };
-    mpi.wait_until(Awaits::Ranks(meeting), |universe| universe.is_quiet(&ended));
+    mpi.wait_until(Awaits::Ranks(meeting), |universe| {
+        universe.messages.is_quiet(ended.context)
+    });
     comm_free(mpi, comm)
 }
 

@@ -89,7 +89,7 @@ impl Lane {
         let target = Target { context, peer, tag };
         let start = |bytes: Vec<u8>| {
             let bytes = bytes.into_boxed_slice();
-            mpi.visit(|universe| universe.send_owned(target, bytes, Mode::Standard))
+            mpi.visit(|universe| universe.sending().send_owned(target, bytes, Mode::Standard))
         };
         Ok([
             start(to_bytes(&[length_of(words)]))?,
@@ -104,7 +104,7 @@ impl Lane {
             tag: Some(self.tag),
         };
         let memory = UserMemory::of(bytes);
-        Ok(mpi.visit(|universe| universe.receive(source, memory))?)
+        Ok(mpi.visit(|universe| universe.messages.receive(source, memory))?)
     }
 }
 
@@ -174,9 +174,9 @@ async fn exchange_word(
         tag,
     };
     let memory = UserMemory::of(&mut *bytes);
-    let received = mpi.visit(|universe| universe.receive(source, memory))?;
+    let received = mpi.visit(|universe| universe.messages.receive(source, memory))?;
     let out = Box::new(word.to_ne_bytes());
-    let sent = mpi.visit(|universe| universe.send_owned(target, out, Mode::Standard));
+    let sent = mpi.visit(|universe| universe.sending().send_owned(target, out, Mode::Standard));
     // The receive ends before this returns, as the other leader sends whatever happens.
     let received = ended(mpi, received).await;
     if let Some(sent) = sent? {
@@ -187,7 +187,7 @@ async fn exchange_word(
 
 async fn ended(mpi: Mpi, request: RequestId) -> core::result::Result<(), runtime::Error> {
     poll_fn(
-        |_| match mpi.visit(|universe| universe.is_complete(request)) {
+        |_| match mpi.visit(|universe| universe.messages.is_complete(request)) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         },

@@ -189,7 +189,7 @@ pub(crate) unsafe fn known(handle: MPI_Comm) -> Option<&'static Lane> {
 unsafe fn look_up(handle: MPI_Comm) -> Option<Lane> {
     // It would pass by the tools, and it sends eight bytes at once: not where the program's user has forbidden that.
     // SAFETY: promised.
-    if qmpi::is_stacked() || !unsafe { universe() }.sends_at_once(8) {
+    if qmpi::is_stacked() || !unsafe { universe() }.messages.sends_at_once(8) {
         return None;
     }
     // SAFETY: promised.

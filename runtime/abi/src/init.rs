@@ -110,7 +110,7 @@ fn join(level: c_int) -> Result<()> {
         }
     }
     if mpir::is_debugged() {
-        universe.keep_sends();
+        universe.messages.keep_sends();
     }
     lock::set_multiple(level == c::MPI_THREAD_MULTIPLE);
     anchor::open(&universe, level == c::MPI_THREAD_MULTIPLE);
@@ -139,7 +139,9 @@ fn note_first_communicators(universe: &mut Universe) {
     ] {
         let (size, rank) = (comm.size().into(), comm.rank.into());
         let words = [handle.0 as u64, size, rank, 0, 0];
-        universe.note(runtime::Event::CommunicatorCreated, words);
+        universe
+            .messages
+            .note(runtime::Event::CommunicatorCreated, words);
     }
 }
 

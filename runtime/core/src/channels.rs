@@ -36,7 +36,10 @@ impl Universe {
             context: comm.context.0,
             class: end.class,
         };
-        Some(self.channels.declare(&mut self.pump.fabric, way, memory))
+        Some(
+            self.channels
+                .declare(&mut self.messages.pump.fabric, way, memory),
+        )
     }
 
     /// Starts all of these, the receives first; or none.
@@ -45,7 +48,7 @@ impl Universe {
     /// Those of [`channel::Channels::start`].
     #[inline]
     pub fn start_channels(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
-        self.channels.start(&mut self.pump.fabric, ids)
+        self.channels.start(&mut self.messages.pump.fabric, ids)
     }
 
     /// Whether all of these have ended, or are not started.
@@ -71,7 +74,7 @@ impl Universe {
     /// Those of [`channel::Channels::change_memory`].
     pub fn change_channel(&mut self, id: ChannelId, memory: Memory) -> Result<(), ChannelError> {
         self.channels
-            .change_memory(&mut self.pump.fabric, id, memory)
+            .change_memory(&mut self.messages.pump.fabric, id, memory)
     }
 
     /// Gives an end up that is not active.
@@ -79,12 +82,13 @@ impl Universe {
     /// # Errors
     /// Those of [`channel::Channels::free`].
     pub fn free_channel(&mut self, id: ChannelId) -> Result<(), ChannelError> {
-        self.channels.free(&mut self.pump.fabric, id)
+        self.channels.free(&mut self.messages.pump.fabric, id)
     }
 
     /// This process starts nothing more in the context of a communicator: who waits for it there is told.
     pub fn leave_channels(&mut self, comm: &Comm) {
-        self.channels.leave(&mut self.pump.fabric, comm.context.0);
+        self.channels
+            .leave(&mut self.messages.pump.fabric, comm.context.0);
     }
 
     /// How the last message of an end has failed that was collected, and why its peer is lost, if it is.
@@ -105,6 +109,6 @@ impl Universe {
     /// Channels' part of a turn. `true`: something was posted.
     #[inline(never)]
     pub(crate) fn tend_channels(&mut self) -> bool {
-        self.channels.progress(&mut self.pump.fabric)
+        self.channels.progress(&mut self.messages.pump.fabric)
     }
 }

@@ -34,7 +34,7 @@ impl Universe {
     #[inline(always)]
     pub(crate) fn take_in_frame(&mut self, arrived: &Arrived) {
         match Owner::of_kind(arrived.head.kind) {
-            ENGINE => self.take_in_message(arrived),
+            ENGINE => self.messages.take_in_message(arrived),
             _ => self.take_in_other(arrived),
         }
     }
@@ -44,12 +44,17 @@ impl Universe {
     #[inline(never)]
     fn take_in_other(&mut self, arrived: &Arrived) {
         match Owner::of_kind(arrived.head.kind) {
-            channel::OWNER => self.channels.arrive(&mut self.pump.fabric, arrived),
-            gates::OWNER => self.gates.take_in(&mut self.pump, arrived),
-            _ => self.pump.refuse(),
+            channel::OWNER => self
+                .channels
+                .arrive(&mut self.messages.pump.fabric, arrived),
+            gates::OWNER => self
+                .messages
+                .gates
+                .take_in(&mut self.messages.pump, arrived),
+            _ => self.messages.pump.refuse(),
         }
         if arrived.is_lent() {
-            self.pump.fabric.release(arrived);
+            self.messages.pump.fabric.release(arrived);
         }
     }
 
@@ -61,10 +66,11 @@ impl Universe {
             Completion::Worked { work, outcome, .. } => self.take_in_work(work, outcome),
             Completion::Written { peer, immediate } => match Owner::of_immediate(immediate) {
                 channel::OWNER => self.channels.written(peer, immediate),
-                _ => self.pump.refuse(),
+                _ => self.messages.pump.refuse(),
             },
             Completion::Lost { peer } => {
                 let why = self
+                    .messages
                     .pump
                     .fabric
                     .why_lost(peer)
@@ -78,8 +84,10 @@ impl Universe {
     /// The end of a read or write.
     fn take_in_work(&mut self, work: WorkId, outcome: Outcome) {
         match Owner::of_work(work) {
-            ENGINE => self.pump.take_in_read(work, outcome),
-            channel::OWNER => self.channels.worked(&mut self.pump.fabric, work, outcome),
+            ENGINE => self.messages.pump.take_in_read(work, outcome),
+            channel::OWNER => self
+                .channels
+                .worked(&mut self.messages.pump.fabric, work, outcome),
             // This process has posted no other.
             _ => {}
         }

@@ -16,7 +16,6 @@
 
 mod boot;
 mod brief;
-mod bundle;
 pub mod channels;
 pub mod collective;
 pub mod comm;
@@ -28,14 +27,13 @@ mod dispatch;
 mod error;
 mod gates;
 mod limits;
+mod messages;
 mod network;
 pub mod op;
 mod operation;
 mod oversubscription;
-mod p2p;
 mod pack;
 mod payload;
-mod persistent;
 mod polling;
 mod progress;
 mod pump;
@@ -58,7 +56,6 @@ pub mod thread {
 
 pub use boot::{Birth, Link, flush_output, leave};
 pub use brief::Ended;
-pub use bundle::SendMode;
 pub use collective::Line;
 pub use comm::{Comm, Comparison, Group, Within};
 pub use comms::{Comms, PREDEFINED};
@@ -68,6 +65,7 @@ pub use engine::{
     RequestId, State, WORDS,
 };
 pub use error::Error;
+pub use messages::{Messages, SendMode};
 pub use operation::{Mode, Source, Status, Target};
 pub use pack::Structured;
 pub use payload::Payload;

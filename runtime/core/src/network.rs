@@ -198,9 +198,9 @@ fn explained(error: transport::Error, boot: &Boot, values: &Values) -> Error {
 impl Universe {
     /// Tells the others where this process is found, if they were promised to be told.
     pub(crate) fn join_network(&mut self, is_promised: bool) {
-        let record = self.pump.fabric.network_record();
+        let record = self.messages.pump.fabric.network_record();
         self.network.is_used = record.is_some();
-        self.pump.takes_back = record.is_some();
+        self.messages.pump.takes_back = record.is_some();
         if is_promised {
             let record = Record::new(record.as_deref().unwrap_or_default());
             let rank = self.rank();
@@ -230,8 +230,8 @@ impl Universe {
     #[inline(always)]
     pub(crate) fn tend_network(&mut self) {
         let has_something = self.network.has_something()
-            || self.pump.engine.has_returned()
-            || self.pump.fabric.has_network_news();
+            || self.messages.pump.engine.has_returned()
+            || self.messages.pump.fabric.has_network_news();
         if has_something {
             self.tend_network_now();
         }
@@ -240,8 +240,8 @@ impl Universe {
     #[inline(never)]
     fn tend_network_now(&mut self) {
         self.end_lost();
-        self.pump.withdraw_keys();
-        if self.pump.fabric.has_network_news() {
+        self.messages.pump.withdraw_keys();
+        if self.messages.pump.fabric.has_network_news() {
             self.tell_network_news();
         }
         if !self.network.directory.is_idle() {
@@ -252,20 +252,21 @@ impl Universe {
     #[cold]
     fn tell_network_news(&mut self) {
         let rank = self.rank();
-        while let Some(words) = self.pump.fabric.next_complaint() {
+        while let Some(words) = self.messages.pump.fabric.next_complaint() {
             eprintln!("rmpi: rank {rank}: {words}");
         }
-        while let Some(change) = self.pump.fabric.next_port_change() {
+        while let Some(change) = self.messages.pump.fabric.next_port_change() {
             let event = match change.is_up {
                 true => Event::PortUp,
                 false => Event::PortDown,
             };
             let (rail, port) = (change.rail.into(), change.port.into());
-            self.pump
+            self.messages
+                .pump
                 .engine
                 .note(event, [rail, port, change.serving.into(), 0, 0]);
         }
-        while let Some(peer) = self.pump.fabric.wanted_address() {
+        while let Some(peer) = self.messages.pump.fabric.wanted_address() {
             self.network.directory.ask(rank, peer.0);
         }
     }
@@ -292,7 +293,8 @@ impl Universe {
     fn take_news(&mut self, news: News) {
         match news {
             News::Record(rank, record) => {
-                self.pump
+                self.messages
+                    .pump
                     .fabric
                     .learn_address(transport::Peer(rank), record.bytes());
             }
@@ -332,13 +334,13 @@ impl Universe {
     #[cold]
     pub(crate) fn lose(&mut self, peer: Peer, why: String) {
         if self.network.lost.iter().all(|(lost, _)| *lost != peer) {
-            self.pump.fabric.lose(carrier(peer), &why);
+            self.messages.pump.fabric.lose(carrier(peer), &why);
             self.network.lost.push((peer, why));
             self.channels.lose(carrier(peer));
             let words = [peer.0.into(), 0, 0, 0, 0];
-            self.pump.engine.note(Event::PeerLost, words);
-            self.gates.lose(&mut self.pump, peer);
-            self.pump.sides.forget_packed();
+            self.messages.pump.engine.note(Event::PeerLost, words);
+            self.messages.gates.lose(&mut self.messages.pump, peer);
+            self.messages.pump.sides.forget_packed();
         }
         self.end_lost();
     }
@@ -352,7 +354,7 @@ impl Universe {
                 let is_member = comms.has_member(comm::of_messages(context), *peer);
                 is_member && (source.is_none() || comm::is_internal(context))
             };
-            self.pump.engine.lose(*peer, in_vain);
+            self.messages.pump.engine.lose(*peer, in_vain);
         }
     }
 }

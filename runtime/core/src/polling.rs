@@ -110,14 +110,16 @@ impl Universe {
             self.polling.begin_anew();
             return false;
         }
-        self.polling.count() || self.crowding.is_crowded() || self.pump.fabric.needs_cores()
+        self.polling.count()
+            || self.crowding.is_crowded()
+            || self.messages.pump.fabric.needs_cores()
     }
 
     /// What a long poll does. `true`: it has given up the core, so that another turn may find something.
     pub(crate) fn rest_of_poll(&mut self) -> bool {
         let now = Instant::now();
         self.assess(now);
-        let is_free = !self.crowding.is_crowded() && !self.pump.fabric.needs_cores();
+        let is_free = !self.crowding.is_crowded() && !self.messages.pump.fabric.needs_cores();
         if is_free || self.crowding.is_sleepless() || self.polling.has_computed(now) {
             return false;
         }

@@ -192,7 +192,7 @@ pub trait Visit: Copy {
     #[inline]
     fn wait_for(self, request: RequestId) {
         self.wait_until(Awaits::Request(request), |universe| {
-            universe.is_complete(request)
+            universe.messages.is_complete(request)
         });
     }
 }
@@ -240,14 +240,17 @@ impl Universe {
     /// One bounded turn: looks at the transport and posts what waits. `true` if anything happened.
     #[inline]
     pub fn progress(&mut self) -> bool {
-        self.pump.fabric.poll(&mut self.completions);
+        self.messages.pump.fabric.poll(&mut self.completions);
         self.take_in_all()
     }
 
     /// The same, but for the messages that the fast path of waiting takes in one by one.
     #[inline(never)]
     pub(crate) fn progress_beside_first(&mut self) {
-        self.pump.fabric.poll_beside_first(&mut self.completions);
+        self.messages
+            .pump
+            .fabric
+            .poll_beside_first(&mut self.completions);
         self.take_in_all();
     }
 
@@ -261,8 +264,8 @@ impl Universe {
                 self.take_in(completion);
             }
         }
-        if self.pump.engine.busy_peers() != 0 {
-            self.pump.drain();
+        if self.messages.pump.engine.busy_peers() != 0 {
+            self.messages.pump.drain();
         }
         if live::is_stale() {
             self.renew_settings();
@@ -270,15 +273,15 @@ impl Universe {
         if self.network.wants_turns() {
             self.tend_network();
         }
-        if self.has_bundles() {
-            self.settle_bundles();
+        if self.messages.has_bundles() {
+            self.messages.settle_bundles();
         }
         let mut moved = count != 0;
         if self.channels.is_busy() {
             moved |= self.tend_channels();
         }
-        if self.gates.is_busy() {
-            moved |= self.gates.tend(&mut self.pump);
+        if self.messages.gates.is_busy() {
+            moved |= self.messages.gates.tend(&mut self.messages.pump);
         }
         moved
     }
@@ -289,7 +292,7 @@ impl Universe {
     pub fn rest(&mut self, wait: &mut Wait, what: impl FnOnce() -> (&'static str, Awaits)) {
         wait.polls += 1;
         let spins = !self.crowding.is_crowded() && wait.polls < live_u32(Variable::Spins);
-        if spins && (wait.polls < SOFT_SPINS || !self.pump.fabric.needs_cores()) {
+        if spins && (wait.polls < SOFT_SPINS || !self.messages.pump.fabric.needs_cores()) {
             std::hint::spin_loop();
             return;
         }
@@ -307,7 +310,7 @@ impl Universe {
             wait.noted = self.note_call(function, awaits);
         }
         // Where the kernel plays the adapter, who polls takes the time from its own messages.
-        let is_needed = !self.crowding.is_sleepless() && self.pump.fabric.needs_cores();
+        let is_needed = !self.crowding.is_sleepless() && self.messages.pump.fabric.needs_cores();
         if is_needed || self.crowding.is_crowded() {
             return self.rest_crowded(wait);
         }
@@ -341,7 +344,7 @@ impl Universe {
             self.calls.end(number);
         }
         let time = wait.long_since.map(|since| since.elapsed().as_nanos());
-        let tally = self.pump.engine.tally();
+        let tally = self.messages.pump.engine.tally();
         tally.waits.add(1);
         tally
             .waited_ns
@@ -349,7 +352,7 @@ impl Universe {
     }
 
     fn offer_core(&self) {
-        self.pump.engine.tally().yields.add(1);
+        self.messages.pump.engine.tally().yields.add(1);
         wait::yield_core();
     }
 
@@ -379,8 +382,8 @@ impl Universe {
         let since = *wait.since.get_or_insert(now);
         self.assess(now);
         let stays = yields_well && !wait.contended && now - since < spin_time();
-        if stays && !self.crowding.is_rationed() && !self.pump.fabric.needs_cores() {
-            self.pump.engine.tally().yields.add(1);
+        if stays && !self.crowding.is_rationed() && !self.messages.pump.fabric.needs_cores() {
+            self.messages.pump.engine.tally().yields.add(1);
             wait.contended = wait::yield_to_others();
             return None;
         }
@@ -391,7 +394,8 @@ impl Universe {
     /// on.
     pub(crate) fn sleep(&mut self, longest: Duration, wait: Option<&mut Wait>) {
         // Nobody rings when room comes back or a helper finishes: do not sleep on those.
-        let has_room = self.pump.engine.busy_peers() == 0 && !self.channels.waits_for_room();
+        let has_room =
+            self.messages.pump.engine.busy_peers() == 0 && !self.channels.waits_for_room();
         let timeout = match has_room {
             true => longest,
             false => longest.min(short_sleep()),
@@ -411,20 +415,22 @@ impl Universe {
         wait: Option<&mut Wait>,
         has_happened: impl FnOnce() -> bool,
     ) {
-        if !self.pump.fabric.prepare_sleep() {
+        if !self.messages.pump.fabric.prepare_sleep() {
             self.offer_core();
-        } else if has_happened() || self.channels.has_news() || self.gates.has_news() {
-            self.pump.fabric.stay_awake();
+        } else if has_happened() || self.channels.has_news() || self.messages.gates.has_news() {
+            self.messages.pump.fabric.stay_awake();
         } else {
             if let Some(wait) = wait {
                 self.tell_wait(wait, false);
             }
             let most_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-            self.pump
+            self.messages
+                .pump
                 .engine
                 .note(Event::SleepBegin, [most_ns, 0, 0, 0, 0]);
-            self.pump.fabric.sleep(timeout);
-            self.pump
+            self.messages.pump.fabric.sleep(timeout);
+            self.messages
+                .pump
                 .engine
                 .note(Event::SleepEnd, [most_ns, 0, 0, 0, 0]);
             self.check_link();
@@ -434,7 +440,7 @@ impl Universe {
     /// For who looks whether anything goes on in the job: this wait goes on.
     fn tell_wait(&self, wait: &mut Wait, beside_others: bool) {
         let begins = !std::mem::replace(&mut wait.told, true);
-        self.pump.fabric.tell_wait(begins, beside_others);
+        self.messages.pump.fabric.tell_wait(begins, beside_others);
     }
 
     /// Looks, from time to time, whether the daemon is still there.
@@ -445,9 +451,9 @@ impl Universe {
     }
 
     pub(crate) fn assess(&mut self, now: Instant) {
-        if self.crowding.assess(now, &self.pump.fabric) {
+        if self.crowding.assess(now, &self.messages.pump.fabric) {
             let attentive = !self.crowding.is_crowded();
-            self.pump.fabric.set_attentive(attentive);
+            self.messages.pump.fabric.set_attentive(attentive);
         }
     }
 }
@@ -488,7 +494,10 @@ mod tests {
         while wait.long_since.is_none() {
             universe.rest(&mut wait, || ("", Awaits::Other));
         }
-        (wait.polls, universe.pump.engine.tally().yields.get())
+        (
+            wait.polls,
+            universe.messages.pump.engine.tally().yields.get(),
+        )
     }
 
     /// A process that other threads visit too, and how often they got the chance.
@@ -555,8 +564,8 @@ mod tests {
         for looks in [3, 16] {
             change(Variable::SendsPerLook, looks);
             let mut counts = (0..looks).map(|_| {
-                universe.count_send();
-                u64::from(universe.sends_unlooked)
+                universe.sending();
+                u64::from(universe.messages.sends_unlooked)
             });
             assert!((1..looks).all(|sends| counts.next() == Some(sends)));
             assert_eq!(counts.next(), Some(0));

@@ -4,15 +4,20 @@
 
 use std::sync::Arc;
 
+use channel::ChannelLedger;
 use engine::{Arrival, Body, Engine, Event, OutFrame, Output, Peer, Received, RequestId, wire};
-use transport::{Arrived, Fabric, Head, Outcome, Owner, RemoteKey, SLOT_BODY_BYTES, WorkId};
+use queue_layout::Tally;
+use transport::{Arrived, Fabric, Head, Node, Outcome, Owner, RemoteKey, SLOT_BODY_BYTES, WorkId};
 
-use crate::limits::Limits;
+use crate::Error;
+use crate::limits::{Limits, engine_config};
 use crate::operation::NO_BUFFER;
 use crate::pack::Structured;
 use crate::sides::{Side, Sides};
 use crate::user_buf;
+use crate::var::live::live;
 use crate::var::traffic::Traffic;
+use crate::var::{Values, Variable};
 use crate::ways::{Way, Ways};
 
 /// Messages of MPI.
@@ -59,6 +64,50 @@ pub(crate) struct Pump {
 }
 
 impl Pump {
+    /// Of one process, with its number and the size of the job. It counts into a tally that others may read; `channels` is what is
+    /// counted beside its messages.
+    pub(crate) fn new(
+        fabric: Fabric,
+        (me, size): (Peer, u32),
+        values: &Values,
+        tally: Arc<Tally>,
+        channels: Arc<ChannelLedger>,
+    ) -> Self {
+        let config = engine_config(values);
+        let traffic = Traffic::new(size, fabric.ledger(), channels);
+        Self {
+            engine: Engine::counting(config, size, tally),
+            fabric,
+            sides: Sides::default(),
+            limits: Limits::of(&config),
+            ways: Ways::new(
+                values.get(Variable::SingleCopy),
+                values.get(Variable::CopyTrials),
+            ),
+            traffic: Arc::new(traffic),
+            me,
+            takes_back: false,
+        }
+    }
+
+    /// Meets the processes behind a further segment of this node.
+    ///
+    /// # Errors
+    /// When their numbers do not follow the ones that there are.
+    pub(crate) fn attach(&mut self, node: Node) -> Result<(), Error> {
+        self.fabric.attach(node)?;
+        let peers = self.fabric.peer_count();
+        self.engine.add_peers(peers);
+        self.traffic.grow_to(peers);
+        Ok(())
+    }
+
+    /// Takes over what a tool has written while MPI runs.
+    pub(crate) fn renew_settings(&mut self) {
+        self.limits.renew(&mut self.engine);
+        self.ways.follow(live(Variable::SingleCopy));
+    }
+
     /// Takes in the next frame if it is a message of eight bytes for the receive of `token`, which it also collects: the
     /// fast path. `None`: nothing was done.
     #[inline(always)]

@@ -88,7 +88,7 @@ impl Universe {
             bytes: NO_BYTES,
         };
         match awaits {
-            Awaits::Request(request) => match self.parts_of(request) {
+            Awaits::Request(request) => match self.messages.parts_of(request) {
                 [first, second] => self.tell_requests(&mut facts, [*first, *second]),
                 [only] => self.tell_requests(&mut facts, [*only]),
                 _ => self.tell_requests(&mut facts, [request]),
@@ -118,18 +118,21 @@ impl Universe {
     /// Notes for debuggers which collective (a number of `queue_layout::COLLECTIVES`) a request stands for.
     pub fn tell_collective(&mut self, request: RequestId, collective: usize, meeting: Meeting) {
         let number = u16::try_from(collective + 1).unwrap_or(0);
-        self.pump
-            .engine
-            .tell_collective(request, number, meeting.envelope(), meeting.told_bytes());
+        self.messages.pump.engine.tell_collective(
+            request,
+            number,
+            meeting.envelope(),
+            meeting.told_bytes(),
+        );
     }
 
     fn tell_requests<const N: usize>(&self, facts: &mut CallFacts<'_>, requests: [RequestId; N]) {
         facts.waits_for = CALL_REQUESTS;
         for (place, request) in facts.tokens.iter_mut().zip(requests) {
-            *place = self.token(request);
+            *place = self.messages.token(request);
         }
         if let Some(first) = requests.first() {
-            let fields = self.pump.engine.arena().fields(*first);
+            let fields = self.messages.pump.engine.arena().fields(*first);
             facts.context = of_messages(ContextId(fields.context)).0;
             facts.envelope = (fields.peer, fields.tag);
         }

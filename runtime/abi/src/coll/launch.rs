@@ -112,7 +112,7 @@ pub(crate) fn later(
     let (number, token) = mpi.visit(|universe| {
         let number = universe.next_task();
         universe.start_task(id, task);
-        (number, universe.token(id))
+        (number, universe.messages.token(id))
     });
     tell(mpi, id, told);
     request.set(request_handle(token));
@@ -149,7 +149,9 @@ pub(crate) fn again(
     let starter = Box::new(move || as_task(line.clone(), call.clone()));
     let id = mpi.visit(|universe| universe.prepare_task(comm.context, starter))?;
     tell(mpi, id, told);
-    request.set(request_handle(mpi.visit(|universe| universe.token(id))));
+    request.set(request_handle(
+        mpi.visit(|universe| universe.messages.token(id)),
+    ));
     Ok(())
 }
 

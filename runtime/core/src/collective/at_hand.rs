@@ -50,7 +50,7 @@ impl<'a> AtHand<'a> {
         if is_watched || universe.has_tasks() || universe.wants_turns() {
             return None;
         }
-        let looks = if universe.pump.fabric.is_attentive() {
+        let looks = if universe.messages.pump.fabric.is_attentive() {
             LOOKS
         } else {
             1
@@ -405,10 +405,10 @@ impl Universe {
 
     /// Whether something is under way here that only turns of progress end.
     fn wants_turns(&self) -> bool {
-        self.pump.engine.busy_peers() != 0
+        self.messages.pump.engine.busy_peers() != 0
             || self.channels.is_busy()
-            || self.gates.is_busy()
-            || self.has_bundles()
+            || self.messages.gates.is_busy()
+            || self.messages.has_bundles()
             || self.network.wants_turns()
     }
 }

@@ -119,7 +119,7 @@ impl Universe {
     /// # Errors
     /// When no request slot is left.
     pub fn reserve_task(&mut self, context: ContextId) -> Result<RequestId, Error> {
-        let reserved = self.pump.engine.start_other(context);
+        let reserved = self.messages.pump.engine.start_other(context);
         reserved.map_err(|_| crate::operation::exhausted())
     }
 
@@ -130,7 +130,7 @@ impl Universe {
 
     /// The reserved request is not needed.
     pub fn give_up_task(&mut self, request: RequestId) {
-        self.pump.engine.give_up_other(request);
+        self.messages.pump.engine.give_up_other(request);
     }
 
     /// An inactive persistent request, whose starts begin the tasks that `starter` makes.
@@ -143,24 +143,25 @@ impl Universe {
         starter: Starter,
     ) -> Result<RequestId, Error> {
         let request = self
+            .messages
             .pump
             .engine
             .prepare_other(context)
             .map_err(|_| crate::operation::exhausted())?;
-        let token = self.token(request);
+        let token = self.messages.token(request);
         self.tasks.starters.insert(token, starter);
         Ok(request)
     }
 
     /// Starts a persistent task that is inactive; `false`: the request is none.
     pub(crate) fn restart_task(&mut self, request: RequestId) -> bool {
-        let token = self.token(request);
+        let token = self.messages.token(request);
         let Some(starter) = self.tasks.starters.get(&token) else {
             return false;
         };
         let task = starter();
         self.tasks.ended.remove(&token);
-        self.pump.engine.restart_other(request);
+        self.messages.pump.engine.restart_other(request);
         self.tasks.start(request, task);
         true
     }
@@ -190,7 +191,7 @@ impl Universe {
         if self.tasks.ended.is_empty() {
             return None;
         }
-        let ended = self.tasks.ended.get(&self.token(request))?;
+        let ended = self.tasks.ended.get(&self.messages.token(request))?;
         Some(ended.clone().map_err(Error::Collective))
     }
 
@@ -202,7 +203,7 @@ impl Universe {
         if ended.is_empty() && starters.is_empty() {
             return;
         }
-        let token = self.pump.engine.arena().token(request);
+        let token = self.messages.pump.engine.arena().token(request);
         ended.remove(&token);
         if for_good {
             starters.remove(&token);
@@ -211,9 +212,9 @@ impl Universe {
 
     fn end_task(&mut self, number: u64, result: Result<Moved, Error>) {
         if let Some(request) = self.tasks.end(number) {
-            let token = self.token(request);
+            let token = self.messages.token(request);
             self.tasks.ended.insert(token, result.map_err(Arc::new));
-            self.pump.engine.finish_other(request, None);
+            self.messages.pump.engine.finish_other(request, None);
         }
     }
 }
@@ -401,7 +402,7 @@ mod tests {
             let request = start(hand, Box::pin(async move { Ok(Moved { bytes }) }));
             assert!(go_on(hand));
             let status = hand.visit(|universe| {
-                assert!(universe.is_complete(request));
+                assert!(universe.messages.is_complete(request));
                 assert_eq!(universe.status(request).bytes, bytes);
                 universe.collect(request)
             });

@@ -171,7 +171,9 @@ impl Job {
             tag: 5,
         };
         let universe = &mut self.ranks[from as usize];
-        let request = universe.send(target, UserMemory::of(bytes), Mode::Standard);
+        let request = universe
+            .sending()
+            .send(target, UserMemory::of(bytes), Mode::Standard);
         request.unwrap()
     }
 
@@ -182,13 +184,16 @@ impl Job {
             tag: Some(5),
         };
         let universe = &mut self.ranks[at as usize];
-        universe.receive(source, UserMemory::of(bytes)).unwrap()
+        universe
+            .messages
+            .receive(source, UserMemory::of(bytes))
+            .unwrap()
     }
 
     /// Takes turns until a request is complete, and collects it.
     fn wait(&mut self, at: u32, request: RequestId) -> Status {
         for _ in 0..MOST_TURNS {
-            if self.ranks[at as usize].is_complete(request) {
+            if self.ranks[at as usize].messages.is_complete(request) {
                 return self.ranks[at as usize].collect(request);
             }
             self.turn();
@@ -267,7 +272,7 @@ fn what_is_sent_to_a_rank_that_comes_late_waits_and_holds_nothing_up() {
     let at_other = job.receive(2, Some(0), &mut other_in);
     assert!(job.wait(2, at_other).error.is_none());
     assert!(job.wait(0, to_other).error.is_none());
-    assert!(!job.ranks[0].is_complete(to_late));
+    assert!(!job.ranks[0].messages.is_complete(to_late));
     job.late.clear();
     assert!(job.wait(1, at_late).error.is_none());
     assert!(job.wait(0, to_late).error.is_none());
@@ -286,7 +291,7 @@ fn what_needs_a_rank_without_an_address_fails_with_the_reason() {
     for _ in 0..100 {
         job.turn();
     }
-    assert!(!job.ranks[0].is_complete(send));
+    assert!(!job.ranks[0].messages.is_complete(send));
     let why = "it has ended".to_owned();
     job.say(0, &ToRank::NoRecord { rank: 1, why });
     for request in [send, named, any] {
@@ -295,7 +300,7 @@ fn what_needs_a_rank_without_an_address_fails_with_the_reason() {
             "rank 1 does not answer: it has ended"
         );
     }
-    assert!(!job.ranks[0].is_complete(other));
+    assert!(!job.ranks[0].messages.is_complete(other));
     let later = job.send(0, 1, &mut out).unwrap();
     assert_eq!(job.error(0, later), "rank 1 does not answer: it has ended");
 }
@@ -355,7 +360,7 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
     let mut job = Job::new(2);
     let (mut out, mut into) = (pattern(300_000), vec![0; 300_000]);
     let events = Event::MemoryNotRegistered.bit() | Event::PeerLost.bit();
-    job.ranks[0].engine().tally().wanted.set(events);
+    job.ranks[0].messages.engine().tally().wanted.set(events);
     for refused in [0, 1000] {
         job.net.fail_registers(0, refused);
         into.fill(0);
@@ -368,6 +373,7 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
     job.ranks[0].lose(Peer(1), "it was killed".to_owned());
     job.ranks[0].lose(Peer(1), "it was killed".to_owned());
     let noted: Vec<_> = job.ranks[0]
+        .messages
         .take_records()
         .list
         .iter()
@@ -386,7 +392,7 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
 fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
     let mut job = Job::new(2);
     let events = Event::PortDown.bit() | Event::PortUp.bit();
-    job.ranks[0].engine().tally().wanted.set(events);
+    job.ranks[0].messages.engine().tally().wanted.set(events);
     let mut noted = Vec::new();
     for is_up in [false, true, false, true] {
         match is_up {
@@ -397,7 +403,7 @@ fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
         for _ in 0..1_000 {
             job.turn();
         }
-        let records = job.ranks[0].take_records().list;
+        let records = job.ranks[0].messages.take_records().list;
         noted.extend(records.iter().map(|record| {
             let [rail, port, serving, ..] = record.words;
             (record.event, rail, port, serving)

@@ -4,13 +4,14 @@
 use engine::{ContextId, Fields, Peer, RequestId, wire};
 use queue_layout::{ANY_PEER, ANY_TAG, FLAG_SYNCHRONOUS};
 
+use super::Messages;
+use crate::Error;
 use crate::operation::{Mode, Source, Target, described, exhausted, scattered, wanted};
 use crate::pack::Structured;
 use crate::pump::{self, carrier};
 use crate::user_buf::{self, UserMemory};
-use crate::{Error, Universe};
 
-impl Universe {
+impl Messages {
     /// Makes an inactive persistent send.
     ///
     /// # Errors
@@ -35,7 +36,6 @@ impl Universe {
 
     /// Starts an inactive persistent send.
     pub fn restart_send(&mut self, request: RequestId) {
-        self.count_send();
         let fields = self.pump.engine.arena().fields(request);
         self.pump.traffic.count(Peer(fields.peer), fields.bytes);
         match self.gates.class_of(request) {
@@ -155,22 +155,19 @@ fn source_of(fields: &Fields) -> Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::var::Values;
-    use transport::{Config, Fabric};
+    use crate::testing::messages_alone;
 
     #[test]
     fn s3_9_a_small_persistent_send_is_complete_when_it_is_started() {
-        let (values, _) = Values::from_environment(std::iter::empty());
-        let fabric = Fabric::open(Config::alone()).unwrap();
-        let mut universe = Universe::new(fabric, Peer(0), 1, &values);
+        let mut messages = messages_alone();
         let (context, peer, tag) = (ContextId(0), Peer(0), 1);
         let target = Target { context, peer, tag };
         let mut large = vec![1u8; 1 << 20];
         let mut starts = |bytes: usize, mode| {
             let memory = UserMemory::of(&mut large[..bytes]);
-            let request = universe.prepare_send(target, memory, mode).unwrap();
-            universe.restart_send(request);
-            universe.is_complete(request)
+            let request = messages.prepare_send(target, memory, mode).unwrap();
+            messages.restart_send(request);
+            messages.is_complete(request)
         };
         assert!(starts(8, Mode::Standard));
         assert!(!starts(8, Mode::Synchronous));

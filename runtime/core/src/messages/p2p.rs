@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Point-to-point operations of a process (MPI 5.0 chapter 3), after communicators and C arguments were resolved.
 
-use engine::{ContextId, Failure, Fields, Found, Peer, RequestId, Send, State, wire};
-use queue_layout::FLAG_CANCELLED;
+use engine::{ContextId, Found, Peer, RequestId, Send, State, wire};
 use transport::{Arrived, SLOT_BODY_BYTES};
 
-use crate::operation::{
-    Mode, NO_BUFFER, Source, Status, Target, described, exhausted, scattered, wanted,
-};
+use super::Messages;
+use crate::Error;
+use crate::operation::{Mode, NO_BUFFER, Source, Target, described, exhausted, scattered, wanted};
 use crate::pack::Structured;
 use crate::pump::carrier;
 use crate::sides::Side;
 use crate::user_buf::UserMemory;
 use crate::var::Variable;
 use crate::var::live::live_u32;
-use crate::{Error, Universe};
 
-impl Universe {
+impl Messages {
     /// Starts a send. `None`: it is complete already, and no request is needed.
     ///
     /// # Errors
@@ -28,11 +26,10 @@ impl Universe {
         memory: UserMemory,
         mode: Mode,
     ) -> Result<Option<RequestId>, Error> {
-        self.count_send();
         if self.gates.minds_sends() {
             self.gates.mind_send(&mut self.pump, target);
         }
-        let small = self.sends_at_once(memory.bytes() as u64);
+        let small = self.pump.limits.sends_at_once(memory.bytes() as u64);
         if small && mode == Mode::Standard && self.pump.engine.is_clear(target.peer) {
             let head = crate::pump::head(wire::eager(target.context, target.tag));
             if self
@@ -46,22 +43,6 @@ impl Universe {
             }
         }
         self.send_later(target, memory, mode).map(Some)
-    }
-
-    #[inline(always)]
-    pub(crate) fn count_send(&mut self) {
-        self.sends_unlooked += 1;
-        if self.sends_unlooked >= live_u32(Variable::SendsPerLook) {
-            self.look_between_sends();
-        }
-    }
-
-    /// A process that only sends, and never waits, would not hear of a receiver that asks for announcements.
-    #[cold]
-    #[inline(never)]
-    fn look_between_sends(&mut self) {
-        self.sends_unlooked = 0;
-        self.progress();
     }
 
     /// The fast path of sending: a message of `BYTES` bytes (at most eight) in one word. `None` where anything stands in
@@ -97,7 +78,7 @@ impl Universe {
         memory: UserMemory,
     ) -> Option<bool> {
         let bytes = memory.bytes() as u64;
-        if !self.sends_at_once(bytes) || !self.pump.engine.is_all_clear() {
+        if !self.pump.limits.sends_at_once(bytes) || !self.pump.engine.is_all_clear() {
             return None;
         }
         // The last one before a look is the ordinary way's.
@@ -184,7 +165,6 @@ impl Universe {
             }
             return self.send_owned(target, data.pack(), mode);
         }
-        self.count_send();
         if self.gates.minds_sends() {
             self.gates.mind_send(&mut self.pump, target);
         }
@@ -196,7 +176,7 @@ impl Universe {
             buffer: NO_BUFFER,
             synchronous: mode == Mode::Synchronous,
             early: bytes <= self.pump.engine.config().early_limit_bytes
-                && target.peer.0 != self.rank(),
+                && target.peer != self.pump.me,
             key: wire::NO_KEY,
         };
         let request = self.pump.engine.start_send(send).map_err(|_| exhausted())?;
@@ -212,7 +192,7 @@ impl Universe {
     fn send_packed(&mut self, target: Target, data: &Structured) -> bool {
         let bytes = data.bytes();
         let is_free = !self.gates.minds_sends() && self.pump.engine.is_clear(target.peer);
-        if !is_free || !self.sends_at_once(bytes) {
+        if !is_free || !self.pump.limits.sends_at_once(bytes) {
             return false;
         }
         let body = self.pump.sides.room(bytes);
@@ -225,7 +205,6 @@ impl Universe {
             .is_ok();
         if is_posted {
             self.pump.traffic.count(target.peer, bytes);
-            self.count_send();
         }
         is_posted
     }
@@ -350,25 +329,18 @@ impl Universe {
         Ok(request)
     }
 
-    /// Marks a request for cancellation. What becomes of a send to this process itself is known afterwards: nobody else
-    /// has a say in it, and a program that sees it not cancelled goes on to receive it (MPI 5.0 section 3.8.4).
-    pub fn cancel(&mut self, request: RequestId) {
+    /// Marks a request for cancellation. What becomes of it is known later; of a send to this process itself, once no turn of
+    /// progress has anything to say to it.
+    pub(crate) fn cancel(&mut self, request: RequestId) {
         self.gates.mind_cancel(&mut self.pump, request);
         self.pump.engine.cancel(request);
         self.pump.drain();
-        if self.pump.engine.arena().fields(request).peer != self.rank() {
-            return;
-        }
-        while self.pump.engine.is_cancelling(request) {
-            self.progress();
-        }
     }
 
     /// The application gives a request up; the operation still ends properly.
     pub fn free(&mut self, request: RequestId) {
         self.drop_replay(request);
         self.gates.forget_member(&mut self.pump, request);
-        self.forget_outcome(request, true);
         if !self.pump.sides.is_empty() && self.free_with_side(request) {
             return;
         }
@@ -392,90 +364,13 @@ impl Universe {
         has_side
     }
 
-    /// How a complete request ended. The slot is free afterwards, or inactive if the request is persistent.
+    /// A complete request was looked at: its slot is free afterwards, or inactive if the request is persistent.
     #[inline]
-    pub fn collect(&mut self, request: RequestId) -> Status {
-        let status = self.status(request);
+    pub(crate) fn release(&mut self, request: RequestId) {
         if !self.pump.sides.is_empty() {
             self.pump.drop_side(request);
         }
-        if status.source.is_none() {
-            self.forget_outcome(request, false);
-        }
         self.pump.engine.collect(request);
-        status
-    }
-
-    /// How a complete request ended, without collecting it.
-    #[must_use]
-    pub fn status(&self, request: RequestId) -> Status {
-        let fields = self.pump.engine.arena().fields(request);
-        let cancelled = fields.flags & FLAG_CANCELLED != 0;
-        if fields.kind == engine::Kind::Other
-            && let Some(outcome) = self.outcome(request)
-        {
-            return Status {
-                source: None,
-                no_process: false,
-                tag: -2,
-                bytes: outcome.as_ref().map_or(0, |moved| moved.bytes),
-                cancelled: false,
-                error: outcome.err(),
-            };
-        }
-        if fields.kind != engine::Kind::Receive || cancelled {
-            let error = (fields.error != 0).then(|| self.failure(fields));
-            return Status {
-                source: None,
-                no_process: fields.kind == engine::Kind::Other,
-                tag: -2,
-                bytes: 0,
-                cancelled,
-                error,
-            };
-        }
-        Status {
-            no_process: false,
-            source: Some(
-                self.comms
-                    .rank_in(ContextId(fields.context), Peer(fields.matched_peer)),
-            ),
-            tag: fields.matched_tag,
-            bytes: fields.matched_bytes.min(fields.bytes),
-            cancelled,
-            error: (fields.error != 0).then(|| self.failure(fields)),
-        }
-    }
-
-    #[cold]
-    fn failure(&self, fields: &Fields) -> Error {
-        if fields.error == Failure::Lost as u8 {
-            let is_send = fields.kind == engine::Kind::Send;
-            let peer = Peer(if is_send {
-                fields.peer
-            } else {
-                fields.matched_peer
-            });
-            let (rank, why) = (
-                self.comms.rank_in(ContextId(fields.context), peer),
-                self.network.why_lost(peer),
-            );
-            return Error::Lost { rank, why };
-        }
-        let source_rank = self
-            .comms
-            .rank_in(ContextId(fields.context), Peer(fields.matched_peer));
-        let tag = fields.matched_tag;
-        if fields.error == Failure::Truncated as u8 {
-            let (message_bytes, buffer_bytes) = (fields.matched_bytes, fields.bytes);
-            return Error::Truncated {
-                source_rank,
-                tag,
-                message_bytes,
-                buffer_bytes,
-            };
-        }
-        Error::Transfer { source_rank, tag }
     }
 
     /// A frame of the engine's.

@@ -9,7 +9,8 @@ use rustc_hash::FxHashMap;
 
 use engine::{ContextId, RequestId};
 
-use crate::{Error, Mode, Payload, Target, Universe};
+use super::Messages;
+use crate::{Error, Mode, Payload, Target};
 
 /// Everything that is under way beside plain sends and receives.
 #[derive(Debug, Default)]
@@ -59,7 +60,7 @@ pub enum SendMode {
     },
 }
 
-impl Universe {
+impl Messages {
     /// The operations that a bundle's request stands for; none if it is no bundle's.
     pub(crate) fn parts_of(&self, request: RequestId) -> &[RequestId] {
         let mut open = self.bundles.open.iter();
@@ -69,14 +70,14 @@ impl Universe {
 }
 
 impl Bundles {
-    /// Whether [`Universe::give_up`] was told of a request that is not complete yet.
+    /// Whether [`Messages::give_up`] was told of a request that is not complete yet.
     #[inline]
     pub(crate) fn has_given_up(&self, request: RequestId) -> bool {
         self.given_up.contains(&request)
     }
 }
 
-impl Universe {
+impl Messages {
     /// Starts a send. `None`: it is complete already.
     ///
     /// # Errors
@@ -139,9 +140,6 @@ impl Universe {
     /// # Errors
     /// When no request slot is left.
     pub fn restart_other(&mut self, request: RequestId) -> Result<(), Error> {
-        if self.restart_task(request) {
-            return Ok(());
-        }
         let token = self.pump.engine.arena().token(request);
         let replay = self.bundles.replays.get(&token).cloned();
         // The send first: where it fails, the request stays as it was, and nobody waits for it.
@@ -297,7 +295,7 @@ impl Universe {
         self.bundles.buffered = open;
         let done: Vec<Buffered> = done;
         for send in done {
-            self.collect(send.request);
+            self.release(send.request);
         }
     }
 
@@ -313,7 +311,7 @@ impl Universe {
                 self.bundles.given_up.push(request);
                 continue;
             }
-            self.collect(request);
+            self.release(request);
             if self.is_persistent(request) {
                 self.free(request);
             }
@@ -341,7 +339,7 @@ impl Universe {
             .engine
             .finish_other(bundle.request, bundle.speaker);
         for part in bundle.parts {
-            self.collect(part);
+            self.release(part);
         }
     }
 
@@ -362,34 +360,31 @@ mod tests {
     use super::*;
     use crate::Source;
     use crate::UserMemory;
-    use crate::var::Values;
+    use crate::testing::messages_alone;
     use engine::{ContextId, Peer};
-    use transport::{Config, Fabric};
 
     #[test]
     fn a_persistent_send_that_cannot_be_started_stays_inactive() {
-        let (values, _) = Values::from_environment(std::iter::empty());
-        let fabric = Fabric::open(Config::alone()).unwrap();
-        let mut universe = Universe::new(fabric, Peer(0), 1, &values);
+        let mut messages = messages_alone();
         let (context, peer, tag) = (ContextId(0), Peer(0), 1);
         let target = Target { context, peer, tag };
         let mut bytes = vec![1u8; 1 << 20];
         let data = Payload::Dense(UserMemory::of(&mut bytes));
         let mode = SendMode::Buffered { buffer: 0 };
-        let request = universe.prepare_payload(Some(target), data, mode).unwrap();
+        let request = messages.prepare_payload(Some(target), data, mode).unwrap();
         let source = Source {
             context,
             peer: Some(peer),
             tag: Some(tag),
         };
         // Until no slot is left for the send itself.
-        while universe
+        while messages
             .prepare_receive(source, UserMemory::nothing())
             .is_ok()
         {}
-        assert!(universe.restart_other(request).is_err());
+        assert!(messages.restart_other(request).is_err());
         assert!(
-            universe.is_inactive(request),
+            messages.is_inactive(request),
             "nobody would ever complete it"
         );
     }
