@@ -31,7 +31,7 @@ pub fn open(universe: &Universe, many_threads: bool) {
     }
     rmpi_debug_anchor.show_types(type_rows::table(), &type_rows::PREDEFINED);
     rmpi_debug_anchor.show_groups(group_rows::table());
-    let tables = (universe.comms().table(), universe.call_table());
+    let tables = (universe.comms().table(), universe.waiting.call_table());
     rmpi_debug_anchor.open(std::process::id(), world, chunks, tables);
 }
 

@@ -142,7 +142,7 @@ pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
     };
     // Nothing is told to tools there, and no collective is moved on.
     // SAFETY: as above.
-    if events::wanted().any() || unsafe { universe() }.has_tasks() {
+    if events::wanted().any() || !unsafe { universe() }.tasks.is_empty() {
         return false;
     }
     // SAFETY: this thread alone is in MPI (module head).

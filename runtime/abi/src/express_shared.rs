@@ -191,7 +191,7 @@ fn is_undisturbed() -> bool {
     !events::wanted().any() && {
         // SAFETY: MPI is initialized; this thread alone is in it, and no visit is under way.
         let universe = unsafe { universe() };
-        !universe.has_tasks()
+        universe.tasks.is_empty()
     }
 }
 

@@ -283,7 +283,7 @@ pub fn request_free(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
     }
     if handle != DONE && handle != DONE_NULL {
         let id = live(mpi, handle)?;
-        if mpi.visit(|universe| universe.is_running_task(id)) {
+        if mpi.visit(|universe| universe.tasks.is_running(id)) {
             return Err(of_a_collective("freed before it is complete"));
         }
         if grequest::of(mpi, id).is_some() {
@@ -300,7 +300,7 @@ pub fn request_free(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
 pub fn cancel(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
     match find(mpi, request.get())? {
         Found::Live(id) => {
-            if mpi.visit(|universe| universe.is_running_task(id)) {
+            if mpi.visit(|universe| universe.tasks.is_running(id)) {
                 return Err(of_a_collective("cancelled"));
             }
             if let Some(general) = grequest::of(mpi, id) {
@@ -325,7 +325,7 @@ pub fn start(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
 
 /// `MPI_Startall`.
 pub fn startall(mpi: Mpi, requests: &mut [MPI_Request]) -> Result<()> {
-    let first = mpi.visit(|universe| universe.next_task());
+    let first = mpi.visit(|universe| universe.tasks.next_number());
     let mut requests = requests.iter();
     let started = requests.try_for_each(|request| start_one(mpi, *request));
     begun(mpi, first);

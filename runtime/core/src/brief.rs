@@ -136,7 +136,7 @@ impl Universe {
 
     /// Whether a wait looks at the network without leaving the fast path: while a core is free for it.
     fn looks_far(&self) -> bool {
-        self.messages.pump.fabric.has_network() && !self.crowding.is_crowded()
+        self.messages.pump.fabric.has_network() && !self.waiting.crowding.is_crowded()
     }
 
     /// Starts an inactive persistent request. `false`: nothing was done; it is none, or gates are in use.
@@ -214,7 +214,7 @@ impl Universe {
         let ended = awaited
             .or_else(|| self.messages.pump.take_in_small(token).ok())
             .or_else(|| self.messages.pump.take_in_long(token))?;
-        self.polling.begin_anew();
+        self.waiting.polling.begin_anew();
         Some(ended)
     }
 
@@ -229,7 +229,7 @@ impl Universe {
             .take_while(|_| self.messages.pump.take_in_first(NO_TOKEN) == Look::Taken);
         let has_taken = taken.count() != 0;
         if has_taken {
-            self.polling.begin_anew();
+            self.waiting.polling.begin_anew();
         }
         has_taken
     }
@@ -281,7 +281,7 @@ impl Universe {
             true => self.messages.pump.engine.collect_persistent(token),
             false => self.messages.pump.engine.collect_plain(token),
         };
-        self.polling.begin_anew();
+        self.waiting.polling.begin_anew();
         match collected {
             Collected::Done(received) => Some((Ended::Received(received), stays)),
             Collected::Sent => Some((Ended::Sent, stays)),

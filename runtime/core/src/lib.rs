@@ -14,6 +14,7 @@
 //! One thread at a time visits a [`Universe`]. Nothing here blocks while it is being visited: whoever waits makes one
 //! short visit after the other ([`Visit`]), so that a lock around it can be handed over between two visits.
 
+mod awaits;
 mod boot;
 mod brief;
 pub mod channels;
@@ -34,17 +35,18 @@ mod operation;
 mod oversubscription;
 mod pack;
 mod payload;
-mod polling;
 mod progress;
 mod pump;
 mod roster;
 mod sides;
+mod tasks;
 #[cfg(test)]
 mod testing;
 pub mod topology;
 mod universe;
 mod user_buf;
 pub mod var;
+mod visit;
 mod waiting;
 mod ways;
 
@@ -54,6 +56,7 @@ pub mod thread {
     pub use transport::{Bias, Turn};
 }
 
+pub use awaits::{Awaits, List, Meeting};
 pub use boot::{Birth, Link, flush_output, leave};
 pub use brief::Ended;
 pub use collective::Line;
@@ -69,8 +72,8 @@ pub use messages::{Messages, SendMode};
 pub use operation::{Mode, Source, Status, Target};
 pub use pack::Structured;
 pub use payload::Payload;
-pub use polling::Pause;
-pub use progress::{Visit, Wait};
+pub use tasks::Tasks;
 pub use universe::Universe;
 pub use user_buf::UserMemory;
-pub use waiting::{Awaits, List, Meeting};
+pub use visit::Visit;
+pub use waiting::{Pause, Wait, Waiting};

@@ -21,6 +21,7 @@ mod persistent;
 use engine::{ContextId, Engine, Event, Records, RequestId, WORDS};
 use queue_layout::Queued;
 
+use crate::awaits::Meeting;
 use crate::gates::Gates;
 use crate::pump::Pump;
 use crate::var::live::live_u32;
@@ -173,5 +174,13 @@ impl Messages {
     #[must_use]
     pub fn is_complete(&self, request: RequestId) -> bool {
         self.pump.engine.is_complete(request)
+    }
+
+    /// Notes for debuggers which collective (a number of `queue_layout::COLLECTIVES`) a request stands for.
+    pub fn tell_collective(&mut self, request: RequestId, collective: usize, meeting: Meeting) {
+        let number = u16::try_from(collective + 1).unwrap_or(0);
+        self.pump
+            .engine
+            .tell_collective(request, number, meeting.envelope(), meeting.told_bytes());
     }
 }

@@ -6,26 +6,24 @@ use std::sync::Arc;
 
 use channel::Channels;
 use engine::{ContextId, Failure, Fields, Peer, RequestId};
-use queue_layout::{CallTable, FLAG_CANCELLED, Tally};
-use transport::seat::Awaited;
+use queue_layout::{FLAG_CANCELLED, Tally};
 use transport::{Completions, Fabric, Node};
 
 use crate::Error;
 use crate::boot::{Birth, Link};
 use crate::collective::Shape;
-use crate::collective::task::Tasks;
 use crate::comm::{Comm, Group};
 use crate::comms::Comms;
 use crate::messages::Messages;
 use crate::network::{self, Network};
 use crate::operation::Status;
-use crate::oversubscription::Crowding;
-use crate::polling::Polling;
 use crate::pump::Pump;
 use crate::roster::Roster;
+use crate::tasks::Tasks;
 use crate::var::live::{self, live};
 use crate::var::traffic;
 use crate::var::{Values, Variable, gauges, settings};
+use crate::waiting::Waiting;
 
 /// Everything that one process knows of its job.
 #[derive(Debug)]
@@ -39,14 +37,12 @@ pub struct Universe {
     /// Collectives that were tried at hand.
     pub(crate) calls_at_hand: u32,
     pub(crate) comms: Comms,
-    pub(crate) tasks: Tasks,
+    /// Collectives, and other operations, that go on in the background.
+    pub tasks: Tasks,
     shape: Shape,
-    pub(crate) calls: Box<CallTable>,
-    /// What a collective waits for at a board.
-    pub(crate) awaited: Option<Awaited>,
     pub(crate) network: Network,
-    pub(crate) crowding: Crowding,
-    pub(crate) polling: Polling,
+    /// How it waits.
+    pub waiting: Waiting,
     pub(crate) link: Option<Link>,
     roster: Roster,
     complaints: Vec<String>,
@@ -71,8 +67,11 @@ impl Universe {
             if boot.debugged {
                 universe.messages.keep_sends();
             }
-            universe.crowding.set_launch(boot.local_size(), &boot.mask);
-            let crowded = universe.crowding.ranks_outnumber_cpus();
+            universe
+                .waiting
+                .crowding
+                .set_launch(boot.local_size(), &boot.mask);
+            let crowded = universe.waiting.crowding.ranks_outnumber_cpus();
             universe.shape = Shape::new(&values, crowded);
         }
         traffic::show(&universe.messages.pump.traffic);
@@ -82,10 +81,10 @@ impl Universe {
         let patience = u32::try_from(values.get(Variable::Standstill)).unwrap_or(0);
         universe.messages.pump.fabric.announce_patience(patience);
         universe.join_network(birth.boot.as_ref().is_some_and(is_promised));
-        if universe.crowding.is_sleepless() {
+        if universe.waiting.crowding.is_sleepless() {
             universe.messages.pump.fabric.set_sleepless(true);
         }
-        let attentive = !universe.crowding.is_crowded();
+        let attentive = !universe.waiting.crowding.is_crowded();
         universe.messages.pump.fabric.set_attentive(attentive);
         Ok(universe)
     }
@@ -107,8 +106,6 @@ impl Universe {
         Self {
             messages: Messages::new(pump, values),
             comms,
-            calls: Box::default(),
-            awaited: None,
             completions: Completions::new(),
             channels,
             turned_up: 0,
@@ -116,8 +113,7 @@ impl Universe {
             tasks: Tasks::default(),
             shape: Shape::new(values, false),
             network: Network::default(),
-            crowding: Crowding::new(values.get(Variable::Wait)),
-            polling: Polling::default(),
+            waiting: Waiting::new(values.get(Variable::Wait)),
             link: None,
             roster,
             complaints: Vec::new(),
@@ -178,7 +174,7 @@ impl Universe {
     /// # Errors
     /// When no request slot is left.
     pub fn restart_other(&mut self, request: RequestId) -> Result<(), Error> {
-        if self.restart_task(request) {
+        if self.tasks.restart(&mut self.messages, request) {
             return Ok(());
         }
         self.sending().restart_other(request)
@@ -198,7 +194,7 @@ impl Universe {
 
     /// The application gives a request up; the operation still ends properly.
     pub fn free(&mut self, request: RequestId) {
-        self.forget_outcome(request, true);
+        self.tasks.forget(&self.messages, request, true);
         self.messages.free(request);
     }
 
@@ -207,7 +203,7 @@ impl Universe {
     pub fn collect(&mut self, request: RequestId) -> Status {
         let status = self.status(request);
         if status.source.is_none() {
-            self.forget_outcome(request, false);
+            self.tasks.forget(&self.messages, request, false);
         }
         self.messages.release(request);
         status
@@ -219,7 +215,7 @@ impl Universe {
         let fields = self.messages.pump.engine.arena().fields(request);
         let cancelled = fields.flags & FLAG_CANCELLED != 0;
         if fields.kind == engine::Kind::Other
-            && let Some(outcome) = self.outcome(request)
+            && let Some(outcome) = self.tasks.outcome(&self.messages, request)
         {
             return Status {
                 source: None,
@@ -290,15 +286,8 @@ impl Universe {
         live::set_stale(false);
         self.messages.pump.renew_settings();
         gauges::set_unexpected_budget(live(Variable::UnexpectedBudget));
-        self.crowding.follow(live(Variable::Wait));
-        self.messages
-            .pump
-            .fabric
-            .set_sleepless(self.crowding.is_sleepless());
-        self.messages
-            .pump
-            .fabric
-            .set_attentive(!self.crowding.is_crowded());
+        let fabric = &mut self.messages.pump.fabric;
+        self.waiting.follow(live(Variable::Wait), fabric);
     }
 
     /// What algorithms of collectives are chosen by.

@@ -10,9 +10,9 @@ use engine::{Event, Peer};
 use transport::Seat;
 
 use super::Shape;
+use crate::awaits::Meeting;
 use crate::comm::Comm;
 use crate::operation::{Mode, Source, Target};
-use crate::waiting::Meeting;
 use crate::{Error, Payload, RequestId, SendMode, Universe, UserMemory, Visit};
 
 /// One call of a collective, from the order of calls (MPI 5.0 section 6.14) to its end.
