@@ -562,7 +562,7 @@ pub(crate) unsafe fn tell(status: *mut MPI_Status, received: Received) -> c_int 
         context,
     } = received;
     // SAFETY: the lane is open.
-    if !unsafe { universe() }.comms().is_plain(context) {
+    if !unsafe { universe() }.comms.is_plain(context) {
         cold_path();
         // SAFETY: passed on as it came.
         return unsafe { tell_listed(status, peer, context, tag, bytes) };
@@ -600,7 +600,7 @@ unsafe fn tell_listed(
 /// The status of a receive.
 #[inline(always)]
 pub(crate) fn status_of(universe: &Universe, received: Received) -> MPI_Status {
-    let source = universe.comms().sender_rank(&received);
+    let source = universe.comms.sender_rank(&received);
     MPI_Status::received(source, received.tag, received.bytes)
 }
 

@@ -4,9 +4,11 @@
 //! The kind of a frame, the name of a work request and an immediate say whose they are; nothing else decides it, and it is
 //! decided here alone. What is nobody's was sent by a peer that makes no sense: it is counted and changes nothing.
 
+use engine::{Event, Peer};
 use transport::{Arrived, Completion, Outcome, Owner, WorkId};
 
-use crate::pump::ENGINE;
+use crate::directory::News;
+use crate::pump::{ENGINE, carrier};
 use crate::{Universe, gates};
 
 const _: () = assert!(
@@ -46,6 +48,7 @@ impl Universe {
         match Owner::of_kind(arrived.head.kind) {
             channel::OWNER => self
                 .channels
+                .own
                 .arrive(&mut self.messages.pump.fabric, arrived),
             gates::OWNER => self
                 .messages
@@ -65,18 +68,13 @@ impl Universe {
             // The lease has come back with it: the loan is over.
             Completion::Worked { work, outcome, .. } => self.take_in_work(work, outcome),
             Completion::Written { peer, immediate } => match Owner::of_immediate(immediate) {
-                channel::OWNER => self.channels.written(peer, immediate),
+                channel::OWNER => self.channels.own.written(peer, immediate),
                 _ => self.messages.pump.refuse(),
             },
             Completion::Lost { peer } => {
-                let why = self
-                    .messages
-                    .pump
-                    .fabric
-                    .why_lost(peer)
-                    .unwrap_or_default()
-                    .to_owned();
-                self.lose(engine::Peer(peer.0), why);
+                let why = self.messages.pump.fabric.why_lost(peer);
+                let why = why.unwrap_or_default().to_owned();
+                self.lose(Peer(peer.0), &why);
             }
         }
     }
@@ -85,11 +83,92 @@ impl Universe {
     fn take_in_work(&mut self, work: WorkId, outcome: Outcome) {
         match Owner::of_work(work) {
             ENGINE => self.messages.pump.take_in_read(work, outcome),
-            channel::OWNER => self
-                .channels
-                .worked(&mut self.messages.pump.fabric, work, outcome),
+            channel::OWNER => {
+                self.channels
+                    .own
+                    .worked(&mut self.messages.pump.fabric, work, outcome)
+            }
             // This process has posted no other.
             _ => {}
         }
+    }
+
+    /// A turn for the network, if there is one.
+    #[inline(always)]
+    pub(crate) fn tend_network(&mut self) {
+        if self.network.has_something(&self.messages.pump) {
+            self.tend_network_now();
+        }
+    }
+
+    #[inline(never)]
+    fn tend_network_now(&mut self) {
+        let pump = &mut self.messages.pump;
+        self.network.end_lost(&mut pump.engine, &self.comms);
+        pump.withdraw_keys();
+        if pump.fabric.has_network_news() {
+            self.network.tell_news(pump);
+        }
+        if self.network.is_asking() {
+            self.listen();
+        }
+    }
+
+    /// Says to the daemon what is to be said, and takes what it says if an answer is expected.
+    #[cold]
+    pub(crate) fn listen(&mut self) {
+        while let Some(news) = self.network.next_answer() {
+            self.take_news(news);
+        }
+    }
+
+    /// Takes what the daemon says, expected or not: also that it is gone.
+    pub(crate) fn hear_daemon(&mut self) {
+        while let Some(news) = self.network.next_news() {
+            self.take_news(news);
+        }
+    }
+
+    #[cold]
+    fn take_news(&mut self, news: News) {
+        match news {
+            News::Record(rank, record) => {
+                let fabric = &mut self.messages.pump.fabric;
+                fabric.learn_address(transport::Peer(rank), record.bytes());
+            }
+            News::NoRecord(rank, why) => self.lose(Peer(rank), &why),
+            News::Lost(rank, why) => {
+                // What it sent before is here.
+                self.progress();
+                self.lose(Peer(rank), &why);
+            }
+            News::AllQuiet => self.network.let_go(),
+            News::End => {
+                // Without the daemon nobody would end this process.
+                eprintln!("rank {}: the launcher is gone; this rank ends", self.rank());
+                crate::boot::leave(1);
+            }
+        }
+    }
+
+    /// A peer does not answer any more, or never did.
+    #[cold]
+    pub(crate) fn lose(&mut self, peer: Peer, why: &str) {
+        let Self {
+            messages,
+            channels,
+            network,
+            comms,
+            ..
+        } = self;
+        if network.add_lost(peer, why) {
+            messages.pump.fabric.lose(carrier(peer), why);
+            channels.own.lose(carrier(peer));
+            let words = [peer.0.into(), 0, 0, 0, 0];
+            messages.pump.engine.note(Event::PeerLost, words);
+            messages.gates.lose(&mut messages.pump, peer);
+            messages.pump.sides.forget_packed();
+        }
+        network.end_lost(&mut messages.pump.engine, comms);
     }
 }

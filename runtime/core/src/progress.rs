@@ -47,8 +47,8 @@ impl Universe {
             self.messages.settle_bundles();
         }
         let mut moved = count != 0;
-        if self.channels.is_busy() {
-            moved |= self.tend_channels();
+        if self.channels.own.is_busy() {
+            moved |= self.channels.tend(&mut self.messages.pump.fabric);
         }
         if self.messages.gates.is_busy() {
             moved |= self.messages.gates.tend(&mut self.messages.pump);
@@ -68,7 +68,7 @@ impl Universe {
     /// Whether something is under way here that only turns of progress end.
     pub(crate) fn wants_turns(&self) -> bool {
         self.messages.pump.engine.busy_peers() != 0
-            || self.channels.is_busy()
+            || self.channels.own.is_busy()
             || self.messages.gates.is_busy()
             || self.messages.has_bundles()
             || self.network.wants_turns()
@@ -97,7 +97,7 @@ impl Universe {
     fn to_wait(&mut self) -> (&mut Waiting, Around<'_>) {
         let around = Around {
             messages: &mut self.messages,
-            channels: &mut self.channels,
+            channels: &mut self.channels.own,
             network: &mut self.network,
         };
         (&mut self.waiting, around)

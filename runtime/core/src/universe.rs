@@ -4,13 +4,13 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use channel::Channels;
 use engine::{ContextId, Failure, Fields, Peer, RequestId};
 use queue_layout::{FLAG_CANCELLED, Tally};
 use transport::{Completions, Fabric, Node};
 
 use crate::Error;
-use crate::boot::{Birth, Link};
+use crate::boot::Birth;
+use crate::channels::Channels;
 use crate::collective::Shape;
 use crate::comm::{Comm, Group};
 use crate::comms::Comms;
@@ -31,19 +31,21 @@ pub struct Universe {
     /// Its point-to-point messages.
     pub messages: Messages,
     pub(crate) completions: Completions,
-    pub(crate) channels: Channels,
+    /// Its gated channels.
+    pub channels: Channels,
     /// Completions that were taken in, to see whether there were any.
     pub(crate) turned_up: u64,
     /// Collectives that were tried at hand.
     pub(crate) calls_at_hand: u32,
-    pub(crate) comms: Comms,
+    /// Its communicators.
+    pub comms: Comms,
     /// Collectives, and other operations, that go on in the background.
     pub tasks: Tasks,
     shape: Shape,
-    pub(crate) network: Network,
+    /// What it knows of the network and of the daemon.
+    pub network: Network,
     /// How it waits.
     pub waiting: Waiting,
-    pub(crate) link: Option<Link>,
     roster: Roster,
     complaints: Vec<String>,
 }
@@ -76,11 +78,17 @@ impl Universe {
         }
         traffic::show(&universe.messages.pump.traffic);
         gauges::set_unexpected_budget(values.get(Variable::UnexpectedBudget));
-        universe.link = birth.link;
+        universe.network.set_link(birth.link);
         universe.complaints = complaints;
         let patience = u32::try_from(values.get(Variable::Standstill)).unwrap_or(0);
         universe.messages.pump.fabric.announce_patience(patience);
-        universe.join_network(birth.boot.as_ref().is_some_and(is_promised));
+        let is_promised = birth.boot.as_ref().is_some_and(is_promised);
+        universe
+            .network
+            .join(&mut universe.messages.pump, is_promised);
+        if is_promised {
+            universe.listen();
+        }
         if universe.waiting.crowding.is_sleepless() {
             universe.messages.pump.fabric.set_sleepless(true);
         }
@@ -100,7 +108,7 @@ impl Universe {
     fn counting(fabric: Fabric, roster: Roster, values: &Values, tally: Arc<Tally>) -> Self {
         let comms = Comms::new(&roster, &fabric, Arc::clone(&tally));
         let channels = Channels::new();
-        let ledger = Arc::clone(channels.ledger());
+        let ledger = Arc::clone(channels.own.ledger());
         let me = (Peer(roster.rank()), roster.size());
         let pump = Pump::new(fabric, me, values, tally, ledger);
         Self {
@@ -112,9 +120,8 @@ impl Universe {
             calls_at_hand: 0,
             tasks: Tasks::default(),
             shape: Shape::new(values, false),
-            network: Network::default(),
+            network: Network::new(roster.rank()),
             waiting: Waiting::new(values.get(Variable::Wait)),
-            link: None,
             roster,
             complaints: Vec::new(),
         }
@@ -261,7 +268,7 @@ impl Universe {
             });
             let (rank, why) = (
                 self.comms.rank_in(ContextId(fields.context), peer),
-                self.network.why_lost(peer),
+                self.network.why_lost(peer).unwrap_or_default().to_owned(),
             );
             return Error::Lost { rank, why };
         }
@@ -307,22 +314,9 @@ impl Universe {
         self.roster.app()
     }
 
-    /// The line to the daemon, if there is a launcher.
-    #[must_use]
-    pub fn link(&self) -> Option<&Link> {
-        self.link.as_ref()
-    }
-
     /// What was not understood in the environment, once.
     pub fn take_complaints(&mut self) -> Vec<String> {
         std::mem::take(&mut self.complaints)
-    }
-
-    /// The communicators.
-    #[inline(always)]
-    #[must_use]
-    pub fn comms(&self) -> &Comms {
-        &self.comms
     }
 
     /// A context that no communicator of the job has, for one that this process leads the making of.
@@ -376,7 +370,8 @@ impl Universe {
     /// the application does not have (any more), and what was sent over a network has arrived.
     #[must_use]
     pub fn is_drained(&mut self) -> bool {
-        let owes_nothing = self.messages.pump.engine.owes_nothing() && self.channels.is_drained();
+        let owes_nothing =
+            self.messages.pump.engine.owes_nothing() && self.channels.own.is_drained();
         owes_nothing && !self.messages.owes_copies() && self.messages.pump.fabric.is_quiet()
     }
 

@@ -383,7 +383,7 @@ mod tests {
     fn long_after(spins: u64, spin_micros: u64) -> (u32, u64) {
         let mut waiting = Waiting::new(0);
         let (mut messages, mut channels) = (messages_alone(), Channels::new());
-        let mut network = Network::default();
+        let mut network = Network::new(0);
         let mut around = Around {
             messages: &mut messages,
             channels: &mut channels,

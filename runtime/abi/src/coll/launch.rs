@@ -147,7 +147,11 @@ pub(crate) fn again(
     let line = Line::new(mpi, comm);
     let told = told(&line, comm, &call);
     let starter = Box::new(move || as_task(line.clone(), call.clone()));
-    let id = mpi.visit(|universe| universe.tasks.prepare(&mut universe.messages, comm.context, starter))?;
+    let id = mpi.visit(|universe| {
+        universe
+            .tasks
+            .prepare(&mut universe.messages, comm.context, starter)
+    })?;
     tell(mpi, id, told);
     request.set(request_handle(
         mpi.visit(|universe| universe.messages.token(id)),

@@ -382,7 +382,8 @@ impl<'a, V: Visit> Board<'a, V> {
     #[cold]
     fn lost(&self) -> Option<Error> {
         let group = self.line.comm().partners();
-        self.line.visit(|universe| universe.lost_among(group))
+        self.line
+            .visit(|universe| universe.network.lost_among(group))
     }
 }
 

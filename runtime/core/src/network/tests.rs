@@ -10,6 +10,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use transport::{FakeConfig, FakeNet};
 
 use super::*;
+use crate::Universe;
 use crate::boot::Link;
 use crate::comm::WORLD_CONTEXT;
 use crate::operation::{Mode, Source, Status, Target};
@@ -97,8 +98,9 @@ impl Job {
             let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
             let line = rustix::net::socketpair(family, kind, SocketFlags::NONBLOCK, None);
             let (ours, theirs) = line.unwrap();
-            universe.link = Some(Link::new(ours, rank));
-            universe.join_network(true);
+            universe.network.set_link(Some(Link::new(ours, rank)));
+            universe.network.join(&mut universe.messages.pump, true);
+            universe.listen();
             (universe, theirs)
         });
         let (universes, lines) = pairs.unzip();
@@ -247,10 +249,10 @@ fn ranks_find_each_other_when_they_have_something_to_say() {
         while !job.ranks[rank].is_drained() {
             job.turn();
         }
-        assert!(!job.ranks[rank].may_leave());
-        job.ranks[rank].say_quiet();
+        assert!(!job.ranks[rank].network.may_leave());
+        job.ranks[rank].network.say_quiet();
     }
-    while !job.ranks.iter().all(Universe::may_leave) {
+    while !job.ranks.iter().all(|rank| rank.network.may_leave()) {
         job.turn();
     }
     assert!(
@@ -370,8 +372,8 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
         assert!(job.wait(0, sent).error.is_none());
         assert_eq!(into, out);
     }
-    job.ranks[0].lose(Peer(1), "it was killed".to_owned());
-    job.ranks[0].lose(Peer(1), "it was killed".to_owned());
+    job.ranks[0].lose(Peer(1), "it was killed");
+    job.ranks[0].lose(Peer(1), "it was killed");
     let noted: Vec<_> = job.ranks[0]
         .messages
         .take_records()
