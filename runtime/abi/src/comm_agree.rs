@@ -137,7 +137,7 @@ pub(crate) async fn choose_context(
     if comm.rank == 0 {
         let proposed = mpi.visit(|universe| match purpose {
             For::One => universe.reserve_context(),
-            For::Groups => universe.reserve_context_of_groups(),
+            For::Groups => universe.comms.reserve_context(),
         });
         word = proposed.map_or(0, |context| context.0);
         if let Some(remote) = &comm.remote

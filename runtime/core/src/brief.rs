@@ -5,7 +5,6 @@
 //! collected before that is collected.
 
 use engine::{Collected, Kind, Peer, Received, State, wire};
-use queue_layout::{FLAG_PERSISTENT, FLAG_PLAIN};
 use transport::{FarLook, FarWord};
 
 use crate::Universe;
@@ -199,13 +198,6 @@ impl Universe {
         }
     }
 
-    /// Whether something has come over the ring that is polled first.
-    #[inline(always)]
-    #[must_use]
-    pub fn has_come_first(&mut self) -> bool {
-        self.messages.pump.fabric.first_frame().is_some()
-    }
-
     /// For calls that may answer "not yet": collects a receive from [`receive_first`](Self::receive_first) whose message comes
     /// first. The answer is that of [`wait_briefly`](Self::wait_briefly).
     #[inline]
@@ -247,32 +239,18 @@ impl Universe {
             && !self.messages.is_freed(request);
         is_under_way && {
             let moved = self.progress();
-            !moved && !self.polling_is_long(moved)
+            !moved
+                && !self
+                    .waiting
+                    .polling_is_long(moved, &self.messages.pump.fabric)
         }
-    }
-
-    /// Whether a request is complete and [`collect_at_hand`](Self::collect_at_hand) collects it.
-    #[inline]
-    #[must_use]
-    pub fn is_at_hand(&self, token: u32) -> bool {
-        let arena = self.messages.pump.engine.arena();
-        self.messages.pump.sides.is_empty()
-            && arena.find(token).is_some_and(|request| {
-                let fields = arena.fields(request);
-                let kind = match fields.kind {
-                    Kind::Receive => fields.flags & !(FLAG_PLAIN | FLAG_PERSISTENT) == 0,
-                    Kind::Send => fields.flags == FLAG_PERSISTENT,
-                    _ => false,
-                };
-                kind && fields.state == State::Complete && fields.error == 0
-            })
     }
 
     /// Collects a send or receive that is complete and of which nothing is special. `stays`: its handle still names it, since it is
     /// persistent.
     #[inline]
     pub fn collect_at_hand(&mut self, token: u32) -> Option<(Ended, bool)> {
-        if !self.is_at_hand(token) {
+        if !self.messages.is_at_hand(token) {
             return None;
         }
         let request = self.messages.find_request(token)?;

@@ -73,8 +73,12 @@ impl Comms {
         self.predefined[1].clone()
     }
 
-    /// A context that no communicator of the job has.
-    pub(crate) fn reserve_context(&mut self) -> Result<ContextId, Error> {
+    /// A context that no communicator of the job has, without a board: for communicators of several groups that have one context,
+    /// which cannot meet at one. Others get theirs from [`Universe::reserve_context`](crate::Universe::reserve_context).
+    ///
+    /// # Errors
+    /// When all are used up.
+    pub fn reserve_context(&mut self) -> Result<ContextId, Error> {
         self.contexts.reserve().ok_or(Error::ContextsExhausted)
     }
 

@@ -122,15 +122,8 @@ impl Universe {
         }
     }
 
-    /// Takes what the daemon says, expected or not: also that it is gone.
-    pub(crate) fn hear_daemon(&mut self) {
-        while let Some(news) = self.network.next_news() {
-            self.take_news(news);
-        }
-    }
-
     #[cold]
-    fn take_news(&mut self, news: News) {
+    pub(crate) fn take_news(&mut self, news: News) {
         match news {
             News::Record(rank, record) => {
                 let fabric = &mut self.messages.pump.fabric;

@@ -18,9 +18,13 @@ mod bundle;
 mod p2p;
 mod persistent;
 
-use engine::{ContextId, Engine, Event, Records, RequestId, WORDS};
-use queue_layout::Queued;
+use std::ptr::NonNull;
 
+use engine::{ContextId, Engine, Event, Kind, Records, RequestId, State, WORDS};
+use queue_layout::{FLAG_PERSISTENT, FLAG_PLAIN, Queued};
+use transport::Node;
+
+use crate::Error;
 use crate::awaits::Meeting;
 use crate::gates::Gates;
 use crate::pump::Pump;
@@ -140,13 +144,13 @@ impl Messages {
     /// Whether a request is persistent and not started.
     #[must_use]
     pub fn is_inactive(&self, request: RequestId) -> bool {
-        self.pump.engine.arena().fields(request).state == engine::State::Inactive
+        self.pump.engine.arena().fields(request).state == State::Inactive
     }
 
     /// Whether a request is persistent.
     #[must_use]
     pub fn is_persistent(&self, request: RequestId) -> bool {
-        self.pump.engine.arena().fields(request).flags & queue_layout::FLAG_PERSISTENT != 0
+        self.pump.engine.arena().fields(request).flags & FLAG_PERSISTENT != 0
     }
 
     /// Whether the application has freed a request that is still under way.
@@ -165,7 +169,7 @@ impl Messages {
 
     /// What a request is about.
     #[must_use]
-    pub fn kind_of(&self, request: RequestId) -> engine::Kind {
+    pub fn kind_of(&self, request: RequestId) -> Kind {
         self.pump.engine.arena().fields(request).kind
     }
 
@@ -182,5 +186,52 @@ impl Messages {
         self.pump
             .engine
             .tell_collective(request, number, meeting.envelope(), meeting.told_bytes());
+    }
+
+    /// Whether something has come over the ring that is polled first.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_come_first(&mut self) -> bool {
+        self.pump.fabric.first_frame().is_some()
+    }
+
+    /// Whether a request is complete and [`collect_at_hand`](crate::Universe::collect_at_hand) collects it.
+    #[inline]
+    #[must_use]
+    pub fn is_at_hand(&self, token: u32) -> bool {
+        let arena = self.pump.engine.arena();
+        self.pump.sides.is_empty()
+            && arena.find(token).is_some_and(|request| {
+                let fields = arena.fields(request);
+                let kind = match fields.kind {
+                    Kind::Receive => fields.flags & !(FLAG_PLAIN | FLAG_PERSISTENT) == 0,
+                    Kind::Send => fields.flags == FLAG_PERSISTENT,
+                    _ => false,
+                };
+                kind && fields.state == State::Complete && fields.error == 0
+            })
+    }
+
+    /// Meets the processes behind a further segment of this node, which are of another job: peers with the numbers that `node` says.
+    ///
+    /// # Errors
+    /// When those numbers do not follow the ones that there are.
+    pub fn attach(&mut self, node: Node) -> Result<(), Error> {
+        let pump = &mut self.pump;
+        pump.fabric.attach(node)?;
+        let peers = pump.fabric.peer_count();
+        pump.engine.add_peers(peers);
+        pump.traffic.grow_to(peers);
+        Ok(())
+    }
+
+    /// Memory that the other ranks of the node reach directly, zero and aligned to a page; `None` where there is none.
+    pub fn allocate_shared(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        self.pump.fabric.allocate(bytes)
+    }
+
+    /// Gives it back. `false`: it is not from there.
+    pub fn free_shared(&mut self, place: NonNull<u8>) -> bool {
+        self.pump.fabric.free(place)
     }
 }

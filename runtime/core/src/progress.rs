@@ -103,18 +103,13 @@ impl Universe {
         (&mut self.waiting, around)
     }
 
-    /// Looks, from time to time, whether the daemon is still there.
+    /// Takes, from time to time, what the daemon says that is not expected: also that it is gone.
     fn check_link(&mut self) {
         if self.waiting.crowding.is_time_to_check() {
-            self.hear_daemon();
+            while let Some(news) = self.network.next_news() {
+                self.take_news(news);
+            }
         }
-    }
-
-    /// Whether a poll in whose turn nothing happened, or something, has more to do than to answer.
-    #[inline]
-    pub(crate) fn polling_is_long(&mut self, moved: bool) -> bool {
-        let fabric = &self.messages.pump.fabric;
-        self.waiting.polling_is_long(moved, fabric)
     }
 
     /// What a long poll does. `true`: it has given up the core, so that another turn may find something.

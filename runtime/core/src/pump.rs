@@ -7,9 +7,8 @@ use std::sync::Arc;
 use channel::ChannelLedger;
 use engine::{Arrival, Body, Engine, Event, OutFrame, Output, Peer, Received, RequestId, wire};
 use queue_layout::Tally;
-use transport::{Arrived, Fabric, Head, Node, Outcome, Owner, RemoteKey, SLOT_BODY_BYTES, WorkId};
+use transport::{Arrived, Fabric, Head, Outcome, Owner, RemoteKey, SLOT_BODY_BYTES, WorkId};
 
-use crate::Error;
 use crate::limits::{Limits, engine_config};
 use crate::operation::NO_BUFFER;
 use crate::pack::Structured;
@@ -88,18 +87,6 @@ impl Pump {
             me,
             takes_back: false,
         }
-    }
-
-    /// Meets the processes behind a further segment of this node.
-    ///
-    /// # Errors
-    /// When their numbers do not follow the ones that there are.
-    pub(crate) fn attach(&mut self, node: Node) -> Result<(), Error> {
-        self.fabric.attach(node)?;
-        let peers = self.fabric.peer_count();
-        self.engine.add_peers(peers);
-        self.traffic.grow_to(peers);
-        Ok(())
     }
 
     /// Takes over what a tool has written while MPI runs.

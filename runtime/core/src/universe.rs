@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process of the job from `MPI_Init` to `MPI_Finalize`.
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use engine::{ContextId, Failure, Fields, Peer, RequestId};
 use queue_layout::{FLAG_CANCELLED, Tally};
-use transport::{Completions, Fabric, Node};
+use transport::{Completions, Fabric};
 
 use crate::Error;
 use crate::boot::Birth;
@@ -125,14 +124,6 @@ impl Universe {
             roster,
             complaints: Vec::new(),
         }
-    }
-
-    /// Meets the processes behind a further segment of this node, which are of another job: peers with the numbers that `node` says.
-    ///
-    /// # Errors
-    /// When those numbers do not follow the ones that there are.
-    pub fn attach(&mut self, node: Node) -> Result<(), Error> {
-        self.messages.pump.attach(node)
     }
 
     /// Rank in `MPI_COMM_WORLD`.
@@ -299,12 +290,7 @@ impl Universe {
 
     /// What algorithms of collectives are chosen by.
     #[must_use]
-    pub fn shape(&self) -> Shape {
-        self.shape
-    }
-
-    /// The same, in its place.
-    pub(crate) fn shape_now(&self) -> &Shape {
+    pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
@@ -328,15 +314,6 @@ impl Universe {
         // Where there is none, small collectives of the communicator are messages.
         let _ = self.messages.pump.fabric.claim_board(context.0);
         Ok(context)
-    }
-
-    /// As [`reserve_context`](Self::reserve_context), for communicators of several groups that have one context: they cannot
-    /// meet at one board, so they get none.
-    ///
-    /// # Errors
-    /// When all are used up.
-    pub fn reserve_context_of_groups(&mut self) -> Result<ContextId, Error> {
-        self.comms.reserve_context()
     }
 
     /// Gives back the context that was reserved last, which was not needed.
@@ -374,21 +351,13 @@ impl Universe {
             self.messages.pump.engine.owes_nothing() && self.channels.own.is_drained();
         owes_nothing && !self.messages.owes_copies() && self.messages.pump.fabric.is_quiet()
     }
-
-    /// Memory that the other ranks of the node reach directly, zero and aligned to a page; `None` where there is none.
-    pub fn allocate_shared(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        self.messages.pump.fabric.allocate(bytes)
-    }
-
-    /// Gives it back. `false`: it is not from there.
-    pub fn free_shared(&mut self, place: NonNull<u8>) -> bool {
-        self.messages.pump.fabric.free(place)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::fd::{AsFd, OwnedFd};
+
+    use transport::Node;
 
     use super::*;
     use crate::operation::{Mode, Source, Target};
@@ -428,7 +397,7 @@ mod tests {
         let mut peers = vec![transport::Peer(1); 2];
         peers[place as usize] = transport::Peer(0);
         let node = Node::attach(joint.as_fd(), 9, place, peers).unwrap();
-        universe.attach(node).unwrap();
+        universe.messages.attach(node).unwrap();
         universe
     }
 

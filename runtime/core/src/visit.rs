@@ -113,7 +113,12 @@ pub trait Visit: Copy {
     fn poll_turn(self) {
         let (tasks, is_long) = self.visit(|universe| {
             let moved = universe.progress();
-            (!universe.tasks.is_empty(), universe.polling_is_long(moved))
+            (
+                !universe.tasks.is_empty(),
+                universe
+                    .waiting
+                    .polling_is_long(moved, &universe.messages.pump.fabric),
+            )
         });
         let ended = tasks && go_on(self);
         if is_long && !ended {

@@ -58,7 +58,7 @@ impl<'a> AtHand<'a> {
         Some(Self {
             comm,
             seat,
-            shape: universe.shape_now(),
+            shape: universe.shape(),
             number,
             looks,
             collective,

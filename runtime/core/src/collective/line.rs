@@ -37,7 +37,7 @@ impl<V: Visit> Line<V> {
             visit,
             comm: comm.clone(),
             tag: comm.next_tag(),
-            shape: visit.visit(|universe| universe.shape()),
+            shape: visit.visit(|universe| *universe.shape()),
             blocking: false,
             fault: Rc::default(),
         }

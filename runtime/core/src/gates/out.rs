@@ -181,10 +181,15 @@ impl Gates {
 
     /// All that waits for the same receiver in the same context goes the ordinary way, in the order of the starts: a receive of any
     /// tag may take it, and must not find what was sent later before it.
+    #[inline]
     fn flush(&mut self, pump: &mut Pump, name: Name) {
-        if self.waiting.is_empty() {
-            return;
+        if !self.waiting.is_empty() {
+            self.flush_waiting(pump, name);
         }
+    }
+
+    #[inline(never)]
+    fn flush_waiting(&mut self, pump: &mut Pump, name: Name) {
         let mut all: Vec<(u64, RequestId, u32)> = Vec::new();
         let out = &mut self.out;
         self.waiting.retain(|class| {

@@ -357,7 +357,10 @@ impl World {
 
 /// Memory that both ranks reach.
 fn shared(universe: &mut Universe, bytes: usize) -> UserMemory {
-    let memory = universe.allocate_shared(bytes).expect("there is room");
+    let memory = universe
+        .messages
+        .allocate_shared(bytes)
+        .expect("there is room");
     let fields = engine::Fields {
         buffer: memory.expose_provenance().get() as u64,
         bytes: bytes as u64,

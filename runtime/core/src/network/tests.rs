@@ -346,7 +346,9 @@ fn a_rank_that_is_known_to_have_died_is_not_waited_for() {
     let began_ns = job.net.now_ns();
     let why = "it was killed".to_owned();
     job.say(0, &ToRank::Lost { rank: 1, why });
-    job.ranks[0].hear_daemon();
+    while let Some(news) = job.ranks[0].network.next_news() {
+        job.ranks[0].take_news(news);
+    }
     while !job.ranks[0].is_drained() {
         job.turn();
         let took_ns = job.net.now_ns() - began_ns;
