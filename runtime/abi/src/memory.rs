@@ -62,7 +62,9 @@ pub fn free(mpi: Mpi, base: *mut c_void) -> Result<()> {
         Origin::Heap(layout) => unsafe { dealloc(base.cast(), layout) },
         Origin::Shared => {
             let place = NonNull::new(base.cast());
-            mpi.state(|state| place.is_some_and(|place| state.universe.messages.free_shared(place)));
+            mpi.state(|state| {
+                place.is_some_and(|place| state.universe.messages.free_shared(place))
+            });
         }
     }
     Ok(())

@@ -355,10 +355,11 @@ fn start_one(mpi: Mpi, request: MPI_Request) -> Result<()> {
         if !universe.messages.is_persistent(id) {
             return Err(not_startable("is not persistent"));
         }
-        if !universe.messages.is_inactive(id) {
+        let fields = universe.messages.engine().arena().fields(id);
+        if fields.state != runtime::State::Inactive {
             return Err(not_startable("is started already and not complete"));
         }
-        match universe.messages.kind_of(id) {
+        match fields.kind {
             Kind::Send => universe.sending().restart_send(id),
             Kind::Receive => universe.messages.restart_receive(id),
             _ => restart_other(state, id)?,
@@ -366,7 +367,7 @@ fn start_one(mpi: Mpi, request: MPI_Request) -> Result<()> {
         Ok(())
     });
     started.map_err(|error| {
-        let context = mpi.visit(|universe| universe.messages.context_of(id));
+        let context = mpi.visit(|universe| universe.messages.engine().arena().fields(id).context);
         on_its_comm(mpi, error, context)
     })
 }
@@ -391,7 +392,7 @@ fn of_list(requests: &[MPI_Request]) -> Awaits {
 pub(crate) fn finish_alone(mpi: Mpi, id: RequestId, status: &OutStatus<'_>) -> Result<()> {
     mpi.wait_for(id);
     let (ended, context) = mpi.visit(|universe| {
-        let context = universe.messages.context_of(id);
+        let context = universe.messages.engine().arena().fields(id).context;
         (universe.collect(id), context)
     });
     status.set(status_of(&ended));
@@ -447,7 +448,7 @@ fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<Collected> {
         let token = universe.messages.token(id);
         universe.messages.find_request(token)?;
         let gone = !universe.messages.is_persistent(id);
-        let context = universe.messages.context_of(id);
+        let context = universe.messages.engine().arena().fields(id).context;
         let ended = universe.collect(id);
         let general = match state.grequests.is_empty() {
             true => None,
@@ -684,7 +685,9 @@ fn look_up(mpi: Mpi, request: MPI_Request) -> Result<Found> {
         DONE_NULL => Ok(Found::Done(MPI_Status::PROC_NULL)),
         _ => {
             let id = live(mpi, request)?;
-            let inactive = mpi.visit(|universe| universe.messages.is_inactive(id));
+            let inactive = mpi.visit(|universe| {
+                universe.messages.engine().arena().fields(id).state == runtime::State::Inactive
+            });
             Ok(if inactive {
                 Found::Inactive
             } else {

@@ -22,9 +22,7 @@ use std::ptr::NonNull;
 
 use engine::{ContextId, Engine, Event, Kind, Records, RequestId, State, WORDS};
 use queue_layout::{FLAG_PERSISTENT, FLAG_PLAIN, Queued};
-use transport::Node;
 
-use crate::Error;
 use crate::awaits::Meeting;
 use crate::gates::Gates;
 use crate::pump::Pump;
@@ -62,11 +60,6 @@ impl Messages {
     pub(crate) fn is_look_due(&mut self) -> bool {
         self.sends_unlooked += 1;
         self.sends_unlooked >= live_u32(Variable::SendsPerLook)
-    }
-
-    /// That look is taken.
-    pub(crate) fn begin_to_count(&mut self) {
-        self.sends_unlooked = 0;
     }
 
     /// From now on every send has a request until it is collected, so that a debugger sees also those that are complete.
@@ -141,12 +134,6 @@ impl Messages {
         self.pump.engine.arena().token(request)
     }
 
-    /// Whether a request is persistent and not started.
-    #[must_use]
-    pub fn is_inactive(&self, request: RequestId) -> bool {
-        self.pump.engine.arena().fields(request).state == State::Inactive
-    }
-
     /// Whether a request is persistent.
     #[must_use]
     pub fn is_persistent(&self, request: RequestId) -> bool {
@@ -159,18 +146,6 @@ impl Messages {
     pub fn is_freed(&self, request: RequestId) -> bool {
         let flags = self.pump.engine.arena().fields(request).flags;
         flags & queue_layout::FLAG_ORPHAN != 0 || self.bundles.has_given_up(request)
-    }
-
-    /// Context of the communicator that a request was made with.
-    #[must_use]
-    pub fn context_of(&self, request: RequestId) -> u32 {
-        self.pump.engine.arena().fields(request).context
-    }
-
-    /// What a request is about.
-    #[must_use]
-    pub fn kind_of(&self, request: RequestId) -> Kind {
-        self.pump.engine.arena().fields(request).kind
     }
 
     /// Whether a request is done and not collected.
@@ -210,19 +185,6 @@ impl Messages {
                 };
                 kind && fields.state == State::Complete && fields.error == 0
             })
-    }
-
-    /// Meets the processes behind a further segment of this node, which are of another job: peers with the numbers that `node` says.
-    ///
-    /// # Errors
-    /// When those numbers do not follow the ones that there are.
-    pub fn attach(&mut self, node: Node) -> Result<(), Error> {
-        let pump = &mut self.pump;
-        pump.fabric.attach(node)?;
-        let peers = pump.fabric.peer_count();
-        pump.engine.add_peers(peers);
-        pump.traffic.grow_to(peers);
-        Ok(())
     }
 
     /// Memory that the other ranks of the node reach directly, zero and aligned to a page; `None` where there is none.

@@ -43,7 +43,7 @@ impl Universe {
         if self.network.wants_turns() {
             self.tend_network();
         }
-        if self.messages.has_bundles() {
+        if !self.messages.bundles.is_idle() {
             self.messages.settle_bundles();
         }
         let mut moved = count != 0;
@@ -70,7 +70,7 @@ impl Universe {
         self.messages.pump.engine.busy_peers() != 0
             || self.channels.own.is_busy()
             || self.messages.gates.is_busy()
-            || self.messages.has_bundles()
+            || !self.messages.bundles.is_idle()
             || self.network.wants_turns()
     }
 

@@ -5,8 +5,10 @@
 use std::sync::Arc;
 
 use channel::ChannelLedger;
-use engine::{Arrival, Body, Engine, Event, OutFrame, Output, Peer, Received, RequestId, wire};
-use queue_layout::Tally;
+use engine::{
+    Arrival, Body, ContextId, Engine, Event, OutFrame, Output, Peer, Received, RequestId, wire,
+};
+use queue_layout::{FLAG_SYNCHRONOUS, Tally};
 use transport::{Arrived, Fabric, Head, Outcome, Owner, RemoteKey, SLOT_BODY_BYTES, WorkId};
 
 use crate::limits::{Limits, engine_config};
@@ -422,6 +424,24 @@ impl Pump {
                 self.fabric.post_send(peer, head, memory.as_slice()).is_ok()
             }
         }
+    }
+
+    /// Sends the data of a persistent send at once, if they are few and nothing is in the way.
+    pub(crate) fn post_whole(&mut self, request: RequestId) -> bool {
+        let fields = self.engine.arena().fields(request);
+        let (peer, bytes) = (Peer(fields.peer), fields.bytes);
+        let goes_at_once = self.limits.is_eager(bytes)
+            && fields.flags & FLAG_SYNCHRONOUS == 0
+            && self.engine.is_clear(peer);
+        if !goes_at_once {
+            return false;
+        }
+        let head = head(wire::eager(ContextId(fields.context), fields.tag));
+        let memory = user_buf::of_request(fields, 0, bytes);
+        let posted = self
+            .fabric
+            .post_send(carrier(peer), head, memory.as_slice());
+        posted.is_ok()
     }
 
     /// Posts a frame of structured data, of which no more than this frame is ever packed.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::{ContextId, Failure, Fields, Peer, RequestId};
 use queue_layout::{FLAG_CANCELLED, Tally};
-use transport::{Completions, Fabric};
+use transport::{Completions, Fabric, Node};
 
 use crate::Error;
 use crate::boot::Birth;
@@ -126,6 +126,19 @@ impl Universe {
         }
     }
 
+    /// Meets the processes behind a further segment of this node, which are of another job: peers with the numbers that `node` says.
+    ///
+    /// # Errors
+    /// When those numbers do not follow the ones that there are.
+    pub fn attach(&mut self, node: Node) -> Result<(), Error> {
+        let pump = &mut self.messages.pump;
+        pump.fabric.attach(node)?;
+        let peers = pump.fabric.peer_count();
+        pump.engine.add_peers(peers);
+        pump.traffic.grow_to(peers);
+        Ok(())
+    }
+
     /// Rank in `MPI_COMM_WORLD`.
     #[must_use]
     pub fn rank(&self) -> u32 {
@@ -163,7 +176,7 @@ impl Universe {
     #[cold]
     #[inline(never)]
     fn look_between_sends(&mut self) {
-        self.messages.begin_to_count();
+        self.messages.sends_unlooked = 0;
         self.progress();
     }
 
@@ -347,17 +360,15 @@ impl Universe {
     /// the application does not have (any more), and what was sent over a network has arrived.
     #[must_use]
     pub fn is_drained(&mut self) -> bool {
-        let owes_nothing =
-            self.messages.pump.engine.owes_nothing() && self.channels.own.is_drained();
-        owes_nothing && !self.messages.owes_copies() && self.messages.pump.fabric.is_quiet()
+        let Messages { pump, bundles, .. } = &mut self.messages;
+        let owes_nothing = pump.engine.owes_nothing() && self.channels.own.is_drained();
+        owes_nothing && !bundles.owes_copies(pump.engine.arena()) && pump.fabric.is_quiet()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::fd::{AsFd, OwnedFd};
-
-    use transport::Node;
 
     use super::*;
     use crate::operation::{Mode, Source, Target};
@@ -397,7 +408,7 @@ mod tests {
         let mut peers = vec![transport::Peer(1); 2];
         peers[place as usize] = transport::Peer(0);
         let node = Node::attach(joint.as_fd(), 9, place, peers).unwrap();
-        universe.messages.attach(node).unwrap();
+        universe.attach(node).unwrap();
         universe
     }
 

@@ -7,7 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
-use engine::{ContextId, RequestId};
+use engine::{Arena, ContextId, Engine, Kind, RequestId};
 
 use super::Messages;
 use crate::{Error, Mode, Payload, Target};
@@ -60,20 +60,49 @@ pub enum SendMode {
     },
 }
 
-impl Messages {
+impl Bundles {
+    /// Whether [`Messages::settle_bundles`] has nothing to look at.
+    #[inline(always)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.open.is_empty() && self.buffered.is_empty() && self.given_up.is_empty()
+    }
+
     /// The operations that a bundle's request stands for; none if it is no bundle's.
     pub(crate) fn parts_of(&self, request: RequestId) -> &[RequestId] {
-        let mut open = self.bundles.open.iter();
+        let mut open = self.open.iter();
         let bundle = open.find(|bundle| bundle.request == request);
         bundle.map_or(&[], |bundle| &bundle.parts)
     }
-}
 
-impl Bundles {
-    /// Whether [`Messages::give_up`] was told of a request that is not complete yet.
+    /// Whether [`give_up`](Self::give_up) was told of a request that is not complete yet.
     #[inline]
     pub(crate) fn has_given_up(&self, request: RequestId) -> bool {
         self.given_up.contains(&request)
+    }
+
+    /// From now on this request is collected here as soon as it is complete.
+    pub(crate) fn give_up(&mut self, request: RequestId) {
+        self.given_up.push(request);
+    }
+
+    /// Whether sends are under way that nobody will collect but this process itself.
+    pub(crate) fn owes_copies(&self, arena: &Arena) -> bool {
+        let is_send = |request: &RequestId| arena.fields(*request).kind == Kind::Send;
+        !self.buffered.is_empty() || self.given_up.iter().any(is_send)
+    }
+
+    /// A request was freed: its replay goes with it.
+    pub(crate) fn drop_replay(&mut self, request: RequestId, arena: &Arena) {
+        if !self.replays.is_empty() {
+            self.replays.remove(&arena.token(request));
+        }
+    }
+
+    fn is_done(&self, at: usize, engine: &Engine) -> bool {
+        let bundle = &self.open[at];
+        let is_empty = |buffer| self.buffered.iter().all(|send| send.buffer != buffer);
+        let mut parts = bundle.parts.iter();
+        bundle.flush.is_none_or(is_empty) && parts.all(|part| engine.is_complete(*part))
     }
 }
 
@@ -253,24 +282,6 @@ impl Messages {
         }
     }
 
-    /// Whether [`settle_bundles`](Self::settle_bundles) has anything to look at.
-    #[inline(always)]
-    pub(crate) fn has_bundles(&self) -> bool {
-        let Bundles {
-            open,
-            buffered,
-            given_up,
-            ..
-        } = &self.bundles;
-        !open.is_empty() || !buffered.is_empty() || !given_up.is_empty()
-    }
-
-    /// Whether sends are under way that nobody will collect but this process itself.
-    pub(crate) fn owes_copies(&self) -> bool {
-        let is_send = |request: &RequestId| self.kind_of(*request) == engine::Kind::Send;
-        !self.bundles.buffered.is_empty() || self.bundles.given_up.iter().any(is_send)
-    }
-
     /// Completes bundles whose parts have completed.
     #[inline(never)]
     pub(crate) fn settle_bundles(&mut self) {
@@ -278,9 +289,12 @@ impl Messages {
         self.settle_given_up();
         let mut at = 0;
         while at < self.bundles.open.len() {
-            if self.is_bundle_done(at) {
+            if self.bundles.is_done(at, &self.pump.engine) {
                 let bundle = self.bundles.open.swap_remove(at);
-                self.finish(bundle);
+                self.pump
+                    .engine
+                    .finish_other(bundle.request, bundle.speaker);
+                bundle.parts.into_iter().for_each(|part| self.release(part));
             } else {
                 at += 1;
             }
@@ -299,11 +313,6 @@ impl Messages {
         }
     }
 
-    /// From now on this request is collected here as soon as it is complete.
-    pub(crate) fn give_up(&mut self, request: RequestId) {
-        self.bundles.given_up.push(request);
-    }
-
     fn settle_given_up(&mut self) {
         let requests = std::mem::take(&mut self.bundles.given_up);
         for request in requests {
@@ -317,39 +326,6 @@ impl Messages {
             }
         }
     }
-
-    fn is_bundle_done(&self, at: usize) -> bool {
-        let bundle = &self.bundles.open[at];
-        let empty = bundle.flush.is_none_or(|buffer| {
-            !self
-                .bundles
-                .buffered
-                .iter()
-                .any(|send| send.buffer == buffer)
-        });
-        empty
-            && bundle
-                .parts
-                .iter()
-                .all(|part| self.pump.engine.is_complete(*part))
-    }
-
-    fn finish(&mut self, bundle: Bundle) {
-        self.pump
-            .engine
-            .finish_other(bundle.request, bundle.speaker);
-        for part in bundle.parts {
-            self.release(part);
-        }
-    }
-
-    /// A request was freed: its replay goes with it.
-    pub(crate) fn drop_replay(&mut self, request: RequestId) {
-        if !self.bundles.replays.is_empty() {
-            let token = self.pump.engine.arena().token(request);
-            self.bundles.replays.remove(&token);
-        }
-    }
 }
 
 /// Of a request that belongs to no communicator, or takes its context from a part.
@@ -361,7 +337,7 @@ mod tests {
     use crate::Source;
     use crate::UserMemory;
     use crate::testing::messages_alone;
-    use engine::{ContextId, Peer};
+    use engine::{ContextId, Peer, State};
 
     #[test]
     fn a_persistent_send_that_cannot_be_started_stays_inactive() {
@@ -384,7 +360,7 @@ mod tests {
         {}
         assert!(messages.restart_other(request).is_err());
         assert!(
-            messages.is_inactive(request),
+            messages.engine().arena().fields(request).state == State::Inactive,
             "nobody would ever complete it"
         );
     }

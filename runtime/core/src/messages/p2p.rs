@@ -339,7 +339,7 @@ impl Messages {
 
     /// The application gives a request up; the operation still ends properly.
     pub fn free(&mut self, request: RequestId) {
-        self.drop_replay(request);
+        self.bundles.drop_replay(request, self.pump.engine.arena());
         self.gates.forget_member(&mut self.pump, request);
         if !self.pump.sides.is_empty() && self.free_with_side(request) {
             return;
@@ -359,7 +359,7 @@ impl Messages {
         }
         let has_side = self.pump.sides.has(token);
         if has_side {
-            self.give_up(request);
+            self.bundles.give_up(request);
         }
         has_side
     }

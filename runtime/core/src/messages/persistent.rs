@@ -8,8 +8,7 @@ use super::Messages;
 use crate::Error;
 use crate::operation::{Mode, Source, Target, described, exhausted, scattered, wanted};
 use crate::pack::Structured;
-use crate::pump::{self, carrier};
-use crate::user_buf::{self, UserMemory};
+use crate::user_buf::UserMemory;
 
 impl Messages {
     /// Makes an inactive persistent send.
@@ -46,7 +45,7 @@ impl Messages {
             }
             _ => {}
         }
-        if self.post_whole(request) {
+        if self.pump.post_whole(request) {
             return self.pump.engine.restart_sent(request);
         }
         let fields = self.pump.engine.arena().fields(request);
@@ -61,25 +60,6 @@ impl Messages {
         self.pump.engine.restart_send(request, key, early);
         self.pump.lend(request, key);
         self.pump.drain_outbox(peer);
-    }
-
-    /// Sends the data of a persistent send at once, if they are few and nothing is in the way.
-    fn post_whole(&mut self, request: RequestId) -> bool {
-        let fields = self.pump.engine.arena().fields(request);
-        let (peer, bytes) = (Peer(fields.peer), fields.bytes);
-        let goes_at_once = self.pump.limits.is_eager(bytes)
-            && fields.flags & FLAG_SYNCHRONOUS == 0
-            && self.pump.engine.is_clear(peer);
-        if !goes_at_once {
-            return false;
-        }
-        let head = pump::head(wire::eager(ContextId(fields.context), fields.tag));
-        let memory = user_buf::of_request(fields, 0, bytes);
-        let posted = self
-            .pump
-            .fabric
-            .post_send(carrier(peer), head, memory.as_slice());
-        posted.is_ok()
     }
 
     /// Makes an inactive persistent receive.

@@ -33,7 +33,7 @@ impl Waiting {
             bytes: NO_BYTES,
         };
         match awaits {
-            Awaits::Request(request) => match messages.parts_of(request) {
+            Awaits::Request(request) => match messages.bundles.parts_of(request) {
                 [first, second] => tell_requests(messages, &mut facts, [*first, *second]),
                 [only] => tell_requests(messages, &mut facts, [*only]),
                 _ => tell_requests(messages, &mut facts, [request]),

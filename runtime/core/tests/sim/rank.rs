@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use corosensei::Yielder;
 use runtime::{
-    Awaits, Comm, Error, Kind, Line, Mode, RequestId, SendMode, Source, Status, Target, Universe,
-    Visit, collective,
+    Awaits, Comm, Error, Kind, Line, Mode, RequestId, SendMode, Source, State, Status, Target,
+    Universe, Visit, collective,
 };
 
 use crate::collectives;
@@ -264,13 +264,15 @@ impl<'a> Rank<'a> {
         };
         buffer.fill(bytes);
         self.hand
-            .visit(|universe| match universe.messages.kind_of(request) {
-                Kind::Send => {
-                    universe.sending().restart_send(request);
-                    Ok(())
-                }
-                _ => universe.restart_other(request),
-            })
+            .visit(
+                |universe| match universe.messages.engine().arena().fields(request).kind {
+                    Kind::Send => {
+                        universe.sending().restart_send(request);
+                        Ok(())
+                    }
+                    _ => universe.restart_other(request),
+                },
+            )
             .unwrap();
         self.persistent_sends.insert(at, (request, buffer));
         self.log.sent.push(id);
@@ -598,7 +600,7 @@ impl<'a> Rank<'a> {
         for request in all {
             self.hand.visit(|universe| {
                 assert!(
-                    universe.messages.is_inactive(request)
+                    universe.messages.engine().arena().fields(request).state == State::Inactive
                         && universe.messages.is_persistent(request)
                 );
                 universe.free(request);
