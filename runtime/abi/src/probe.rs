@@ -225,12 +225,10 @@ fn start(
         };
         let data = payload(state, &call)?;
         let slot = state.messages.remove(handle)?.message;
+        let messages = &mut state.universe.messages;
         let request = match data {
-            Payload::Dense(memory) => state.universe.messages.receive_claimed(slot, memory)?,
-            Payload::Structured(data) => state
-                .universe
-                .messages
-                .receive_claimed_structured(slot, data)?,
+            Payload::Dense(memory) => messages.receive_claimed(slot, memory)?,
+            Payload::Structured(data) => messages.receive_claimed_structured(slot, data)?,
         };
         note(state, request, &call);
         Ok::<_, Error>(request)

@@ -374,19 +374,15 @@ pub fn recv_init(
     let prepared = mpi.state(|state| -> Result<RequestId> {
         let source = source_of(state.comm(comm)?, call.peer, call.tag)?;
         let data = payload(state, &call)?;
+        let messages = &mut state.universe.messages;
         let prepared = match (source, data) {
-            (None, data) => state.universe.messages.prepare_payload(
-                None,
-                data,
-                SendMode::Direct(Mode::Standard),
-            )?,
-            (Some(source), Payload::Dense(memory)) => {
-                state.universe.messages.prepare_receive(source, memory)?
+            (None, data) => {
+                messages.prepare_payload(None, data, SendMode::Direct(Mode::Standard))?
             }
-            (Some(source), Payload::Structured(data)) => state
-                .universe
-                .messages
-                .prepare_receive_structured(source, data)?,
+            (Some(source), Payload::Dense(memory)) => messages.prepare_receive(source, memory)?,
+            (Some(source), Payload::Structured(data)) => {
+                messages.prepare_receive_structured(source, data)?
+            }
         };
         note(state, prepared, &call);
         Ok(prepared)
@@ -607,11 +603,10 @@ fn start_receive(mpi: Mpi, call: Call) -> Result<Option<RequestId>> {
         let Some(source) = source else {
             return Ok(None);
         };
+        let messages = &mut state.universe.messages;
         let started = match data {
-            Payload::Dense(memory) => state.universe.messages.receive(source, memory)?,
-            Payload::Structured(data) => {
-                state.universe.messages.receive_structured(source, data)?
-            }
+            Payload::Dense(memory) => messages.receive(source, memory)?,
+            Payload::Structured(data) => messages.receive_structured(source, data)?,
         };
         note(state, started, &call);
         Ok(Some(started))
@@ -620,10 +615,8 @@ fn start_receive(mpi: Mpi, call: Call) -> Result<Option<RequestId>> {
 
 /// Notes for debuggers what a request moves.
 pub(crate) fn note(state: &mut State, request: RequestId, call: &Call) {
-    state
-        .universe
-        .messages
-        .tell_datatype(request, type_rows::number(call.datatype));
+    let messages = &mut state.universe.messages;
+    messages.tell_datatype(request, type_rows::number(call.datatype));
 }
 
 fn check_send(mpi: Mpi, call: &Call) -> Result<()> {
@@ -645,10 +638,8 @@ fn prepare_send(mpi: Mpi, call: Call, form: Form, request: &Out<'_, MPI_Request>
                 buffer: crate::buffer::of_comm(state, call.comm),
             },
         };
-        let prepared = state
-            .universe
-            .messages
-            .prepare_payload(target, data, mode)?;
+        let messages = &mut state.universe.messages;
+        let prepared = messages.prepare_payload(target, data, mode)?;
         note(state, prepared, &call);
         Ok(prepared)
     })?;

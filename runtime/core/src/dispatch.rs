@@ -3,6 +3,8 @@
 //!
 //! The kind of a frame, the name of a work request and an immediate say whose they are; nothing else decides it, and it is
 //! decided here alone. What is nobody's was sent by a peer that makes no sense: it is counted and changes nothing.
+//!
+//! What the daemon tells comes by here too; and what becomes of a lost peer, whoever tells of it, concerns nearly every part.
 
 use engine::{Event, Peer};
 use transport::{Arrived, Completion, Outcome, Owner, WorkId};

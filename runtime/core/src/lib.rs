@@ -7,8 +7,8 @@
 //! in reductions, and those between two visits.
 //!
 //! # One message's walk
-//! [`Universe::send`] or [`Universe::receive`] asks the engine; `pump.rs` turns its answers into work requests and
-//! what `dispatch.rs` hands it into its inputs; `progress.rs` is the one loop that everything waits in.
+//! [`Messages::send`] or [`Messages::receive`] asks the engine; `pump.rs` turns its answers into work requests and what `dispatch.rs`
+//! hands it into its inputs; [`Universe::progress`] is the one turn, and `visit.rs` the one loop, that everything waits in.
 //!
 //! # Threads
 //! One thread at a time visits a [`Universe`]. Nothing here blocks while it is being visited: whoever waits makes one

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process does that reaches others over a network: it tells the daemon where it is found and asks where others are,
-//! gives memory back that they could read, and ends what needs a peer that is lost.
+//! What a process knows that reaches others over a network: it tells the daemon where it is found and asks where others are, and
+//! knows which peers are lost, and why.
 //!
-//! All of it happens in turns of the progress loop. Where there is no network, that costs one look at a flag.
+//! All of it happens in turns of the progress loop (`dispatch.rs`). Where there is no network, that costs one look at a flag.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};

@@ -87,14 +87,14 @@ impl Universe {
 
     #[inline(never)]
     fn rest_long(&mut self, wait: &mut Wait, what: (&'static str, Awaits)) {
-        let (waiting, mut around) = self.to_wait();
+        let (waiting, mut around) = self.waiting_around();
         if waiting.rest_long(wait, what, &mut around) {
             self.check_link();
         }
     }
 
     /// How this process waits, and what it looks at before it sleeps.
-    fn to_wait(&mut self) -> (&mut Waiting, Around<'_>) {
+    fn waiting_around(&mut self) -> (&mut Waiting, Around<'_>) {
         let around = Around {
             messages: &mut self.messages,
             channels: &mut self.channels.own,
@@ -114,7 +114,7 @@ impl Universe {
 
     /// What a long poll does. `true`: it has given up the core, so that another turn may find something.
     pub(crate) fn rest_of_poll(&mut self) -> bool {
-        let (waiting, mut around) = self.to_wait();
+        let (waiting, mut around) = self.waiting_around();
         let rested = waiting.rest_of_poll(&mut around);
         if rested == Rested::Asleep {
             self.check_link();

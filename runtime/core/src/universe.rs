@@ -1,5 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process of the job from `MPI_Init` to `MPI_Finalize`.
+//!
+//! # Parts
+//! Each is a field, has its own methods and is tested alone. Those that others may call are public: whoever visits the process has all
+//! of them at once, and hands one to another that needs it, as in `universe.channels.start(&mut universe.messages, ..)`. Inside a part
+//! only the crate sees. No part knows the process; imports go downwards in this table, and on to the engine and the transport.
+//!
+//! | part | what it has | is handed |
+//! |------|-------------|-----------|
+//! | [`waiting`](Universe::waiting) | how the process rests: crowded cores, polls, sleep, notes for debuggers | messages, channels, network |
+//! | [`tasks`](Universe::tasks) | collectives that go on in the background | messages |
+//! | [`channels`](Universe::channels) | gated channels | messages; the transport |
+//! | [`network`](Universe::network) | the line to the daemon, where others are, who is lost | the pump, communicators |
+//! | [`comms`](Universe::comms) | communicators by context | the transport |
+//! | [`messages`](Universe::messages) | point-to-point; in it the pump, gates and bundles | |
+//! | `messages.gates` | persistent requests that go past the engine | the pump |
+//! | `messages.pump` | engine and transport, and what stands between both | |
+//! | `roster` | who is in the job | |
+//!
+//! # Methods
+//! What is left to the process needs several parts. In the order in which they are called:
+//!
+//! 1. Opening: [`from_environment`](Universe::from_environment), or [`new`](Universe::new) over a given transport;
+//!    [`take_complaints`](Universe::take_complaints).
+//! 2. Communicators: [`reserve_context`](Universe::reserve_context), [`adopt`](Universe::adopt), ..., [`forget`](Universe::forget).
+//! 3. Operations: [`sending`](Universe::sending) before a send, [`restart_other`](Universe::restart_other); else the parts' own.
+//! 4. Turns (`progress.rs`): [`progress`](Universe::progress) polls the transport, gives what came to whom it belongs
+//!    (`dispatch.rs`: `take_in`, and `take_news` for what the daemon says), and lets each part that has something to do go on. Where
+//!    nothing has happened, [`rest`](Universe::rest) follows. `visit.rs` makes turns and rests for who waits. The fast paths of
+//!    requests make shorter turns (`brief.rs`).
+//! 5. Ends: [`status`](Universe::status), [`collect`](Universe::collect), [`cancel`](Universe::cancel), [`free`](Universe::free).
+//! 6. Leaving: [`is_drained`](Universe::is_drained), then [`Network::say_quiet`] and [`Network::may_leave`].
+//!
+//! At any time: who is in the job ([`rank`](Universe::rank), [`size`](Universe::size), ...; [`attach`](Universe::attach) for more), and
+//! [`renew_settings`](Universe::renew_settings).
 
 use std::sync::Arc;
 
