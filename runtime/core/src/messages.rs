@@ -135,6 +135,7 @@ impl Messages {
     }
 
     /// Whether a request is persistent.
+    #[inline]
     #[must_use]
     pub fn is_persistent(&self, request: RequestId) -> bool {
         self.pump.engine.arena().fields(request).flags & FLAG_PERSISTENT != 0
