@@ -6,8 +6,8 @@ use channel::Way;
 pub use channel::{Blocks, ChannelCounters, ChannelError, ChannelId, Direction, Failed, Memory};
 use transport::Fabric;
 
+use crate::carrier::carrier;
 use crate::network::Network;
-use crate::pump::carrier;
 use crate::{Comm, Messages, Peer};
 
 /// Where a channel leads, as the program names it.

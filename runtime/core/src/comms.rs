@@ -14,9 +14,9 @@ use transport::Fabric;
 use transport::seat::NODE_BOARD;
 
 use crate::Error;
+use crate::carrier::carrier;
 use crate::comm::{Comm, Contexts, Group, SELF_CONTEXT, WORLD_CONTEXT};
 use crate::comm_rows::CommRows;
-use crate::pump::carrier;
 use crate::roster::Roster;
 
 /// All communicators that this process has, or had while something is pending on them.

@@ -9,8 +9,9 @@
 use engine::{Event, Peer};
 use transport::{Arrived, Completion, Outcome, Owner, WorkId};
 
+use crate::carrier::carrier;
 use crate::directory::News;
-use crate::pump::{ENGINE, carrier};
+use crate::pump::ENGINE;
 use crate::{Universe, gates};
 
 const _: () = assert!(

@@ -17,6 +17,7 @@
 mod awaits;
 mod boot;
 mod brief;
+mod carrier;
 pub mod channels;
 pub mod collective;
 pub mod comm;

@@ -11,6 +11,7 @@ use engine::{
 use queue_layout::{FLAG_SYNCHRONOUS, Tally};
 use transport::{Arrived, Fabric, Head, Outcome, Owner, RemoteKey, SLOT_BODY_BYTES, WorkId};
 
+use crate::carrier::carrier;
 use crate::limits::{Limits, engine_config};
 use crate::operation::NO_BUFFER;
 use crate::pack::Structured;
@@ -537,10 +538,4 @@ pub(crate) fn head(head: wire::Head) -> Head {
         flags: head.flags,
         word: head.word,
     }
-}
-
-/// The process as the transport numbers it: both use world ranks.
-#[inline(always)]
-pub(crate) fn carrier(peer: Peer) -> transport::Peer {
-    transport::Peer(peer.0)
 }

@@ -8,7 +8,8 @@ use engine::{ContextId, RequestId, State};
 use transport::Arrived;
 
 use super::{BIND, Gates, Name, UNBIND, end_receive, tell};
-use crate::pump::{Pump, carrier};
+use crate::carrier::carrier;
+use crate::pump::Pump;
 
 /// What one sender sends here with one tag in one context.
 #[derive(Debug)]

@@ -7,8 +7,9 @@ use channel::claimed::{InletName, Outlet, Passage};
 use engine::{Peer, RequestId};
 
 use super::{BOUND, Gates, LEFT, Name, tell};
+use crate::carrier::carrier;
 use crate::operation::Target;
-use crate::pump::{Pump, carrier};
+use crate::pump::Pump;
 use crate::user_buf;
 
 /// What this process sends to one receiver with one tag in one context.

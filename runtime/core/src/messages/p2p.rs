@@ -6,9 +6,10 @@ use transport::{Arrived, SLOT_BODY_BYTES};
 
 use super::Messages;
 use crate::Error;
+use crate::carrier::carrier;
 use crate::operation::{Mode, NO_BUFFER, Source, Target, described, exhausted, scattered, wanted};
 use crate::pack::Structured;
-use crate::pump::carrier;
+use crate::pump;
 use crate::sides::Side;
 use crate::user_buf::UserMemory;
 use crate::var::Variable;
@@ -31,7 +32,7 @@ impl Messages {
         }
         let small = self.pump.limits.sends_at_once(memory.bytes() as u64);
         if small && mode == Mode::Standard && self.pump.engine.is_clear(target.peer) {
-            let head = crate::pump::head(wire::eager(target.context, target.tag));
+            let head = pump::head(wire::eager(target.context, target.tag));
             if self
                 .pump
                 .fabric
@@ -61,7 +62,7 @@ impl Messages {
             let (context, tag) = envelope();
             transport::Head {
                 len: BYTES,
-                ..crate::pump::head(wire::eager(context, tag))
+                ..pump::head(wire::eager(context, tag))
             }
         };
         self.pump
@@ -88,7 +89,7 @@ impl Messages {
             }
             self.sends_unlooked += 1;
         }
-        let head = crate::pump::head(wire::eager(context, tag));
+        let head = pump::head(wire::eager(context, tag));
         let (to, body) = (carrier(peer), memory.as_slice());
         let sent = match self.pump.fabric.post_at_hand(to, head, body) {
             None => self
@@ -197,7 +198,7 @@ impl Messages {
         }
         let body = self.pump.sides.room(bytes);
         data.pack_at(0, body);
-        let head = crate::pump::head(wire::eager(target.context, target.tag));
+        let head = pump::head(wire::eager(target.context, target.tag));
         let is_posted = self
             .pump
             .fabric

@@ -40,6 +40,23 @@ fn opened(boot: Boot, providers: &str) -> String {
 }
 
 #[test]
+fn a_lost_rank_of_a_group_is_told_with_its_number_there_and_the_first_reason() {
+    let mut network = Network::new(0);
+    assert!(!network.wants_turns());
+    assert!(network.add_lost(Peer(3), "it was killed"));
+    assert!(!network.add_lost(Peer(3), "it does not answer"));
+    assert!(network.wants_turns());
+    assert_eq!(network.why_lost(Peer(3)), Some("it was killed"));
+    assert_eq!(network.why_lost(Peer(2)), None);
+    let lost = network.lost_among(&Group::of(vec![Peer(2), Peer(3)]));
+    let Some(Error::Lost { rank, why }) = lost else {
+        panic!("{lost:?}");
+    };
+    assert_eq!((rank, why.as_str()), (1, "it was killed"));
+    assert!(network.lost_among(&Group::of(vec![Peer(2)])).is_none());
+}
+
+#[test]
 fn a_network_is_needed_where_shared_memory_does_not_reach() {
     for (size, local_size, providers, needed) in [
         (1, 1, "verbs", false),
