@@ -21,7 +21,7 @@ pub enum Ended {
 }
 
 impl Universe {
-    /// The fast path of waiting: for a receive from [`receive_first`](Self::receive_first), or a plain one, looks a bounded number
+    /// The fast path of waiting: for a receive from [`receive_first`](crate::Messages::receive_first), or a plain one, looks a bounded number
     /// of times at what comes first. `None`: not complete yet, or not plain; nothing was collected.
     #[inline(always)]
     pub fn wait_briefly(&mut self, token: u32) -> Option<Received> {
@@ -198,7 +198,7 @@ impl Universe {
         }
     }
 
-    /// For calls that may answer "not yet": collects a receive from [`receive_first`](Self::receive_first) whose message comes
+    /// For calls that may answer "not yet": collects a receive from [`receive_first`](crate::Messages::receive_first) whose message comes
     /// first. The answer is that of [`wait_briefly`](Self::wait_briefly).
     #[inline]
     pub fn take_if_first(&mut self, token: u32) -> Option<Received> {

@@ -83,7 +83,7 @@ pub trait Visit: Copy {
         moved || ended
     }
 
-    /// A turn after tasks from number `first` on were started (see [`Tasks::next_number`]): of these.
+    /// A turn after tasks from number `first` on were started (see [`next_number`](crate::Tasks::next_number)): of these.
     fn turn_for_new(self, first: u64) {
         self.visit(Universe::progress);
         go_on_new(self, first);
@@ -206,7 +206,7 @@ pub trait Visit: Copy {
 /// Polls a new task that nobody else knows of yet, once, and once more if something has come since. `Err`: it has not ended.
 ///
 /// # Errors
-/// The task, which must be [started](Tasks::start): its memory is lent.
+/// The task, which must be [started](crate::Tasks::start): its memory is lent.
 pub fn try_at_once<V: Visit>(visit: V, mut task: Task) -> Result<Result<Moved, Error>, Task> {
     let mut context = Context::from_waker(Waker::noop());
     if let Poll::Ready(result) = task.as_mut().poll(&mut context) {
