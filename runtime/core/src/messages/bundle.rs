@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use engine::{Arena, ContextId, Engine, Kind, RequestId};
 
 use super::Messages;
+use crate::operation::exhausted;
 use crate::{Error, Mode, Payload, Target};
 
 /// Everything that is under way beside plain sends and receives.
@@ -156,7 +157,7 @@ impl Messages {
             .pump
             .engine
             .prepare_other(context)
-            .map_err(|_| crate::operation::exhausted())?;
+            .map_err(|_| exhausted())?;
         let token = self.pump.engine.arena().token(request);
         self.bundles
             .replays
@@ -164,11 +165,8 @@ impl Messages {
         Ok(request)
     }
 
-    /// Starts a persistent request of another sort than a plain send or receive.
-    ///
-    /// # Errors
-    /// When no request slot is left.
-    pub fn restart_other(&mut self, request: RequestId) -> Result<(), Error> {
+    /// Starts a persistent request of another sort than a plain send or receive, which is no task's.
+    pub(crate) fn restart_other(&mut self, request: RequestId) -> Result<(), Error> {
         let token = self.pump.engine.arena().token(request);
         let replay = self.bundles.replays.get(&token).cloned();
         // The send first: where it fails, the request stays as it was, and nobody waits for it.
@@ -211,7 +209,7 @@ impl Messages {
             .pump
             .engine
             .start_other(NO_CONTEXT)
-            .map_err(|_| crate::operation::exhausted())?;
+            .map_err(|_| exhausted())?;
         self.bundles.open.push(Bundle {
             request,
             parts,
@@ -230,7 +228,7 @@ impl Messages {
             .pump
             .engine
             .start_other(NO_CONTEXT)
-            .map_err(|_| crate::operation::exhausted())?;
+            .map_err(|_| exhausted())?;
         let flush = Some(buffer);
         self.bundles.open.push(Bundle {
             request,
@@ -249,7 +247,7 @@ impl Messages {
         self.pump
             .engine
             .start_other(context)
-            .map_err(|_| crate::operation::exhausted())
+            .map_err(|_| exhausted())
     }
 
     /// Its owner says so.

@@ -330,16 +330,15 @@ impl Messages {
         Ok(request)
     }
 
-    /// Marks a request for cancellation. What becomes of it is known later; of a send to this process itself, once no turn of
-    /// progress has anything to say to it.
+    /// Marks a request for cancellation. What becomes of it is known later, and turns of progress bring it.
     pub(crate) fn cancel(&mut self, request: RequestId) {
         self.gates.mind_cancel(&mut self.pump, request);
         self.pump.engine.cancel(request);
         self.pump.drain();
     }
 
-    /// The application gives a request up; the operation still ends properly.
-    pub fn free(&mut self, request: RequestId) {
+    /// The application gives a request up, which is no task's; the operation still ends properly.
+    pub(crate) fn free(&mut self, request: RequestId) {
         self.bundles.drop_replay(request, self.pump.engine.arena());
         self.gates.forget_member(&mut self.pump, request);
         if !self.pump.sides.is_empty() && self.free_with_side(request) {
