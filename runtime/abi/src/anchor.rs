@@ -21,17 +21,17 @@ pub static rmpi_debug_anchor: Anchor = Anchor::new();
 /// MPI is initialized. Slots and rows stay where they are from now on, whatever becomes of `universe`.
 pub fn open(universe: &Universe, many_threads: bool) {
     rmpi_debug_anchor.set_threads(many_threads);
-    let chunks = universe.engine().arena().chunk_table();
+    let chunks = universe.messages.engine().arena().chunk_table();
     let world = (universe.rank(), universe.size());
     for (comm, handle) in [
-        (universe.comms().world(), MPI_Comm::WORLD),
-        (universe.comms().myself(), MPI_Comm::SELF),
+        (universe.comms.world(), MPI_Comm::WORLD),
+        (universe.comms.myself(), MPI_Comm::SELF),
     ] {
         know(&comm, handle);
     }
     rmpi_debug_anchor.show_types(type_rows::table(), &type_rows::PREDEFINED);
     rmpi_debug_anchor.show_groups(group_rows::table());
-    let tables = (universe.comms().table(), universe.call_table());
+    let tables = (universe.comms.table(), universe.waiting.call_table());
     rmpi_debug_anchor.open(std::process::id(), world, chunks, tables);
 }
 

@@ -434,8 +434,7 @@ fn predefined(mpi: Mpi, keyval: c_int) -> Option<c_int> {
         c::MPI_HOST => Some(c::MPI_PROC_NULL),
         // The clock is that of the node.
         c::MPI_WTIME_IS_GLOBAL => {
-            let is_one =
-                |universe: &mut Universe| universe.is_on_one_node(&universe.comms().world());
+            let is_one = |universe: &mut Universe| universe.is_on_one_node(&universe.comms.world());
             Some(c_int::from(mpi.visit(is_one)))
         }
         c::MPI_LASTUSEDCODE => Some(last_used_code()),

@@ -162,7 +162,7 @@ pub(crate) fn check_room(state: &mut State, buffer: u64, bytes: u64) -> Result<(
 fn held_beside(state: &mut State, buffer: u64, most: Option<u64>) -> (u64, u64) {
     let mut times: Option<(Instant, Instant)> = None;
     loop {
-        let (bytes, count) = state.universe.buffered_bytes(buffer);
+        let (bytes, count) = state.universe.messages.buffered_bytes(buffer);
         let held = bytes + count * u64::from(MPI_BSEND_OVERHEAD.unsigned_abs());
         // A message larger than the buffer need not wait for anything.
         if count == 0 || most.is_none_or(|most| held <= most) {
@@ -217,13 +217,13 @@ fn detach(mpi: Mpi, number: u64, address: &Out<'_, Kept>, size: &OutCount<'_>) -
 
 fn flush(mpi: Mpi, number: u64) -> Result<()> {
     mpi.wait_until(Awaits::Other, |universe| {
-        universe.buffered_bytes(number).1 == 0
+        universe.messages.buffered_bytes(number).1 == 0
     });
     Ok(())
 }
 
 fn iflush(mpi: Mpi, number: u64, request: &Out<'_, MPI_Request>) -> Result<()> {
-    let started = mpi.visit(|universe| universe.flush_request(number))?;
+    let started = mpi.visit(|universe| universe.messages.flush_request(number))?;
     request.set(handle_of(mpi, Some(started), DONE));
     Ok(())
 }

@@ -156,7 +156,11 @@ fn declare(
             return (None, Code::BadComm);
         }
         let comm = object.comm.clone();
-        match state.universe.declare_channel(&comm, end, memory) {
+        match state
+            .universe
+            .channels
+            .declare(&mut state.universe.messages, &comm, end, memory)
+        {
             None => (None, Code::BadPeer),
             Some(Ok(id)) => (Some(id), Code::Ok),
             Some(Err(error)) => (None, Code::of(Err(error))),
@@ -173,7 +177,7 @@ fn declare(
 pub unsafe extern "C" fn rmpi_channel_start(ids: *const u64, count: usize) -> c_int {
     // SAFETY: promised by the caller.
     let ids = unsafe { names(ids, count) };
-    visit(|universe| universe.start_channels(ids))
+    visit(|universe| universe.channels.start(&mut universe.messages, ids))
 }
 
 /// Says whether all of these have ended, or are not started. If so, their ends are taken.
@@ -198,14 +202,14 @@ pub unsafe extern "C" fn rmpi_channel_test(
 }
 
 fn test(mpi: Mpi, ids: &[ChannelId]) -> (bool, Code) {
-    let mut done = mpi.visit(|universe| universe.are_channels_done(ids));
+    let mut done = mpi.visit(|universe| universe.channels.are_done(ids));
     if done == Ok(false) {
         mpi.poll_turn();
-        done = mpi.visit(|universe| universe.are_channels_done(ids));
+        done = mpi.visit(|universe| universe.channels.are_done(ids));
     }
     match done {
         Ok(false) => (false, Code::Ok),
-        Ok(true) => (true, Code::of(mpi.visit(|it| it.collect_channels(ids)))),
+        Ok(true) => (true, Code::of(mpi.visit(|it| it.channels.collect(ids)))),
         Err(error) => (false, Code::of(Err(error))),
     }
 }
@@ -233,14 +237,14 @@ fn wait(mpi: Mpi, ids: &[ChannelId], seconds: f64) -> Code {
     let deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
     let mut is_late = false;
     mpi.wait_until(Awaits::Other, |universe| {
-        let going = universe.are_channels_done(ids) == Ok(false);
+        let going = universe.channels.are_done(ids) == Ok(false);
         is_late = going && deadline.is_some_and(|deadline| Instant::now() >= deadline);
         !going || is_late
     });
     if is_late {
         return Code::TimeOut;
     }
-    Code::of(mpi.visit(|universe| universe.collect_channels(ids)))
+    Code::of(mpi.visit(|universe| universe.channels.collect(ids)))
 }
 
 /// Gives an end that is not active other memory.
@@ -255,7 +259,11 @@ pub unsafe extern "C" fn rmpi_channel_move(id: u64, pieces: *const Piece, count:
     let Some(memory) = memory else {
         return Code::BadMemory as c_int;
     };
-    visit(|universe| universe.change_channel(ChannelId(id), memory))
+    visit(|universe| {
+        universe
+            .channels
+            .change(&mut universe.messages, ChannelId(id), memory)
+    })
 }
 
 /// Starts nothing more in a communicator: whoever waits for this process there, or will, ends with [`Code::Left`].
@@ -268,7 +276,10 @@ pub extern "C" fn rmpi_channel_leave(comm: MPI_Comm) -> c_int {
                 return Code::BadComm;
             };
             let comm = object.comm.clone();
-            state.universe.leave_channels(&comm);
+            state
+                .universe
+                .channels
+                .leave(&mut state.universe.messages, &comm);
             Code::Ok
         })
     };
@@ -302,7 +313,7 @@ pub unsafe extern "C" fn rmpi_channel_failure(
 
 fn failure_of(universe: &runtime::Universe, ids: &[ChannelId]) -> Option<(Code, Failure)> {
     ids.iter().enumerate().find_map(|(index, id)| {
-        let (failed, words) = universe.channel_failure(*id).ok()??;
+        let (failed, words) = universe.channels.failure(&universe.network, *id).ok()??;
         let mut why = [0; WHY_BYTES];
         let bytes = words.len().min(WHY_BYTES - 1);
         why[..bytes].copy_from_slice(&words.as_bytes()[..bytes]);
@@ -321,7 +332,11 @@ fn failure_of(universe: &runtime::Universe, ids: &[ChannelId]) -> Option<(Code, 
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn rmpi_channel_free(id: u64) -> c_int {
-    visit(|universe| universe.free_channel(ChannelId(id)))
+    visit(|universe| {
+        universe
+            .channels
+            .free(&mut universe.messages, ChannelId(id))
+    })
 }
 
 /// What channels did so far: bytes moved directly, packed, sent ahead; one-sided writes, gates told, times memory was asked
@@ -335,7 +350,7 @@ pub unsafe extern "C" fn rmpi_channel_counters(counters: *mut u64) -> c_int {
     let Some(target) = NonNull::new(counters.cast::<[u64; 8]>()) else {
         return Code::BadMemory as c_int;
     };
-    let read = |mpi: Mpi| Some(mpi.visit(|universe| universe.channel_counters()));
+    let read = |mpi: Mpi| Some(mpi.visit(|universe| universe.channels.counters()));
     let Some(now) = in_mpi(None, read) else {
         return Code::NotReady as c_int;
     };

@@ -74,7 +74,9 @@ pub fn comm_disconnect(mpi: Mpi, comm: InOut<'_, MPI_Comm>) -> Result<()> {
         root: None,
         bytes: None,
     };
-    mpi.wait_until(Awaits::Ranks(meeting), |universe| universe.is_quiet(&ended));
+    mpi.wait_until(Awaits::Ranks(meeting), |universe| {
+        universe.messages.is_quiet(ended.context)
+    });
     comm_free(mpi, comm)
 }
 
@@ -105,7 +107,7 @@ pub fn comm_set_name(mpi: Mpi, comm: MPI_Comm, name: &CStr) -> Result<()> {
     truncate(&mut text, c::MPI_MAX_OBJECT_NAME - 1);
     mpi.state(|state| {
         let renamed = state.comm(comm)?.comm.clone();
-        state.universe.comms().rename(&renamed, &text);
+        state.universe.comms.rename(&renamed, &text);
         state.comm_mut(comm)?.name = text;
         Ok(())
     })

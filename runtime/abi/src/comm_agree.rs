@@ -88,7 +88,7 @@ impl Lane {
         let target = Target { context, peer, tag };
         let start = |bytes: Vec<u8>| {
             let bytes = bytes.into_boxed_slice();
-            mpi.visit(|universe| universe.send_owned(target, bytes, Mode::Standard))
+            mpi.visit(|universe| universe.sending().send_owned(target, bytes, Mode::Standard))
         };
         Ok([
             start(to_bytes(&[length_of(words)]))?,
@@ -103,7 +103,7 @@ impl Lane {
             tag: Some(self.tag),
         };
         let memory = UserMemory::of(bytes);
-        Ok(mpi.visit(|universe| universe.receive(source, memory))?)
+        Ok(mpi.visit(|universe| universe.messages.receive(source, memory))?)
     }
 }
 

@@ -74,12 +74,12 @@ pub(crate) fn agree_all(mpi: Mpi, comm: &Comm) -> Result<ContextId> {
 pub(crate) fn propose(mpi: Mpi, groups: [Option<&Group>; 2], purpose: For) -> u32 {
     let context = mpi.visit(|universe| {
         let mut groups = groups.into_iter().flatten();
-        if groups.any(|group| universe.comms().has_others(group)) {
+        if groups.any(|group| universe.comms.has_others(group)) {
             return None;
         }
         match purpose {
             For::One => universe.reserve_context(),
-            For::Groups => universe.reserve_context_of_groups(),
+            For::Groups => universe.comms.reserve_context(),
         }
     });
     context.map_or(0, |context| context.0)
@@ -100,7 +100,7 @@ pub(crate) fn choose(mpi: Mpi, proposed: u32, other: u32) -> u32 {
 
 /// A context that `makers` chose together, but for this process, which will not be in the communicator.
 pub(crate) fn let_go(mpi: Mpi, context: ContextId) {
-    mpi.visit(|universe| universe.comms_mut().let_go_context(context));
+    mpi.visit(|universe| universe.comms.let_go_context(context));
 }
 
 /// Those who make a communicator: the members of a group, and how they talk to each other; of one of two groups, where its leader
@@ -166,7 +166,7 @@ impl Makers {
     pub(crate) async fn agree(&self, mpi: Mpi) -> Outcome<ContextId> {
         let mut from = 0;
         loop {
-            let lowest = mpi.visit(|universe| universe.comms().propose_context(from));
+            let lowest = mpi.visit(|universe| universe.comms.propose_context(from));
             // Who has none says so to all, by a proposal that nobody can keep.
             let lowest = lowest.map_or(u32::MAX, |context| context.0);
             let highest = self.highest(mpi, lowest).await?;
@@ -174,7 +174,7 @@ impl Makers {
                 return Err(runtime::Error::ContextsExhausted);
             }
             let context = ContextId(highest);
-            let keeps = mpi.visit(|universe| universe.comms_mut().keep_context(context));
+            let keeps = mpi.visit(|universe| universe.comms.keep_context(context));
             match self.highest(mpi, u32::from(!keeps)).await {
                 Ok(0) => return Ok(context),
                 failed => {
@@ -261,7 +261,7 @@ fn start_receive(mpi: Mpi, lane: Lane, from: Peer, bytes: &mut [u8]) -> Outcome<
         tag: Some(lane.tag),
     };
     let memory = UserMemory::of(bytes);
-    mpi.visit(|universe| universe.receive(source, memory))
+    mpi.visit(|universe| universe.messages.receive(source, memory))
 }
 
 fn start_send(mpi: Mpi, lane: Lane, to: Peer, word: u32) -> Outcome<Option<RequestId>> {
@@ -271,12 +271,12 @@ fn start_send(mpi: Mpi, lane: Lane, to: Peer, word: u32) -> Outcome<Option<Reque
         tag: lane.tag,
     };
     let bytes = Box::new(word.to_ne_bytes());
-    mpi.visit(|universe| universe.send_owned(target, bytes, Mode::Standard))
+    mpi.visit(|universe| universe.sending().send_owned(target, bytes, Mode::Standard))
 }
 
 async fn ended(mpi: Mpi, request: RequestId) -> Outcome<()> {
     poll_fn(
-        |_| match mpi.visit(|universe| universe.is_complete(request)) {
+        |_| match mpi.visit(|universe| universe.messages.is_complete(request)) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         },

@@ -85,7 +85,7 @@ impl Call for Duplicate {
             .state(|state| match state.comms.get_mut(self.made) {
                 Ok(object) => {
                     object.comm = comm.clone();
-                    state.universe.comms().rename(&comm, &object.name);
+                    state.universe.comms.rename(&comm, &object.name);
                     true
                 }
                 // The program freed it before its request was complete, which it must not.

@@ -181,7 +181,9 @@ unsafe fn send_to(
     let memory = unsafe { UserMemory::new(buf.cast_mut().cast(), bytes) };
     // SAFETY: the lane is open: the communicator is in it.
     let universe: &mut Universe = unsafe { universe() };
-    let watched = universe.send_at_hand(peer, (lane.context, tag), memory)?;
+    let watched = universe
+        .messages
+        .send_at_hand(peer, (lane.context, tag), memory)?;
     Some(Posted { peer, watched }.ring())
 }
 
@@ -496,14 +498,14 @@ unsafe fn post_word(
     if bytes == 8 {
         // SAFETY: promised.
         let word = || unsafe { buf.cast::<u64>().read_unaligned() };
-        let watched = universe.send_word::<8>(peer, envelope, word)?;
+        let watched = universe.messages.send_word::<8>(peer, envelope, word)?;
         return Some(Posted { peer, watched });
     }
     cold_path();
     if bytes == 4 {
         // SAFETY: promised.
         let word = || u64::from(unsafe { buf.cast::<u32>().read_unaligned() });
-        let watched = universe.send_word::<4>(peer, envelope, word)?;
+        let watched = universe.messages.send_word::<4>(peer, envelope, word)?;
         return Some(Posted { peer, watched });
     }
     None
@@ -539,7 +541,9 @@ unsafe fn post_receive(
     #[allow(clippy::cast_possible_truncation, reason = "SIZES has the handle")]
     let number = datatype.0 as u32;
     // SAFETY: the lane is open: the communicator is in it.
-    unsafe { universe() }.receive_first(target, memory, number)
+    unsafe { universe() }
+        .messages
+        .receive_first(target, memory, number)
 }
 
 /// Writes a status, but not its `MPI_ERROR` (MPI 5.0 section 3.2.5). Answers `MPI_SUCCESS`.
@@ -558,7 +562,7 @@ pub(crate) unsafe fn tell(status: *mut MPI_Status, received: Received) -> c_int 
         context,
     } = received;
     // SAFETY: the lane is open.
-    if !unsafe { universe() }.comms().is_plain(context) {
+    if !unsafe { universe() }.comms.is_plain(context) {
         cold_path();
         // SAFETY: passed on as it came.
         return unsafe { tell_listed(status, peer, context, tag, bytes) };
@@ -596,7 +600,7 @@ unsafe fn tell_listed(
 /// The status of a receive.
 #[inline(always)]
 pub(crate) fn status_of(universe: &Universe, received: Received) -> MPI_Status {
-    let source = universe.comms().sender_rank(&received);
+    let source = universe.comms.sender_rank(&received);
     MPI_Status::received(source, received.tag, received.bytes)
 }
 
@@ -622,7 +626,7 @@ impl Posted {
 #[inline(never)]
 fn ring_bell(peer: Peer) -> c_int {
     // SAFETY: the lane is open: a message was just posted through it.
-    unsafe { universe() }.ring_bell(peer);
+    unsafe { universe() }.messages.ring_bell(peer);
     MPI_SUCCESS
 }
 

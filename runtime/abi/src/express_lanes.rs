@@ -142,7 +142,7 @@ pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
     };
     // Nothing is told to tools there, and no collective is moved on.
     // SAFETY: as above.
-    if events::wanted().any() || unsafe { universe() }.has_tasks() {
+    if events::wanted().any() || !unsafe { universe() }.tasks.is_empty() {
         return false;
     }
     // SAFETY: this thread alone is in MPI (module head).
@@ -189,7 +189,7 @@ pub(crate) unsafe fn known(handle: MPI_Comm) -> Option<&'static Lane> {
 unsafe fn look_up(handle: MPI_Comm) -> Option<Lane> {
     // It would pass by the tools, and it sends eight bytes at once: not where the program's user has forbidden that.
     // SAFETY: promised.
-    if qmpi::is_stacked() || !unsafe { universe() }.sends_at_once(8) {
+    if qmpi::is_stacked() || !unsafe { universe() }.messages.sends_at_once(8) {
         return None;
     }
     // SAFETY: promised.

@@ -418,7 +418,7 @@ unsafe fn are_at_hand(list: &[MPI_Request]) -> bool {
     list.iter().all(|request| {
         *request == DONE
             || *request == MPI_Request::NULL
-            || express_token(*request).is_some_and(|token| universe.is_at_hand(token))
+            || express_token(*request).is_some_and(|token| universe.messages.is_at_hand(token))
     })
 }
 
@@ -436,7 +436,7 @@ unsafe fn take(request: MPI_Request, looks: bool) -> Option<(MPI_Status, bool)> 
     // SAFETY: the lane is open.
     let universe = unsafe { universe() };
     let mut ended = universe.collect_at_hand(token);
-    if ended.is_none() && looks && universe.has_come_first() {
+    if ended.is_none() && looks && universe.messages.has_come_first() {
         if let Some(received) = universe.take_if_first(token) {
             return Some((express::status_of(universe, received), false));
         }

@@ -195,6 +195,6 @@ fn is_open(serves: bool) -> bool {
     serves && !events::wanted().any() && {
         // SAFETY: MPI is initialized; this thread alone is in it, and no visit is under way.
         let universe = unsafe { universe() };
-        !universe.has_tasks()
+        universe.tasks.is_empty()
     }
 }

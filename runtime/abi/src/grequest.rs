@@ -51,8 +51,8 @@ pub fn grequest_start(
         given_up: false,
     };
     request.set(mpi.state(|state| {
-        let id = state.universe.start_general(ContextId(0))?;
-        let token = state.universe.token(id);
+        let id = state.universe.messages.start_general(ContextId(0))?;
+        let token = state.universe.messages.token(id);
         state.grequests.insert(token, general);
         Ok::<_, Error>(request_handle(token))
     })?);
@@ -64,17 +64,17 @@ pub fn grequest_complete(mpi: Mpi, request: MPI_Request) -> Result<()> {
     let token = request_token(request)?;
     let given_up = mpi.state(|state| {
         let universe = &mut state.universe;
-        let id = universe.find_request(token);
+        let id = universe.messages.find_request(token);
         let id = id.ok_or_else(|| stale_request(request))?;
         let Some(general) = state.grequests.get(&token).copied() else {
             let detail = "the request is none that MPI_Grequest_start made";
             return Err(Error::new(ErrorClass::REQUEST, detail));
         };
-        if universe.is_complete(id) {
+        if universe.messages.is_complete(id) {
             let detail = "the generalized request was said to be complete before";
             return Err(Error::new(ErrorClass::REQUEST, detail));
         }
-        universe.finish_general(id);
+        universe.messages.finish_general(id);
         if !general.given_up {
             return Ok(None);
         }
@@ -90,15 +90,18 @@ pub(crate) fn of(mpi: Mpi, id: RequestId) -> Option<Grequest> {
         if state.grequests.is_empty() {
             return None;
         }
-        state.grequests.get(&state.universe.token(id)).copied()
+        state
+            .grequests
+            .get(&state.universe.messages.token(id))
+            .copied()
     })
 }
 
 /// `MPI_Request_free` of a generalized request: the program's function is called once it is complete.
 pub(crate) fn free(mpi: Mpi, id: RequestId) -> Result<()> {
     let complete = mpi.state(|state| {
-        let token = state.universe.token(id);
-        if !state.universe.is_complete(id) {
+        let token = state.universe.messages.token(id);
+        if !state.universe.messages.is_complete(id) {
             if let Some(general) = state.grequests.get_mut(&token) {
                 general.given_up = true;
             }

@@ -110,11 +110,11 @@ fn join(level: c_int) -> Result<()> {
         }
     }
     if mpir::is_debugged() {
-        universe.keep_sends();
+        universe.messages.keep_sends();
     }
     lock::set_multiple(level == c::MPI_THREAD_MULTIPLE);
     anchor::open(&universe, level == c::MPI_THREAD_MULTIPLE);
-    if let Some(link) = universe.link() {
+    if let Some(link) = universe.network.link() {
         // A process joins once.
         let _ = LINK.set(link.clone());
     }
@@ -134,12 +134,14 @@ fn join(level: c_int) -> Result<()> {
 
 fn note_first_communicators(universe: &mut Universe) {
     for (handle, comm) in [
-        (MPI_Comm::WORLD, universe.comms().world()),
-        (MPI_Comm::SELF, universe.comms().myself()),
+        (MPI_Comm::WORLD, universe.comms.world()),
+        (MPI_Comm::SELF, universe.comms.myself()),
     ] {
         let (size, rank) = (comm.size().into(), comm.rank.into());
         let words = [handle.0 as u64, size, rank, 0, 0];
-        universe.note(runtime::Event::CommunicatorCreated, words);
+        universe
+            .messages
+            .note(runtime::Event::CommunicatorCreated, words);
     }
 }
 
@@ -165,8 +167,8 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
         Err(error) => return Err(error.into()),
     }
     mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
-    mpi.state(|state| state.universe.say_quiet());
-    mpi.wait_until(Awaits::Other, |universe| universe.may_leave());
+    mpi.state(|state| state.universe.network.say_quiet());
+    mpi.wait_until(Awaits::Other, |universe| universe.network.may_leave());
     process::set_world(World::Finalized);
     if mpi.state(|state| state.sessions.is_empty()) {
         leave_job(mpi)?;
@@ -182,7 +184,7 @@ pub(crate) fn leave_job(mpi: Mpi) -> Result<()> {
     anchor::close();
     process::set_phase(Phase::Finalized);
     lock::set_multiple(false);
-    mpi.state(|state| match state.universe.link() {
+    mpi.state(|state| match state.universe.network.link() {
         Some(link) => link.finalized().map_err(Error::from),
         None => Ok(()),
     })
@@ -190,13 +192,13 @@ pub(crate) fn leave_job(mpi: Mpi) -> Result<()> {
 
 /// Goes on answering for a while where not all processes leave together: those that only had sessions may.
 fn linger(mpi: Mpi) {
-    if mpi.state(|state| state.universe.may_leave()) {
+    if mpi.state(|state| state.universe.network.may_leave()) {
         return;
     }
-    mpi.state(|state| state.universe.say_quiet());
+    mpi.state(|state| state.universe.network.say_quiet());
     let since = Instant::now();
     mpi.wait_until(Awaits::Other, |universe| {
-        universe.may_leave() || since.elapsed() > LINGER
+        universe.network.may_leave() || since.elapsed() > LINGER
     });
 }
 

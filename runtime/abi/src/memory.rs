@@ -34,7 +34,7 @@ pub fn allocate(mpi: Mpi, bytes: usize) -> Result<*mut c_void> {
     if bytes == 0 {
         return Ok(core::ptr::null_mut());
     }
-    if let Some(place) = mpi.state(|state| state.universe.allocate_shared(bytes)) {
+    if let Some(place) = mpi.state(|state| state.universe.messages.allocate_shared(bytes)) {
         mpi.state(|state| state.allocations.insert(place.addr().get(), Origin::Shared));
         return Ok(place.as_ptr().cast());
     }
@@ -62,7 +62,9 @@ pub fn free(mpi: Mpi, base: *mut c_void) -> Result<()> {
         Origin::Heap(layout) => unsafe { dealloc(base.cast(), layout) },
         Origin::Shared => {
             let place = NonNull::new(base.cast());
-            mpi.state(|state| place.is_some_and(|place| state.universe.free_shared(place)));
+            mpi.state(|state| {
+                place.is_some_and(|place| state.universe.messages.free_shared(place))
+            });
         }
     }
     Ok(())

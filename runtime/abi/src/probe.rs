@@ -122,7 +122,7 @@ fn look(
     };
     let once = || {
         mpi.state(|state| {
-            let Some(found) = state.universe.find_message(wanted) else {
+            let Some(found) = state.universe.messages.find_message(wanted) else {
                 return Ok::<_, Error>(None);
             };
             let message = take(state, found)?;
@@ -144,7 +144,7 @@ fn look(
             return Ok(looked);
         }
         mpi.wait_until(Awaits::Message(wanted), |universe| {
-            universe.find_message(wanted).is_some()
+            universe.messages.find_message(wanted).is_some()
         });
     }
 }
@@ -159,7 +159,7 @@ fn claim(state: &mut State, found: Found, comm: MPI_Comm) -> Result<MPI_Message>
         message: found.message,
         comm,
     })?;
-    state.universe.claim(found);
+    state.universe.messages.claim(found);
     Ok(handle)
 }
 
@@ -225,9 +225,10 @@ fn start(
         };
         let data = payload(state, &call)?;
         let slot = state.messages.remove(handle)?.message;
+        let messages = &mut state.universe.messages;
         let request = match data {
-            Payload::Dense(memory) => state.universe.receive_claimed(slot, memory)?,
-            Payload::Structured(data) => state.universe.receive_claimed_structured(slot, data)?,
+            Payload::Dense(memory) => messages.receive_claimed(slot, memory)?,
+            Payload::Structured(data) => messages.receive_claimed_structured(slot, data)?,
         };
         note(state, request, &call);
         Ok::<_, Error>(request)

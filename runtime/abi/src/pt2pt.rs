@@ -228,7 +228,7 @@ pub fn finish_posted(
     status: OutStatus<'_>,
 ) -> c_int {
     enter(name, On::Comm(comm), |mpi| {
-        let id = mpi.visit(|universe| universe.find_request(token));
+        let id = mpi.visit(|universe| universe.messages.find_request(token));
         finish_alone(mpi, id.expect("posted a moment ago"), &status)
     })
 }
@@ -374,17 +374,14 @@ pub fn recv_init(
     let prepared = mpi.state(|state| -> Result<RequestId> {
         let source = source_of(state.comm(comm)?, call.peer, call.tag)?;
         let data = payload(state, &call)?;
+        let messages = &mut state.universe.messages;
         let prepared = match (source, data) {
             (None, data) => {
-                state
-                    .universe
-                    .prepare_payload(None, data, SendMode::Direct(Mode::Standard))?
+                messages.prepare_payload(None, data, SendMode::Direct(Mode::Standard))?
             }
-            (Some(source), Payload::Dense(memory)) => {
-                state.universe.prepare_receive(source, memory)?
-            }
+            (Some(source), Payload::Dense(memory)) => messages.prepare_receive(source, memory)?,
             (Some(source), Payload::Structured(data)) => {
-                state.universe.prepare_receive_structured(source, data)?
+                messages.prepare_receive_structured(source, data)?
             }
         };
         note(state, prepared, &call);
@@ -576,7 +573,7 @@ fn start_send(mpi: Mpi, call: Call, form: Form) -> Result<Option<RequestId>> {
             return Ok(None);
         };
         let mode = send_mode(state, form, call.comm, data.bytes())?;
-        let started = state.universe.send_payload(target, &data, mode)?;
+        let started = state.universe.sending().send_payload(target, &data, mode)?;
         Ok::<_, Error>(started.inspect(|it| note(state, *it, &call)))
     })?;
     if started.is_none() {
@@ -593,6 +590,7 @@ fn start_copied(mpi: Mpi, call: Call) -> Result<Option<RequestId>> {
         };
         let started = state
             .universe
+            .sending()
             .send_owned(target, data.copy(), Mode::Standard)?;
         Ok(started.inspect(|it| note(state, *it, &call)))
     })
@@ -605,9 +603,10 @@ fn start_receive(mpi: Mpi, call: Call) -> Result<Option<RequestId>> {
         let Some(source) = source else {
             return Ok(None);
         };
+        let messages = &mut state.universe.messages;
         let started = match data {
-            Payload::Dense(memory) => state.universe.receive(source, memory)?,
-            Payload::Structured(data) => state.universe.receive_structured(source, data)?,
+            Payload::Dense(memory) => messages.receive(source, memory)?,
+            Payload::Structured(data) => messages.receive_structured(source, data)?,
         };
         note(state, started, &call);
         Ok(Some(started))
@@ -616,9 +615,8 @@ fn start_receive(mpi: Mpi, call: Call) -> Result<Option<RequestId>> {
 
 /// Notes for debuggers what a request moves.
 pub(crate) fn note(state: &mut State, request: RequestId, call: &Call) {
-    state
-        .universe
-        .tell_datatype(request, type_rows::number(call.datatype));
+    let messages = &mut state.universe.messages;
+    messages.tell_datatype(request, type_rows::number(call.datatype));
 }
 
 fn check_send(mpi: Mpi, call: &Call) -> Result<()> {
@@ -640,7 +638,8 @@ fn prepare_send(mpi: Mpi, call: Call, form: Form, request: &Out<'_, MPI_Request>
                 buffer: crate::buffer::of_comm(state, call.comm),
             },
         };
-        let prepared = state.universe.prepare_payload(target, data, mode)?;
+        let messages = &mut state.universe.messages;
+        let prepared = messages.prepare_payload(target, data, mode)?;
         note(state, prepared, &call);
         Ok(prepared)
     })?;
@@ -665,7 +664,7 @@ fn give_both(
         (None, Some(only)) => handle_of(mpi, Some(only), DONE),
         (Some(sent), received) => {
             let parts = std::iter::once(sent).chain(received).collect();
-            let both = mpi.visit(|universe| universe.bundle(parts, received))?;
+            let both = mpi.visit(|universe| universe.messages.bundle(parts, received))?;
             handle_of(mpi, Some(both), DONE)
         }
     };
@@ -682,7 +681,7 @@ fn finish_received(
 ) -> Result<()> {
     if let Some(sent) = sent {
         mpi.wait_until(Awaits::Both(request, sent), |universe| {
-            universe.is_complete(request)
+            universe.messages.is_complete(request)
         });
     }
     finish_alone(mpi, request, status)
@@ -700,7 +699,7 @@ fn complete_send(mpi: Mpi, started: Option<RequestId>) -> Result<()> {
 pub(crate) fn handle_of(mpi: Mpi, request: Option<RequestId>, done: MPI_Request) -> MPI_Request {
     match request {
         None => done,
-        Some(request) => request_handle(mpi.visit(|universe| universe.token(request))),
+        Some(request) => request_handle(mpi.visit(|universe| universe.messages.token(request))),
     }
 }
 

@@ -103,7 +103,9 @@ fn waitall_from(
     let found = find_all(mpi, requests)?;
     for entry in &found {
         if let Found::Live(id) = entry {
-            mpi.wait_until(of_list(requests), |universe| universe.is_complete(*id));
+            mpi.wait_until(of_list(requests), |universe| {
+                universe.messages.is_complete(*id)
+            });
         }
     }
     collect_all(mpi, requests, &found, statuses, from)
@@ -281,7 +283,7 @@ pub fn request_free(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
     }
     if handle != DONE && handle != DONE_NULL {
         let id = live(mpi, handle)?;
-        if mpi.visit(|universe| universe.is_running_task(id)) {
+        if mpi.visit(|universe| universe.tasks.is_running(id)) {
             return Err(of_a_collective("freed before it is complete"));
         }
         if grequest::of(mpi, id).is_some() {
@@ -298,11 +300,11 @@ pub fn request_free(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
 pub fn cancel(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
     match find(mpi, request.get())? {
         Found::Live(id) => {
-            if mpi.visit(|universe| universe.is_running_task(id)) {
+            if mpi.visit(|universe| universe.tasks.is_running(id)) {
                 return Err(of_a_collective("cancelled"));
             }
             if let Some(general) = grequest::of(mpi, id) {
-                return general.cancelled(mpi.visit(|universe| universe.is_complete(id)));
+                return general.cancelled(mpi.visit(|universe| universe.messages.is_complete(id)));
             }
             mpi.visit(|universe| universe.cancel(id));
             Ok(())
@@ -323,7 +325,7 @@ pub fn start(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
 
 /// `MPI_Startall`.
 pub fn startall(mpi: Mpi, requests: &mut [MPI_Request]) -> Result<()> {
-    let first = mpi.visit(|universe| universe.next_task());
+    let first = mpi.visit(|universe| universe.tasks.next_number());
     let mut requests = requests.iter();
     let started = requests.try_for_each(|request| start_one(mpi, *request));
     begun(mpi, first);
@@ -350,27 +352,28 @@ fn start_one(mpi: Mpi, request: MPI_Request) -> Result<()> {
     let id = live(mpi, request)?;
     let started = mpi.state(|state| {
         let universe = &mut state.universe;
-        if !universe.is_persistent(id) {
+        if !universe.messages.is_persistent(id) {
             return Err(not_startable("is not persistent"));
         }
-        if !universe.is_inactive(id) {
+        let fields = universe.messages.engine().arena().fields(id);
+        if fields.state != runtime::State::Inactive {
             return Err(not_startable("is started already and not complete"));
         }
-        match universe.kind_of(id) {
-            Kind::Send => universe.restart_send(id),
-            Kind::Receive => universe.restart_receive(id),
+        match fields.kind {
+            Kind::Send => universe.sending().restart_send(id),
+            Kind::Receive => universe.messages.restart_receive(id),
             _ => restart_other(state, id)?,
         }
         Ok(())
     });
     started.map_err(|error| {
-        let context = mpi.visit(|universe| universe.context_of(id));
+        let context = mpi.visit(|universe| universe.messages.engine().arena().fields(id).context);
         on_its_comm(mpi, error, context)
     })
 }
 
 fn restart_other(state: &mut State, id: RequestId) -> Result<()> {
-    if let Some((buffer, bytes)) = state.universe.buffered_replay(id) {
+    if let Some((buffer, bytes)) = state.universe.messages.buffered_replay(id) {
         crate::buffer::check_room(state, buffer, bytes)?;
     }
     Ok(state.universe.restart_other(id)?)
@@ -389,7 +392,7 @@ fn of_list(requests: &[MPI_Request]) -> Awaits {
 pub(crate) fn finish_alone(mpi: Mpi, id: RequestId, status: &OutStatus<'_>) -> Result<()> {
     mpi.wait_for(id);
     let (ended, context) = mpi.visit(|universe| {
-        let context = universe.context_of(id);
+        let context = universe.messages.engine().arena().fields(id).context;
         (universe.collect(id), context)
     });
     status.set(status_of(&ended));
@@ -442,10 +445,10 @@ struct Collected {
 fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<Collected> {
     let collected = mpi.state(|state| {
         let universe = &mut state.universe;
-        let token = universe.token(id);
-        universe.find_request(token)?;
-        let gone = !universe.is_persistent(id);
-        let context = universe.context_of(id);
+        let token = universe.messages.token(id);
+        universe.messages.find_request(token)?;
+        let gone = !universe.messages.is_persistent(id);
+        let context = universe.messages.engine().arena().fields(id).context;
         let ended = universe.collect(id);
         let general = match state.grequests.is_empty() {
             true => None,
@@ -608,7 +611,7 @@ fn is_done(universe: &runtime::Universe, entry: &Found) -> bool {
     match entry {
         Found::Inactive => false,
         Found::Done(_) => true,
-        Found::Live(id) => universe.is_complete(*id),
+        Found::Live(id) => universe.messages.is_complete(*id),
     }
 }
 
@@ -631,9 +634,9 @@ fn first_done(mpi: Mpi, found: &[Found]) -> Option<usize> {
 }
 
 fn is_done_now(mpi: Mpi, id: RequestId) -> bool {
-    mpi.visit(|universe| universe.is_complete(id)) || {
+    mpi.visit(|universe| universe.messages.is_complete(id)) || {
         mpi.poll_turn();
-        mpi.visit(|universe| universe.is_complete(id))
+        mpi.visit(|universe| universe.messages.is_complete(id))
     }
 }
 
@@ -641,7 +644,7 @@ fn all_done(mpi: Mpi, found: &[Found]) -> bool {
     let open = |universe: &runtime::Universe| {
         found
             .iter()
-            .any(|entry| matches!(entry, Found::Live(id) if !universe.is_complete(*id)))
+            .any(|entry| matches!(entry, Found::Live(id) if !universe.messages.is_complete(*id)))
     };
     !mpi.visit(|universe| open(universe)) || {
         mpi.poll_turn();
@@ -682,7 +685,9 @@ fn look_up(mpi: Mpi, request: MPI_Request) -> Result<Found> {
         DONE_NULL => Ok(Found::Done(MPI_Status::PROC_NULL)),
         _ => {
             let id = live(mpi, request)?;
-            let inactive = mpi.visit(|universe| universe.is_inactive(id));
+            let inactive = mpi.visit(|universe| {
+                universe.messages.engine().arena().fields(id).state == runtime::State::Inactive
+            });
             Ok(if inactive {
                 Found::Inactive
             } else {
@@ -695,9 +700,9 @@ fn look_up(mpi: Mpi, request: MPI_Request) -> Result<Found> {
 fn live(mpi: Mpi, request: MPI_Request) -> Result<RequestId> {
     let token = request_token(request)?;
     let found = mpi.visit(|universe| {
-        let found = universe.find_request(token)?;
+        let found = universe.messages.find_request(token)?;
         // What was freed while it was under way ends by itself, and nobody may wait for it.
-        (!universe.is_freed(found)).then_some(found)
+        (!universe.messages.is_freed(found)).then_some(found)
     });
     found.ok_or_else(|| stale_request(request))
 }

@@ -281,7 +281,7 @@ fn lane(mpi: Mpi, stringtag: &CStr) -> Lane {
         .fold(0x811c_9dc5_u32, |hash, byte| {
             (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
         });
-    let world = mpi.visit(|universe| universe.comms().world());
+    let world = mpi.visit(|universe| universe.comms.world());
     Lane::of(&world, (hash >> 1).cast_signed())
 }
 
@@ -302,10 +302,10 @@ fn rank_in(which: &str, rank: c_int, group: &Group) -> Result<u32> {
 fn pset(mpi: Mpi, name: &CStr) -> Result<Group> {
     let same = |other: &CStr| name.to_bytes().eq_ignore_ascii_case(other.to_bytes());
     if same(WORLD) {
-        return Ok(mpi.visit(|universe| universe.comms().world()).group);
+        return Ok(mpi.visit(|universe| universe.comms.world()).group);
     }
     if same(MYSELF) {
-        return Ok(mpi.visit(|universe| universe.comms().myself()).group);
+        return Ok(mpi.visit(|universe| universe.comms.myself()).group);
     }
     let detail = format!("{name:?} is no process set; there are {WORLD:?} and {MYSELF:?}");
     Err(Error::new(ErrorClass::ARG, detail))

@@ -131,8 +131,8 @@ impl State {
             session: None,
         };
         Self {
-            world: object(universe.comms().world(), 0),
-            myself: object(universe.comms().myself(), 1),
+            world: object(universe.comms.world(), 0),
+            myself: object(universe.comms.myself(), 1),
             universe,
             comms: Registry::new(),
             groups: Groups::default(),

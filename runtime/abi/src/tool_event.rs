@@ -185,7 +185,7 @@ static ONLY_THREAD: OnceLock<ThreadId> = OnceLock::new();
 
 /// MPI is being initialized.
 pub fn begin(universe: &mut runtime::Universe, level: c_int) {
-    universe.set_clock(clock::ticks);
+    universe.messages.set_clock(clock::ticks);
     if level <= c::MPI_THREAD_FUNNELED {
         // A process initializes once.
         let _ = ONLY_THREAD.set(std::thread::current().id());
@@ -214,7 +214,7 @@ pub fn forget() {
 /// Notes that something happened to a communicator or a call, if somebody wants to hear of it.
 pub fn note(mpi: Mpi, event: runtime::Event, words: [u64; runtime::WORDS]) {
     if wanted().has(event) {
-        mpi.visit(|universe| universe.note(event, words));
+        mpi.visit(|universe| universe.messages.note(event, words));
     }
 }
 
@@ -224,7 +224,10 @@ pub fn note_error(class: ErrorClass) {
     let words = [i64::from(class.0).cast_unsigned(), 0, 0, 0, 0];
     // Where the state is being visited, a signal handler has called MPI, which it may not.
     let _ = state::peek(|state| {
-        state.universe.note(runtime::Event::ErrorRaised, words);
+        state
+            .universe
+            .messages
+            .note(runtime::Event::ErrorRaised, words);
     });
 }
 
@@ -245,7 +248,7 @@ pub fn after_call() {
 #[cold]
 #[inline(never)]
 pub fn within_wait(mpi: Mpi) {
-    let has_news = mpi.visit(|universe| universe.engine().has_records());
+    let has_news = mpi.visit(|universe| universe.messages.engine().has_records());
     if has_news && book().bears_waits {
         lock::without(|| deliver(c::MPI_T_CB_REQUIRE_MPI_RESTRICTED));
     }
@@ -281,10 +284,10 @@ fn deliver(required: c_int) {
 /// The records, and the communicator of each.
 fn take() -> (Records, Vec<MPI_Comm>) {
     let taken = state::peek(|state| {
-        if !state.universe.engine().has_records() {
+        if !state.universe.messages.engine().has_records() {
             return (Records::default(), Vec::new());
         }
-        let records = state.universe.take_records();
+        let records = state.universe.messages.take_records();
         let of = |record: &Record| communicator(state, record);
         let communicators = records.list.iter().map(of).collect();
         (records, communicators)

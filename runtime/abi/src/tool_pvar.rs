@@ -171,7 +171,7 @@ fn bind(gauge: &Gauge, comm: MPI_Comm) -> Result<Bound> {
         let row = comm.row();
         let watch = match gauge.source {
             Source::Queue(kind) => {
-                let watch = state.universe.watch_queue(kind, comm.context);
+                let watch = state.universe.messages.watch_queue(kind, comm.context);
                 Some(watch.ok_or(Refused(ErrorClass::T_OUT_OF_HANDLES))?)
             }
             _ => None,

@@ -4,12 +4,12 @@
 //! Each answers "not so" wherever something is special about a request or a frame, and the ordinary way goes on; what was
 //! collected before that is collected.
 
-use engine::{Collected, Kind, Received, State};
-use queue_layout::{FLAG_PERSISTENT, FLAG_PLAIN};
-use transport::FarLook;
+use engine::{Collected, Kind, Peer, Received, State, wire};
+use transport::{FarLook, FarWord};
 
 use crate::Universe;
 use crate::pump::{Look, Small};
+use crate::user_buf;
 
 /// How a request ended that a fast path has collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,11 +21,11 @@ pub enum Ended {
 }
 
 impl Universe {
-    /// The fast path of waiting: for a receive from [`receive_first`](Self::receive_first), or a plain one, looks a bounded number
+    /// The fast path of waiting: for a receive from [`receive_first`](crate::Messages::receive_first), or a plain one, looks a bounded number
     /// of times at what comes first. `None`: not complete yet, or not plain; nothing was collected.
     #[inline(always)]
     pub fn wait_briefly(&mut self, token: u32) -> Option<Received> {
-        match self.take_in_awaited(token) {
+        match self.messages.pump.take_in_awaited(token) {
             Some(received) => Some(received),
             None => self.wait_a_little(token),
         }
@@ -34,7 +34,7 @@ impl Universe {
     /// The second part of [`wait_briefly`](Self::wait_briefly): the message has another length.
     #[inline(never)]
     fn wait_a_little(&mut self, token: u32) -> Option<Received> {
-        match self.take_in_small(token) {
+        match self.messages.pump.take_in_small(token) {
             Ok(ended) => Some(ended),
             Err(Small::Longer) => self.wait_for_long(token),
             Err(Small::Other) => self.look_around(token),
@@ -44,7 +44,7 @@ impl Universe {
     /// The same where the body of what comes first lies in a buffer of its sender.
     #[inline(never)]
     fn wait_for_long(&mut self, token: u32) -> Option<Received> {
-        match self.take_in_long(token) {
+        match self.messages.pump.take_in_long(token) {
             Some(received) => Some(received),
             None => self.look_around(token),
         }
@@ -54,24 +54,26 @@ impl Universe {
     /// else comes first.
     #[inline(never)]
     fn look_around(&mut self, token: u32) -> Option<Received> {
-        if !self.sides.is_empty() {
+        if !self.messages.pump.sides.is_empty() {
             return None;
         }
         for _ in 0..BRIEF_LOOKS {
-            match self.engine.collect_plain(token) {
+            match self.messages.pump.engine.collect_plain(token) {
                 Collected::Done(received) => return Some(received),
                 Collected::NotYet => {}
                 Collected::Special | Collected::Sent => return None,
             }
-            if let Some(ended) = self.take_in_awaited(token) {
+            if let Some(ended) = self.messages.pump.take_in_awaited(token) {
                 return Some(ended);
             }
-            match self.take_in_first(token) {
+            match self.messages.pump.take_in_first(token) {
                 Look::Awaited(received) => return Some(received),
                 Look::Taken => {}
-                Look::Nothing if self.fabric.is_attentive() => std::hint::spin_loop(),
+                Look::Nothing if self.messages.pump.fabric.is_attentive() => std::hint::spin_loop(),
                 // Every some frames: no reason to leave the fast path with the rest of a window.
-                Look::Other if self.fabric.has_run_out() => self.progress_beside_first(),
+                Look::Other if self.messages.pump.fabric.has_run_out() => {
+                    self.progress_beside_first()
+                }
                 Look::Other if self.looks_far() => {
                     if let Some(ended) = self.look_far(token) {
                         return Some(ended);
@@ -87,13 +89,13 @@ impl Universe {
     /// `token` if that is a message of eight bytes for it.
     #[inline(always)]
     fn look_far(&mut self, token: u32) -> Option<Received> {
-        let looks = if self.fabric.is_all_networked() {
+        let looks = if self.messages.pump.fabric.is_all_networked() {
             FAR_LOOKS
         } else {
             1
         };
         for _ in 0..looks {
-            match self.fabric.look_far() {
+            match self.messages.pump.fabric.look_far() {
                 FarLook::Nothing => {}
                 FarLook::Word(far) => return self.take_in_far(token, far),
                 FarLook::Poll => {
@@ -105,27 +107,53 @@ impl Universe {
         None
     }
 
+    /// Takes in a frame that came from far with a body of eight bytes; collects the receive of `token` if it is a message for
+    /// it.
+    #[inline(always)]
+    pub(crate) fn take_in_far(&mut self, token: u32, far: FarWord) -> Option<Received> {
+        self.turned_up = self.turned_up.wrapping_add(1);
+        let (peer, head) = (Peer(far.peer.0), far.head);
+        if head.kind == wire::EAGER
+            && head.flags == 0
+            && let Some(buffer) = self
+                .messages
+                .pump
+                .engine
+                .arrive_for(token, peer, head.word, 8)
+        {
+            user_buf::put_word(buffer, far.word);
+            return Some(Received::in_frame(peer, head.word, 8));
+        }
+        self.take_in_any_far(far);
+        None
+    }
+
+    #[inline(never)]
+    fn take_in_any_far(&mut self, far: FarWord) {
+        self.take_in_frame(&far.arrived());
+    }
+
     /// Whether a wait looks at the network without leaving the fast path: while a core is free for it.
     fn looks_far(&self) -> bool {
-        self.fabric.has_network() && !self.crowding.is_crowded()
+        self.messages.pump.fabric.has_network() && !self.waiting.crowding.is_crowded()
     }
 
     /// Starts an inactive persistent request. `false`: nothing was done; it is none, or gates are in use.
     #[inline]
     pub fn start_at_hand(&mut self, token: u32) -> bool {
-        if self.gates.minds_sends() || self.gates.minds_receives() {
+        if self.messages.gates.minds_sends() || self.messages.gates.minds_receives() {
             return false;
         }
-        let Some(request) = self.find_request(token) else {
+        let Some(request) = self.messages.find_request(token) else {
             return false;
         };
-        let fields = self.engine.arena().fields(request);
+        let fields = self.messages.pump.engine.arena().fields(request);
         if fields.state != State::Inactive {
             return false;
         }
         match fields.kind {
-            Kind::Send => self.restart_send(request),
-            Kind::Receive => self.restart_receive(request),
+            Kind::Send => self.sending().restart_send(request),
+            Kind::Receive => self.messages.restart_receive(request),
             _ => return false,
         }
         true
@@ -135,11 +163,11 @@ impl Universe {
     /// is inactive afterwards. `None`: nothing was collected.
     #[inline(never)]
     pub fn wait_for_started(&mut self, token: u32) -> Option<Ended> {
-        if !self.sides.is_empty() {
+        if !self.messages.pump.sides.is_empty() {
             return None;
         }
         for _ in 0..BRIEF_LOOKS {
-            match self.engine.collect_persistent(token) {
+            match self.messages.pump.engine.collect_persistent(token) {
                 Collected::Done(received) => return Some(Ended::Received(received)),
                 Collected::Sent => return Some(Ended::Sent),
                 Collected::NotYet => {}
@@ -156,13 +184,13 @@ impl Universe {
     /// wanted.
     #[inline]
     fn look_at_first(&mut self) -> bool {
-        match self.take_in_first(NO_TOKEN) {
+        match self.messages.pump.take_in_first(NO_TOKEN) {
             Look::Taken | Look::Awaited(..) => true,
-            Look::Nothing if self.fabric.is_attentive() => {
+            Look::Nothing if self.messages.pump.fabric.is_attentive() => {
                 std::hint::spin_loop();
                 true
             }
-            Look::Other if self.fabric.has_run_out() => {
+            Look::Other if self.messages.pump.fabric.has_run_out() => {
                 self.progress_beside_first();
                 true
             }
@@ -170,22 +198,15 @@ impl Universe {
         }
     }
 
-    /// Whether something has come over the ring that is polled first.
-    #[inline(always)]
-    #[must_use]
-    pub fn has_come_first(&mut self) -> bool {
-        self.fabric.first_frame().is_some()
-    }
-
-    /// For calls that may answer "not yet": collects a receive from [`receive_first`](Self::receive_first) whose message comes
+    /// For calls that may answer "not yet": collects a receive from [`receive_first`](crate::Messages::receive_first) whose message comes
     /// first. The answer is that of [`wait_briefly`](Self::wait_briefly).
     #[inline]
     pub fn take_if_first(&mut self, token: u32) -> Option<Received> {
-        let awaited = self.take_in_awaited(token);
+        let awaited = self.messages.pump.take_in_awaited(token);
         let ended = awaited
-            .or_else(|| self.take_in_small(token).ok())
-            .or_else(|| self.take_in_long(token))?;
-        self.polling.begin_anew();
+            .or_else(|| self.messages.pump.take_in_small(token).ok())
+            .or_else(|| self.messages.pump.take_in_long(token))?;
+        self.waiting.polling.begin_anew();
         Some(ended)
     }
 
@@ -193,13 +214,14 @@ impl Universe {
     /// nothing.
     #[inline]
     pub fn take_in_what_came(&mut self) -> bool {
-        if !self.sides.is_empty() {
+        if !self.messages.pump.sides.is_empty() {
             return false;
         }
-        let taken = (0..BRIEF_LOOKS).take_while(|_| self.take_in_first(NO_TOKEN) == Look::Taken);
+        let taken = (0..BRIEF_LOOKS)
+            .take_while(|_| self.messages.pump.take_in_first(NO_TOKEN) == Look::Taken);
         let has_taken = taken.count() != 0;
         if has_taken {
-            self.polling.begin_anew();
+            self.waiting.polling.begin_anew();
         }
         has_taken
     }
@@ -208,50 +230,36 @@ impl Universe {
     /// complete, or something else is to be done, which the ordinary way does.
     #[inline]
     pub fn is_not_yet(&mut self, token: u32) -> bool {
-        let Some(request) = self.find_request(token) else {
+        let Some(request) = self.messages.find_request(token) else {
             return false;
         };
-        let fields = self.engine.arena().fields(request);
+        let fields = self.messages.pump.engine.arena().fields(request);
         let is_under_way = matches!(fields.kind, Kind::Send | Kind::Receive)
             && !matches!(fields.state, State::Complete | State::Inactive)
-            && !self.is_freed(request);
+            && !self.messages.is_freed(request);
         is_under_way && {
             let moved = self.progress();
-            !moved && !self.polling_is_long(moved)
+            !moved
+                && !self
+                    .waiting
+                    .polling_is_long(moved, &self.messages.pump.fabric)
         }
-    }
-
-    /// Whether a request is complete and [`collect_at_hand`](Self::collect_at_hand) collects it.
-    #[inline]
-    #[must_use]
-    pub fn is_at_hand(&self, token: u32) -> bool {
-        let arena = self.engine.arena();
-        self.sides.is_empty()
-            && arena.find(token).is_some_and(|request| {
-                let fields = arena.fields(request);
-                let kind = match fields.kind {
-                    Kind::Receive => fields.flags & !(FLAG_PLAIN | FLAG_PERSISTENT) == 0,
-                    Kind::Send => fields.flags == FLAG_PERSISTENT,
-                    _ => false,
-                };
-                kind && fields.state == State::Complete && fields.error == 0
-            })
     }
 
     /// Collects a send or receive that is complete and of which nothing is special. `stays`: its handle still names it, since it is
     /// persistent.
     #[inline]
     pub fn collect_at_hand(&mut self, token: u32) -> Option<(Ended, bool)> {
-        if !self.is_at_hand(token) {
+        if !self.messages.is_at_hand(token) {
             return None;
         }
-        let request = self.find_request(token)?;
-        let stays = self.is_persistent(request);
+        let request = self.messages.find_request(token)?;
+        let stays = self.messages.is_persistent(request);
         let collected = match stays {
-            true => self.engine.collect_persistent(token),
-            false => self.engine.collect_plain(token),
+            true => self.messages.pump.engine.collect_persistent(token),
+            false => self.messages.pump.engine.collect_plain(token),
         };
-        self.polling.begin_anew();
+        self.waiting.polling.begin_anew();
         match collected {
             Collected::Done(received) => Some((Ended::Received(received), stays)),
             Collected::Sent => Some((Ended::Sent, stays)),

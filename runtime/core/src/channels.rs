@@ -4,9 +4,11 @@
 
 use channel::Way;
 pub use channel::{Blocks, ChannelCounters, ChannelError, ChannelId, Direction, Failed, Memory};
+use transport::Fabric;
 
-use crate::pump::carrier;
-use crate::{Comm, Universe};
+use crate::carrier::carrier;
+use crate::network::Network;
+use crate::{Comm, Messages, Peer};
 
 /// Where a channel leads, as the program names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +21,25 @@ pub struct End {
     pub class: u8,
 }
 
-impl Universe {
+/// The channels of a process.
+#[derive(Debug)]
+pub struct Channels {
+    pub(crate) own: channel::Channels,
+}
+
+impl Channels {
+    pub(crate) fn new() -> Self {
+        let own = channel::Channels::new();
+        Self { own }
+    }
+
     /// Makes one end of a channel between two ranks of a communicator. Talks to nobody. `None`: there is no such rank.
     ///
     /// # Errors
     /// Those of [`channel::Channels::declare`].
-    pub fn declare_channel(
+    pub fn declare(
         &mut self,
+        messages: &mut Messages,
         comm: &Comm,
         end: End,
         memory: Memory,
@@ -36,7 +50,7 @@ impl Universe {
             context: comm.context.0,
             class: end.class,
         };
-        Some(self.channels.declare(&mut self.fabric, way, memory))
+        Some(self.own.declare(&mut messages.pump.fabric, way, memory))
     }
 
     /// Starts all of these, the receives first; or none.
@@ -44,8 +58,12 @@ impl Universe {
     /// # Errors
     /// Those of [`channel::Channels::start`].
     #[inline]
-    pub fn start_channels(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
-        self.channels.start(&mut self.fabric, ids)
+    pub fn start(
+        &mut self,
+        messages: &mut Messages,
+        ids: &[ChannelId],
+    ) -> Result<(), ChannelError> {
+        self.own.start(&mut messages.pump.fabric, ids)
     }
 
     /// Whether all of these have ended, or are not started.
@@ -53,57 +71,72 @@ impl Universe {
     /// # Errors
     /// Those of [`channel::Channels::are_done`].
     #[inline]
-    pub fn are_channels_done(&mut self, ids: &[ChannelId]) -> Result<bool, ChannelError> {
-        self.channels.are_done(ids)
+    pub fn are_done(&mut self, ids: &[ChannelId]) -> Result<bool, ChannelError> {
+        self.own.are_done(ids)
     }
 
     /// Takes the ends of all of these.
     ///
     /// # Errors
     /// Those of [`channel::Channels::collect`].
-    pub fn collect_channels(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
-        self.channels.collect(ids)
+    pub fn collect(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
+        self.own.collect(ids)
     }
 
     /// Gives an end that is not active other memory.
     ///
     /// # Errors
     /// Those of [`channel::Channels::change_memory`].
-    pub fn change_channel(&mut self, id: ChannelId, memory: Memory) -> Result<(), ChannelError> {
-        self.channels.change_memory(&mut self.fabric, id, memory)
+    pub fn change(
+        &mut self,
+        messages: &mut Messages,
+        id: ChannelId,
+        memory: Memory,
+    ) -> Result<(), ChannelError> {
+        self.own
+            .change_memory(&mut messages.pump.fabric, id, memory)
     }
 
     /// Gives an end up that is not active.
     ///
     /// # Errors
     /// Those of [`channel::Channels::free`].
-    pub fn free_channel(&mut self, id: ChannelId) -> Result<(), ChannelError> {
-        self.channels.free(&mut self.fabric, id)
+    pub fn free(&mut self, messages: &mut Messages, id: ChannelId) -> Result<(), ChannelError> {
+        self.own.free(&mut messages.pump.fabric, id)
     }
 
     /// This process starts nothing more in the context of a communicator: who waits for it there is told.
-    pub fn leave_channels(&mut self, comm: &Comm) {
-        self.channels.leave(&mut self.fabric, comm.context.0);
+    pub fn leave(&mut self, messages: &mut Messages, comm: &Comm) {
+        self.own.leave(&mut messages.pump.fabric, comm.context.0);
     }
 
     /// How the last message of an end has failed that was collected, and why its peer is lost, if it is.
     ///
     /// # Errors
     /// Those of [`channel::Channels::failed`].
-    pub fn channel_failure(&self, id: ChannelId) -> Result<Option<(Failed, &str)>, ChannelError> {
-        let failed = self.channels.failed(id)?;
-        Ok(failed.map(|failed| (failed, self.why_lost(failed.peer.0).unwrap_or_default())))
+    pub fn failure<'a>(
+        &self,
+        network: &'a Network,
+        id: ChannelId,
+    ) -> Result<Option<(Failed, &'a str)>, ChannelError> {
+        let failed = self.own.failed(id)?;
+        Ok(failed.map(|failed| {
+            (
+                failed,
+                network.why_lost(Peer(failed.peer.0)).unwrap_or_default(),
+            )
+        }))
     }
 
     /// What channels did so far.
     #[must_use]
-    pub fn channel_counters(&mut self) -> ChannelCounters {
-        self.channels.counters()
+    pub fn counters(&mut self) -> ChannelCounters {
+        self.own.counters()
     }
 
     /// Channels' part of a turn. `true`: something was posted.
     #[inline(never)]
-    pub(crate) fn tend_channels(&mut self) -> bool {
-        self.channels.progress(&mut self.fabric)
+    pub(crate) fn tend(&mut self, fabric: &mut Fabric) -> bool {
+        self.own.progress(fabric)
     }
 }

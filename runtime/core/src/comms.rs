@@ -14,10 +14,10 @@ use transport::Fabric;
 use transport::seat::NODE_BOARD;
 
 use crate::Error;
+use crate::carrier::carrier;
 use crate::comm::{Comm, Group, SELF_CONTEXT, WORLD_CONTEXT};
 use crate::comm_rows::CommRows;
 use crate::contexts::Contexts;
-use crate::pump::carrier;
 use crate::roster::Roster;
 use crate::var::{Values, Variable};
 
@@ -81,9 +81,11 @@ impl Comms {
         self.predefined[1].clone()
     }
 
-    /// A context that no communicator of the job has; `None`: this process has none left, or the communicator will have members
-    /// of several jobs. Then they [agree](Self::propose_context) on one.
-    pub(crate) fn reserve_context(&mut self) -> Option<ContextId> {
+    /// A context that no communicator of the job has, without a board: for communicators of several groups that have one context,
+    /// which cannot meet at one. Others get theirs from [`Universe::reserve_context`](crate::Universe::reserve_context). `None`: this
+    /// process has none left. Then, and where a communicator will have members of several jobs, all of them
+    /// [agree](Self::propose_context) on one.
+    pub fn reserve_context(&mut self) -> Option<ContextId> {
         self.contexts.reserve()
     }
 

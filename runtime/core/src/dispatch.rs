@@ -3,16 +3,17 @@
 //!
 //! The kind of a frame, the name of a work request and an immediate say whose they are; nothing else decides it, and it is
 //! decided here alone. What is nobody's was sent by a peer that makes no sense: it is counted and changes nothing.
+//!
+//! What the daemon tells comes by here too; and what becomes of a lost peer, whoever tells of it, concerns nearly every part.
 
-use engine::wire;
+use engine::{Event, Peer};
 use transport::{Arrived, Completion, Outcome, Owner, WorkId};
 
+use crate::carrier::carrier;
+use crate::directory::News;
+use crate::pump::ENGINE;
 use crate::{Universe, gates};
 
-/// Messages of MPI.
-pub(crate) const ENGINE: Owner = Owner::new(0);
-
-const _: () = assert!(wire::KINDS_END <= Owner::KINDS, "the engine's kinds");
 const _: () = assert!(
     !is_same(ENGINE, channel::OWNER)
         && !is_same(ENGINE, gates::OWNER)
@@ -38,7 +39,7 @@ impl Universe {
     #[inline(always)]
     pub(crate) fn take_in_frame(&mut self, arrived: &Arrived) {
         match Owner::of_kind(arrived.head.kind) {
-            ENGINE => self.take_in_message(arrived),
+            ENGINE => self.messages.take_in_message(arrived),
             _ => self.take_in_other(arrived),
         }
     }
@@ -48,12 +49,18 @@ impl Universe {
     #[inline(never)]
     fn take_in_other(&mut self, arrived: &Arrived) {
         match Owner::of_kind(arrived.head.kind) {
-            channel::OWNER => self.channels.arrive(&mut self.fabric, arrived),
-            gates::OWNER => self.take_in_gate(arrived),
-            _ => self.refuse(),
+            channel::OWNER => self
+                .channels
+                .own
+                .arrive(&mut self.messages.pump.fabric, arrived),
+            gates::OWNER => self
+                .messages
+                .gates
+                .take_in(&mut self.messages.pump, arrived),
+            _ => self.messages.pump.refuse(),
         }
         if arrived.is_lent() {
-            self.fabric.release(arrived);
+            self.messages.pump.fabric.release(arrived);
         }
     }
 
@@ -64,12 +71,13 @@ impl Universe {
             // The lease has come back with it: the loan is over.
             Completion::Worked { work, outcome, .. } => self.take_in_work(work, outcome),
             Completion::Written { peer, immediate } => match Owner::of_immediate(immediate) {
-                channel::OWNER => self.channels.written(peer, immediate),
-                _ => self.refuse(),
+                channel::OWNER => self.channels.own.written(peer, immediate),
+                _ => self.messages.pump.refuse(),
             },
             Completion::Lost { peer } => {
-                let why = self.fabric.why_lost(peer).unwrap_or_default().to_owned();
-                self.lose(engine::Peer(peer.0), why);
+                let why = self.messages.pump.fabric.why_lost(peer);
+                let why = why.unwrap_or_default().to_owned();
+                self.lose(Peer(peer.0), &why);
             }
         }
     }
@@ -77,15 +85,86 @@ impl Universe {
     /// The end of a read or write.
     fn take_in_work(&mut self, work: WorkId, outcome: Outcome) {
         match Owner::of_work(work) {
-            ENGINE => self.take_in_read(work, outcome),
-            channel::OWNER => self.channels.worked(&mut self.fabric, work, outcome),
+            ENGINE => self.messages.pump.take_in_read(work, outcome),
+            channel::OWNER => {
+                self.channels
+                    .own
+                    .worked(&mut self.messages.pump.fabric, work, outcome)
+            }
             // This process has posted no other.
             _ => {}
         }
     }
 
-    /// A peer has sent something that makes no sense.
-    fn refuse(&mut self) {
-        self.engine.tally().refused.add(1);
+    /// A turn for the network, if there is one.
+    #[inline(always)]
+    pub(crate) fn tend_network(&mut self) {
+        if self.network.has_something(&self.messages.pump) {
+            self.tend_network_now();
+        }
+    }
+
+    #[inline(never)]
+    fn tend_network_now(&mut self) {
+        let pump = &mut self.messages.pump;
+        self.network.end_lost(&mut pump.engine, &self.comms);
+        pump.withdraw_keys();
+        if pump.fabric.has_network_news() {
+            self.network.tell_news(pump);
+        }
+        if self.network.is_asking() {
+            self.listen();
+        }
+    }
+
+    /// Says to the daemon what is to be said, and takes what it says if an answer is expected.
+    #[cold]
+    pub(crate) fn listen(&mut self) {
+        while let Some(news) = self.network.next_answer() {
+            self.take_news(news);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn take_news(&mut self, news: News) {
+        match news {
+            News::Record(rank, record) => {
+                let fabric = &mut self.messages.pump.fabric;
+                fabric.learn_address(transport::Peer(rank), record.bytes());
+            }
+            News::NoRecord(rank, why) => self.lose(Peer(rank), &why),
+            News::Lost(rank, why) => {
+                // What it sent before is here.
+                self.progress();
+                self.lose(Peer(rank), &why);
+            }
+            News::AllQuiet => self.network.let_go(),
+            News::End => {
+                // Without the daemon nobody would end this process.
+                eprintln!("rank {}: the launcher is gone; this rank ends", self.rank());
+                crate::boot::leave(1);
+            }
+        }
+    }
+
+    /// A peer does not answer any more, or never did.
+    #[cold]
+    pub(crate) fn lose(&mut self, peer: Peer, why: &str) {
+        let Self {
+            messages,
+            channels,
+            network,
+            comms,
+            ..
+        } = self;
+        if network.add_lost(peer, why) {
+            messages.pump.fabric.lose(carrier(peer), why);
+            channels.own.lose(carrier(peer));
+            let words = [peer.0.into(), 0, 0, 0, 0];
+            messages.pump.engine.note(Event::PeerLost, words);
+            messages.gates.lose(&mut messages.pump, peer);
+            messages.pump.sides.forget_packed();
+        }
+        network.end_lost(&mut messages.pump.engine, comms);
     }
 }

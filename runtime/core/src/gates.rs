@@ -10,7 +10,7 @@
 //!
 //! The engine stays what decides. A receive with a gate is posted as any other; a message that goes in frames takes
 //! the next number too, and finds the receive in its place. Whatever could make another receive the right one - a receive that
-//! is not of the class but could match, a probe, a cancel - ends the class first ([`Universe::mind_receive`]). That is local: the
+//! is not of the class but could match, a probe, a cancel - ends the class first ([`Gates::mind_receive`]). That is local: the
 //! receiver revokes its gate, or finds that the message is there or about to be; and then tells the sender (UNBIND), which
 //! sends what waits in frames. A sender may leave as well (LEFT).
 //!
@@ -33,8 +33,8 @@ use channel::claimed::{InletName, Inlets, Place};
 use engine::{ContextId, Peer, RequestId, wire};
 use transport::{Arrived, Owner};
 
-use crate::p2p::Source;
-use crate::{Comm, Universe};
+use crate::operation::Source;
+use crate::pump::Pump;
 use into::{Into, Moving};
 use out::Out;
 
@@ -154,7 +154,7 @@ impl Gates {
     }
 }
 
-impl Universe {
+impl Gates {
     /// An inactive persistent receive may use gates, if it is of one source and tag.
     pub(crate) fn admit_receive(&mut self, request: RequestId, source: Source) {
         let (Some(peer), Some(tag)) = (source.peer, source.tag) else {
@@ -165,79 +165,75 @@ impl Universe {
             peer: peer.0,
             tag,
         };
-        let gates = &mut self.gates;
-        if gates.is_off
-            || (gates.into.len() >= MOST_CLASSES && !gates.into_names.contains_key(&name))
+        if self.is_off || (self.into.len() >= MOST_CLASSES && !self.into_names.contains_key(&name))
         {
             return;
         }
-        let next = gates.into.len();
-        let class = *gates.into_names.entry(name).or_insert_with(|| {
-            gates.into.push(Into::new(name, gates.first_starts));
+        let next = self.into.len();
+        let class = *self.into_names.entry(name).or_insert_with(|| {
+            self.into.push(Into::new(name, self.first_starts));
             index(next)
         });
-        gates.into[class as usize].members += 1;
-        gates.add_member(request, class);
+        self.into[class as usize].members += 1;
+        self.add_member(request, class);
     }
 
     /// An inactive persistent send of standard mode may use gates.
-    pub(crate) fn admit_send(&mut self, request: RequestId) {
-        let fields = self.engine.arena().fields(request);
+    pub(crate) fn admit_send(&mut self, pump: &mut Pump, request: RequestId) {
+        let fields = pump.engine.arena().fields(request);
         let name = Name {
             context: fields.context,
             peer: fields.peer,
             tag: fields.tag,
         };
-        let gates = &mut self.gates;
-        if gates.is_off || (gates.out.len() >= MOST_CLASSES && !gates.out_names.contains_key(&name))
-        {
+        if self.is_off || (self.out.len() >= MOST_CLASSES && !self.out_names.contains_key(&name)) {
             return;
         }
-        let next = gates.out.len();
-        let class = *gates.out_names.entry(name).or_insert_with(|| {
-            gates.out.push(Out::new(name));
+        let next = self.out.len();
+        let class = *self.out_names.entry(name).or_insert_with(|| {
+            self.out.push(Out::new(name));
             index(next)
         });
-        gates.out[class as usize].members += 1;
-        gates.add_member(request, class);
+        self.out[class as usize].members += 1;
+        self.add_member(request, class);
     }
 
     /// The class of a request that may use gates.
     #[inline]
     pub(crate) fn class_of(&self, request: RequestId) -> Option<u32> {
-        self.gates.member(request).map(|member| member.class)
+        self.member(request).map(|member| member.class)
     }
 
     /// A receive that is none of a class's own, or a probe, is about to look for a message that may be one of a class.
     #[cold]
     #[inline(never)]
-    pub(crate) fn mind_receive(&mut self, source: Source) {
+    pub(crate) fn mind_receive(&mut self, pump: &mut Pump, source: Source) {
         if let (Some(peer), Some(tag)) = (source.peer, source.tag) {
             let name = Name {
                 context: source.context.0,
                 peer: peer.0,
                 tag,
             };
-            let class = self.gates.into_names.get(&name).copied();
-            if let Some(class) = class.filter(|class| self.gates.into[*class as usize].is_bound()) {
-                self.unbind(class, true);
+            let class = self.into_names.get(&name).copied();
+            if let Some(class) = class.filter(|class| self.into[*class as usize].is_bound()) {
+                self.unbind(pump, class, true);
             }
             return;
         }
-        for class in 0..index(self.gates.into.len()) {
-            let into = &self.gates.into[class as usize];
+        for class in 0..index(self.into.len()) {
+            let into = &self.into[class as usize];
             if into.is_bound() && into.name.could_be(&source) {
-                self.unbind(class, true);
+                self.unbind(pump, class, true);
             }
         }
     }
 
     /// A request is about to be cancelled.
-    pub(crate) fn mind_cancel(&mut self, request: RequestId) {
-        let fields = self.engine.arena().fields(request);
+    pub(crate) fn mind_cancel(&mut self, pump: &mut Pump, request: RequestId) {
+        let fields = pump.engine.arena().fields(request);
         match fields.kind {
-            engine::Kind::Receive => self.withdraw_receive(request),
-            engine::Kind::Send if self.gates.minds_sends() => {
+            engine::Kind::Receive => self.withdraw_receive(pump, request),
+            engine::Kind::Send if self.minds_sends() => {
                 let name = Name {
                     context: fields.context,
                     peer: fields.peer,
@@ -245,7 +241,7 @@ impl Universe {
                 };
                 // What is cancelled may have a number, and never come.
                 if let Some(class) = self.bound_out(name) {
-                    self.leave(class, true);
+                    self.leave(pump, class, true);
                 }
             }
             _ => {}
@@ -253,127 +249,113 @@ impl Universe {
     }
 
     /// The program gives a request up.
-    pub(crate) fn forget_member(&mut self, request: RequestId) {
-        if self.gates.member(request).is_none() {
+    pub(crate) fn forget_member(&mut self, pump: &mut Pump, request: RequestId) {
+        if self.member(request).is_none() {
             return;
         }
-        let is_receive = self.engine.arena().fields(request).kind == engine::Kind::Receive;
+        let is_receive = pump.engine.arena().fields(request).kind == engine::Kind::Receive;
         if is_receive {
-            self.withdraw_receive(request);
+            self.withdraw_receive(pump, request);
         }
-        let member = std::mem::take(&mut self.gates.members[request.index()]);
-        let gates = &mut self.gates;
+        let member = std::mem::take(&mut self.members[request.index()]);
         let at = member.class as usize;
         let left = match is_receive {
-            true => &mut gates.into[at].members,
-            false => &mut gates.out[at].members,
+            true => &mut self.into[at].members,
+            false => &mut self.out[at].members,
         };
         *left -= 1;
         match (*left, is_receive) {
-            (0, true) => self.end_into(member.class),
-            (0, false) => self.leave(member.class, true),
+            (0, true) => self.end_into(pump, member.class),
+            (0, false) => self.leave(pump, member.class, true),
             _ => {}
         }
     }
 
     /// A communicator is freed: its context may be that of another one soon.
-    pub(crate) fn forget_gates(&mut self, comm: &Comm) {
-        for class in 0..index(self.gates.into.len()) {
-            if self.gates.into[class as usize].name.context == comm.context.0 {
-                self.end_into(class);
+    pub(crate) fn forget(&mut self, pump: &mut Pump, context: ContextId) {
+        for class in 0..index(self.into.len()) {
+            if self.into[class as usize].name.context == context.0 {
+                self.end_into(pump, class);
             }
         }
-        for class in 0..index(self.gates.out.len()) {
-            let out = &mut self.gates.out[class as usize];
-            if out.name.context == comm.context.0 {
+        for class in 0..index(self.out.len()) {
+            let out = &mut self.out[class as usize];
+            if out.name.context == context.0 {
                 out.start_again();
-                self.leave(class, true);
+                self.leave(pump, class, true);
             }
         }
     }
 
     /// A peer is lost.
-    pub(crate) fn lose_gates(&mut self, peer: Peer) {
-        for class in 0..index(self.gates.into.len()) {
-            if self.gates.into[class as usize].name.peer == peer.0 {
-                self.unbind(class, false);
-                self.gates.into[class as usize].give_up();
+    pub(crate) fn lose(&mut self, pump: &mut Pump, peer: Peer) {
+        for class in 0..index(self.into.len()) {
+            if self.into[class as usize].name.peer == peer.0 {
+                self.unbind(pump, class, false);
+                self.into[class as usize].give_up();
             }
         }
-        for class in 0..index(self.gates.out.len()) {
-            if self.gates.out[class as usize].name.peer == peer.0 {
-                self.leave(class, false);
+        for class in 0..index(self.out.len()) {
+            if self.out[class as usize].name.peer == peer.0 {
+                self.leave(pump, class, false);
             }
         }
-        self.gates.moving.retain(|moving| moving.peer != peer.0);
+        self.moving.retain(|moving| moving.peer != peer.0);
     }
 
     /// A frame about gates.
-    pub(crate) fn take_in_gate(&mut self, arrived: &Arrived) {
+    pub(crate) fn take_in(&mut self, pump: &mut Pump, arrived: &Arrived) {
         let name = Name::of(arrived);
         let [place, stamp, ..] = arrived.words;
         let inlet = [place, stamp];
         if arrived.bytes() != 16 || name.tag < 0 {
-            return self.refuse_gate();
+            return pump.refuse();
         }
         match arrived.head.kind {
-            BIND => self.take_bind(name, inlet),
-            BOUND => self.take_bound(name, inlet),
-            UNBIND => self.take_unbind(name, inlet),
-            LEFT => self.take_left(name, inlet),
-            _ => self.refuse_gate(),
+            BIND => self.take_bind(pump, name, inlet),
+            BOUND => self.take_bound(pump, name, inlet),
+            UNBIND => self.take_unbind(pump, name, inlet),
+            LEFT => self.take_left(pump, name, inlet),
+            _ => pump.refuse(),
         }
-    }
-
-    fn refuse_gate(&mut self) {
-        self.engine.tally().refused.add(1);
-    }
-
-    /// Tells the other end of a class something, behind all that was sent to it.
-    fn tell_gate(&mut self, kind: u8, name: Name, inlet: InletName) {
-        let head = engine::Head {
-            kind,
-            ..wire::eager(ContextId(name.context), name.tag)
-        };
-        self.engine.tell(name.peer(), head, &inlet);
     }
 
     /// Gates' part of a turn. `true`: something has moved.
     #[inline(never)]
-    pub(crate) fn tend_gates(&mut self) -> bool {
-        let mut moved = self.settle_open();
-        if !self.gates.waiting.is_empty() {
-            moved |= self.send_waiting();
+    pub(crate) fn tend(&mut self, pump: &mut Pump) -> bool {
+        let mut moved = self.settle_open(pump);
+        if !self.waiting.is_empty() {
+            moved |= self.send_waiting(pump);
         }
-        if !self.gates.moving.is_empty() {
-            moved |= self.settle_moving();
+        if !self.moving.is_empty() {
+            moved |= self.settle_moving(pump);
         }
         moved
     }
 
     /// The last look before this process sleeps: whether a gate that is waited for is open, or was passed.
-    pub(crate) fn has_gate_news(&self) -> bool {
-        let gates = &self.gates;
-        let is_written = |class: &u32| gates.into[*class as usize].is_written();
-        let is_open = |class: &u32| gates.out[*class as usize].is_open();
-        gates.open.iter().any(is_written)
-            || gates.waiting.iter().any(is_open)
-            || gates.moving.iter().any(Moving::is_written)
+    pub(crate) fn has_news(&self) -> bool {
+        let is_written = |class: &u32| self.into[*class as usize].is_written();
+        let is_open = |class: &u32| self.out[*class as usize].is_open();
+        self.open.iter().any(is_written)
+            || self.waiting.iter().any(is_open)
+            || self.moving.iter().any(Moving::is_written)
     }
+}
 
-    /// The bytes of a receive were written, as many as the sender says.
-    fn end_receive(&mut self, request: RequestId, bytes: u64) {
-        let room = self.engine.arena().fields(request).bytes;
-        self.engine.received_beside(request, bytes.min(room));
-    }
+/// Tells the other end of a class something, behind all that was sent to it.
+fn tell(pump: &mut Pump, kind: u8, name: Name, inlet: InletName) {
+    let head = engine::Head {
+        kind,
+        ..wire::eager(ContextId(name.context), name.tag)
+    };
+    pump.engine.tell(name.peer(), head, &inlet);
+}
 
-    /// The key of a message that waited, and whether it goes early: as each start asks.
-    fn key_of(&mut self, request: RequestId) -> ([u64; 3], bool) {
-        let fields = self.engine.arena().fields(request);
-        let (peer, buffer, bytes) = (Peer(fields.peer), fields.buffer, fields.bytes);
-        let key = self.export(peer, buffer, bytes);
-        (key, self.goes_early(peer, bytes, key))
-    }
+/// The bytes of a receive were written, as many as the sender says.
+fn end_receive(pump: &mut Pump, request: RequestId, bytes: u64) {
+    let room = pump.engine.arena().fields(request).bytes;
+    pump.engine.received_beside(request, bytes.min(room));
 }
 
 /// A place in a table of classes.

@@ -7,16 +7,17 @@
 //! in reductions, and those between two visits.
 //!
 //! # One message's walk
-//! [`Universe::send`] or [`Universe::receive`] asks the engine; `pump.rs` turns its answers into work requests and
-//! what `dispatch.rs` hands it into its inputs; `progress.rs` is the one loop that everything waits in.
+//! [`Messages::send`] or [`Messages::receive`] asks the engine; `pump.rs` turns its answers into work requests and what `dispatch.rs`
+//! hands it into its inputs; [`Universe::progress`] is the one turn, and `visit.rs` the one loop, that everything waits in.
 //!
 //! # Threads
 //! One thread at a time visits a [`Universe`]. Nothing here blocks while it is being visited: whoever waits makes one
 //! short visit after the other ([`Visit`]), so that a lock around it can be handed over between two visits.
 
+mod awaits;
 mod boot;
 mod brief;
-mod bundle;
+mod carrier;
 pub mod channels;
 pub mod collective;
 pub mod comm;
@@ -29,24 +30,25 @@ mod dispatch;
 mod error;
 mod gates;
 mod limits;
+mod messages;
 mod network;
 pub mod op;
+mod operation;
 mod oversubscription;
-mod p2p;
 mod pack;
 mod payload;
-mod persistent;
-mod polling;
 mod progress;
 mod pump;
 mod roster;
 mod sides;
+mod tasks;
 #[cfg(test)]
 mod testing;
 pub mod topology;
 mod universe;
 mod user_buf;
 pub mod var;
+mod visit;
 mod waiting;
 mod ways;
 
@@ -58,9 +60,9 @@ pub mod thread {
     pub use transport::{Bias, Turn, Turnstile};
 }
 
+pub use awaits::{Awaits, List, Meeting};
 pub use boot::{Birth, Link, flush_output, leave};
 pub use brief::Ended;
-pub use bundle::SendMode;
 pub use collective::Line;
 pub use comm::{Comm, Comparison, Group, Within};
 pub use comms::{Comms, PREDEFINED};
@@ -70,12 +72,13 @@ pub use engine::{
     RequestId, State, WORDS,
 };
 pub use error::Error;
-pub use p2p::{Mode, Source, Status, Target};
+pub use messages::{Messages, SendMode};
+pub use operation::{Mode, Source, Status, Target};
 pub use pack::Structured;
 pub use payload::Payload;
-pub use polling::Pause;
-pub use progress::{Visit, Wait};
 pub use roster::{Name, Roster};
+pub use tasks::Tasks;
 pub use universe::Universe;
 pub use user_buf::UserMemory;
-pub use waiting::{Awaits, List, Meeting};
+pub use visit::Visit;
+pub use waiting::{Pause, Wait, Waiting};

@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process does that reaches others over a network: it tells the daemon where it is found and asks where others are,
-//! gives memory back that they could read, and ends what needs a peer that is lost.
+//! What a process knows that reaches others over a network: it tells the daemon where it is found and asks where others are, and
+//! knows which peers are lost, and why.
 //!
-//! All of it happens in turns of the progress loop. Where there is no network, that costs one look at a flag.
+//! All of it happens in turns of the progress loop (`dispatch.rs`). Where there is no network, that costs one look at a flag.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use engine::{ContextId, Event, Peer, wire};
+use engine::{ContextId, Engine, Event, Peer};
 use pmi::{Boot, Record};
-use transport::{
-    Config, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, RemoteKey, Rendezvous,
-};
+use transport::{Config, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous};
 
-use crate::boot::Birth;
+use crate::Error;
+use crate::boot::{Birth, Link};
 use crate::comm::{self, Group};
+use crate::comms::Comms;
 use crate::directory::{Directory, News};
-use crate::pump::carrier;
+use crate::pump::Pump;
 use crate::var::{self, Values, Variable};
-use crate::{Error, Universe};
 
-/// What is known of the network.
-#[derive(Debug, Default)]
-pub(crate) struct Network {
+/// What is known of the network, and of the daemon, which knows where others are.
+#[derive(Debug)]
+pub struct Network {
+    /// This process.
+    rank: u32,
     is_used: bool,
+    /// The line to the daemon, if there is a launcher.
+    link: Option<Link>,
     directory: Directory,
     /// Peers that do not answer any more, and why.
     lost: Vec<(Peer, String)>,
@@ -32,10 +35,57 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Whether there is one.
-    #[inline(always)]
-    pub(crate) fn is_used(&self) -> bool {
-        self.is_used
+    pub(crate) fn new(rank: u32) -> Self {
+        Self {
+            rank,
+            is_used: false,
+            link: None,
+            directory: Directory::default(),
+            lost: Vec::new(),
+            may_leave: false,
+        }
+    }
+
+    /// The line to the daemon, if there is a launcher.
+    #[must_use]
+    pub fn link(&self) -> Option<&Link> {
+        self.link.as_ref()
+    }
+
+    /// There is a launcher.
+    pub(crate) fn set_link(&mut self, link: Option<Link>) {
+        self.link = link;
+    }
+
+    /// Has the others told where this process is found, if they were promised to be told.
+    pub(crate) fn join(&mut self, pump: &mut Pump, is_promised: bool) {
+        let record = pump.fabric.network_record();
+        self.is_used = record.is_some();
+        pump.takes_back = self.is_used;
+        if is_promised {
+            let record = Record::new(record.as_deref().unwrap_or_default());
+            self.directory
+                .publish(self.rank, record.unwrap_or_default());
+        }
+    }
+
+    /// What this process has sent has arrived, and it sends nothing more. Until it [may leave](Self::may_leave) it must go on
+    /// answering: that others' messages are here is known to them only from its answers, which may be lost.
+    pub fn say_quiet(&mut self) {
+        if self.is_used {
+            self.directory.say_quiet(self.rank);
+        }
+    }
+
+    /// Nobody needs this process's answers any more.
+    pub(crate) fn let_go(&mut self) {
+        self.may_leave = true;
+    }
+
+    /// Whether everybody's messages have arrived, and everybody knows.
+    #[must_use]
+    pub fn may_leave(&self) -> bool {
+        self.may_leave || !self.is_used
     }
 
     /// Whether there is something to do in each turn.
@@ -44,10 +94,13 @@ impl Network {
         self.is_used || !self.lost.is_empty()
     }
 
-    /// Whether a turn has anything to do beside what the transport and the engine know.
+    /// Whether a turn has anything to do: most of them have not.
     #[inline(always)]
-    fn has_something(&self) -> bool {
-        !self.lost.is_empty() || !self.directory.is_idle()
+    pub(crate) fn has_something(&self, pump: &Pump) -> bool {
+        !self.lost.is_empty()
+            || !self.directory.is_idle()
+            || pump.engine.has_returned()
+            || pump.fabric.has_network_news()
     }
 
     /// How long the process may sleep: nobody wakes it for what the daemon says.
@@ -58,10 +111,76 @@ impl Network {
         self.directory.patience(Instant::now())
     }
 
-    /// Why a peer does not answer.
-    pub(crate) fn why_lost(&self, peer: Peer) -> String {
+    /// Hands on what the transport tells of the network.
+    #[cold]
+    pub(crate) fn tell_news(&mut self, pump: &mut Pump) {
+        let Pump { engine, fabric, .. } = pump;
+        while let Some(words) = fabric.next_complaint() {
+            eprintln!("rmpi: rank {}: {words}", self.rank);
+        }
+        while let Some(change) = fabric.next_port_change() {
+            let event = match change.is_up {
+                true => Event::PortUp,
+                false => Event::PortDown,
+            };
+            let (rail, port) = (change.rail.into(), change.port.into());
+            engine.note(event, [rail, port, change.serving.into(), 0, 0]);
+        }
+        while let Some(peer) = fabric.wanted_address() {
+            self.directory.ask(self.rank, peer.0);
+        }
+    }
+
+    /// Whether there is something to say to the daemon, or to hear of it.
+    pub(crate) fn is_asking(&self) -> bool {
+        !self.directory.is_idle()
+    }
+
+    /// Says to the daemon what is to be said, and answers the next thing that it says, if an answer is expected.
+    pub(crate) fn next_answer(&mut self) -> Option<News> {
+        self.directory.turn(self.link.as_ref()?)
+    }
+
+    /// The next thing that the daemon says, expected or not: also that it is gone.
+    pub(crate) fn next_news(&mut self) -> Option<News> {
+        self.directory.hear(self.link.as_ref()?)
+    }
+
+    /// A peer does not answer any more, or never did. `false`: that was known.
+    pub(crate) fn add_lost(&mut self, peer: Peer, why: &str) -> bool {
+        let is_new = self.lost.iter().all(|(lost, _)| *lost != peer);
+        if is_new {
+            self.lost.push((peer, why.to_owned()));
+        }
+        is_new
+    }
+
+    /// Why a peer does not answer, if it is lost.
+    pub(crate) fn why_lost(&self, peer: Peer) -> Option<&str> {
         let found = self.lost.iter().find(|(lost, _)| *lost == peer);
-        found.map_or_else(String::new, |(_, why)| why.clone())
+        found.map(|(_, why)| why.as_str())
+    }
+
+    /// A rank of this group that is lost: its number there, and why.
+    pub(crate) fn lost_among(&self, group: &Group) -> Option<Error> {
+        let found = |(peer, why): &(Peer, String)| {
+            let rank = i32::try_from(group.rank_of(*peer)?).ok()?;
+            let why = why.clone();
+            Some(Error::Lost { rank, why })
+        };
+        self.lost.iter().find_map(found)
+    }
+
+    /// Ends what needs a lost peer, and what has been started with one since.
+    pub(crate) fn end_lost(&self, engine: &mut Engine, comms: &Comms) {
+        for (peer, _) in &self.lost {
+            // A collective that the peer will never enter ends for nobody.
+            let in_vain = |context: ContextId, source: Option<Peer>| {
+                let is_member = comms.has_member(comm::of_messages(context), *peer);
+                is_member && (source.is_none() || comm::is_internal(context))
+            };
+            engine.lose(*peer, in_vain);
+        }
     }
 }
 
@@ -204,194 +323,6 @@ fn explained(error: transport::Error, boot: &Boot, values: &Values) -> Error {
             shm(peer)
         )),
         other => other.into(),
-    }
-}
-
-impl Universe {
-    /// Tells the others where this process is found, if they were promised to be told.
-    pub(crate) fn join_network(&mut self, is_promised: bool) {
-        let record = self.fabric.network_record();
-        self.network.is_used = record.is_some();
-        if is_promised {
-            let record = Record::new(record.as_deref().unwrap_or_default());
-            let rank = self.rank();
-            self.network
-                .directory
-                .publish(rank, record.unwrap_or_default());
-            self.listen();
-        }
-    }
-
-    /// What this process has sent has arrived, and it sends nothing more. Until it [may leave](Self::may_leave) it must go on
-    /// answering: that others' messages are here is known to them only from its answers, which may be lost.
-    pub fn say_quiet(&mut self) {
-        if self.network.is_used {
-            let rank = self.rank();
-            self.network.directory.say_quiet(rank);
-        }
-    }
-
-    /// Whether everybody's messages have arrived, and everybody knows.
-    #[must_use]
-    pub fn may_leave(&self) -> bool {
-        self.network.may_leave || !self.network.is_used
-    }
-
-    /// A turn for the network, if there is one: most of them have nothing to do.
-    #[inline(always)]
-    pub(crate) fn tend_network(&mut self) {
-        let has_something = self.network.has_something()
-            || self.engine.has_returned()
-            || self.fabric.has_network_news();
-        if has_something {
-            self.tend_network_now();
-        }
-    }
-
-    #[inline(never)]
-    fn tend_network_now(&mut self) {
-        self.end_lost();
-        self.withdraw_keys();
-        if self.fabric.has_network_news() {
-            self.tell_network_news();
-        }
-        if !self.network.directory.is_idle() {
-            self.listen();
-        }
-    }
-
-    /// A key by which a peer can read memory, or [`wire::NO_KEY`]. What fits into a frame goes in one over a network: to let
-    /// the peer read it costs more.
-    pub(crate) fn export(&mut self, peer: Peer, buffer: u64, bytes: u64) -> [u64; 3] {
-        if self.network.is_used && self.limits.is_eager(bytes) {
-            return wire::NO_KEY;
-        }
-        let key = self.fabric.offer(carrier(peer), buffer, bytes).to_words();
-        if key == wire::NO_KEY && !self.limits.is_eager(bytes) {
-            let words = [peer.0.into(), bytes, 0, 0, 0];
-            self.engine.note(Event::MemoryNotRegistered, words);
-        }
-        key
-    }
-
-    /// A send was started with this key.
-    pub(crate) fn lend(&mut self, request: engine::RequestId, key: [u64; 3]) {
-        if self.network.is_used && key != wire::NO_KEY {
-            self.engine.lend(request);
-        }
-    }
-
-    /// Takes back what sends had lent that are complete. Before anybody sees that they are: the memory may be unmapped then.
-    pub(crate) fn withdraw_keys(&mut self) {
-        while let Some((peer, key)) = self.engine.take_back() {
-            self.fabric
-                .withdraw(carrier(peer), RemoteKey::from_words(key));
-        }
-    }
-
-    #[cold]
-    fn tell_network_news(&mut self) {
-        let rank = self.rank();
-        while let Some(words) = self.fabric.next_complaint() {
-            eprintln!("rmpi: rank {rank}: {words}");
-        }
-        while let Some(change) = self.fabric.next_port_change() {
-            let event = match change.is_up {
-                true => Event::PortUp,
-                false => Event::PortDown,
-            };
-            let (rail, port) = (change.rail.into(), change.port.into());
-            self.engine
-                .note(event, [rail, port, change.serving.into(), 0, 0]);
-        }
-        while let Some(peer) = self.fabric.wanted_address() {
-            self.network.directory.ask(rank, peer.0);
-        }
-    }
-
-    /// Says to the daemon what is to be said, and takes what it says if an answer is expected.
-    #[cold]
-    fn listen(&mut self) {
-        while let Some(link) = &self.link
-            && let Some(news) = self.network.directory.turn(link)
-        {
-            self.take_news(news);
-        }
-    }
-
-    /// Takes what the daemon says, expected or not: also that it is gone.
-    pub(crate) fn hear_daemon(&mut self) {
-        while let Some(link) = &self.link
-            && let Some(news) = self.network.directory.hear(link)
-        {
-            self.take_news(news);
-        }
-    }
-
-    fn take_news(&mut self, news: News) {
-        match news {
-            News::Record(rank, record) => {
-                self.fabric
-                    .learn_address(transport::Peer(rank), record.bytes());
-            }
-            News::NoRecord(rank, why) => self.lose(Peer(rank), why),
-            News::Lost(rank, why) => {
-                // What it sent before is here.
-                self.progress();
-                self.lose(Peer(rank), why);
-            }
-            News::AllQuiet => self.network.may_leave = true,
-            News::End => {
-                // Without the daemon nobody would end this process.
-                eprintln!("rank {}: the launcher is gone; this rank ends", self.rank());
-                crate::boot::leave(1);
-            }
-        }
-    }
-
-    /// A rank of this group that is lost: its number there, and why.
-    pub(crate) fn lost_among(&self, group: &Group) -> Option<Error> {
-        let found = |(peer, why): &(Peer, String)| {
-            let rank = i32::try_from(group.rank_of(*peer)?).ok()?;
-            let why = why.clone();
-            Some(Error::Lost { rank, why })
-        };
-        self.network.lost.iter().find_map(found)
-    }
-
-    /// Why a peer is lost, if it is.
-    pub(crate) fn why_lost(&self, peer: u32) -> Option<&str> {
-        let mut all = self.network.lost.iter();
-        let found = all.find(|(lost, _)| lost.0 == peer);
-        found.map(|(_, why)| why.as_str())
-    }
-
-    /// A peer does not answer any more, or never did.
-    #[cold]
-    pub(crate) fn lose(&mut self, peer: Peer, why: String) {
-        if self.network.lost.iter().all(|(lost, _)| *lost != peer) {
-            self.fabric.lose(carrier(peer), &why);
-            self.network.lost.push((peer, why));
-            self.channels.lose(carrier(peer));
-            let words = [peer.0.into(), 0, 0, 0, 0];
-            self.engine.note(Event::PeerLost, words);
-            self.lose_gates(peer);
-            self.sides.forget_packed();
-        }
-        self.end_lost();
-    }
-
-    /// Ends what needs a lost peer, and what has been started with one since.
-    fn end_lost(&mut self) {
-        for (peer, _) in &self.network.lost {
-            let comms = &self.comms;
-            // A collective that the peer will never enter ends for nobody.
-            let in_vain = |context: ContextId, source: Option<Peer>| {
-                let is_member = comms.has_member(comm::of_messages(context), *peer);
-                is_member && (source.is_none() || comm::is_internal(context))
-            };
-            self.engine.lose(*peer, in_vain);
-        }
     }
 }
 

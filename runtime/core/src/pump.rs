@@ -2,16 +2,30 @@
 //! The pump: engine outputs become work requests, completions become engine inputs. The engine decides, the pump
 //! moves bytes; this is the only file where both are in sight.
 
-use engine::{Arrival, Body, Event, OutFrame, Output, Peer, Received, RequestId, wire};
-use transport::{Arrived, FarWord, Head, Outcome, RemoteKey, SLOT_BODY_BYTES, WorkId};
+use std::sync::Arc;
 
-use crate::Universe;
-use crate::dispatch::ENGINE;
+use channel::ChannelLedger;
+use engine::{
+    Arrival, Body, ContextId, Engine, Event, OutFrame, Output, Peer, Received, RequestId, wire,
+};
+use queue_layout::{FLAG_SYNCHRONOUS, Tally};
+use transport::{Arrived, Fabric, Head, Outcome, Owner, RemoteKey, SLOT_BODY_BYTES, WorkId};
+
+use crate::carrier::carrier;
+use crate::limits::{Limits, engine_config};
+use crate::operation::NO_BUFFER;
+use crate::pack::Structured;
+use crate::sides::{Side, Sides};
 use crate::user_buf;
-use crate::ways::Way;
+use crate::var::live::live;
+use crate::var::traffic::Traffic;
+use crate::var::{Values, Variable};
+use crate::ways::{Way, Ways};
 
-/// The address of the buffer in the slot of a request whose data have gaps: they are found in its [`Side`](crate::sides::Side).
-pub(crate) const NO_BUFFER: u64 = 0;
+/// Messages of MPI.
+pub(crate) const ENGINE: Owner = Owner::new(0);
+
+const _: () = assert!(wire::KINDS_END <= Owner::KINDS, "the engine's kinds");
 
 /// Why the next frame is no small message for a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +49,56 @@ pub(crate) enum Look {
     Awaited(Received),
 }
 
-impl Universe {
+/// What moves messages: the engine, the transport, and what stands between both.
+#[derive(Debug)]
+pub(crate) struct Pump {
+    pub(crate) engine: Engine,
+    pub(crate) fabric: Fabric,
+    pub(crate) sides: Sides,
+    pub(crate) limits: Limits,
+    pub(crate) ways: Ways,
+    /// What was sent to whom.
+    pub(crate) traffic: Arc<Traffic>,
+    /// This process.
+    pub(crate) me: Peer,
+    /// Memory that sends lend is taken back once they are complete: others read it over a network.
+    pub(crate) takes_back: bool,
+}
+
+impl Pump {
+    /// Of one process, with its number and the size of the job. It counts into a tally that others may read; `channels` is what is
+    /// counted beside its messages.
+    pub(crate) fn new(
+        fabric: Fabric,
+        (me, size): (Peer, u32),
+        values: &Values,
+        tally: Arc<Tally>,
+        channels: Arc<ChannelLedger>,
+    ) -> Self {
+        let most_bytes = fabric.max_send_bytes() as u64;
+        let config = engine_config(values, most_bytes);
+        let traffic = Traffic::new(size, fabric.ledger(), channels);
+        Self {
+            engine: Engine::counting(config, size, tally),
+            fabric,
+            sides: Sides::default(),
+            limits: Limits::of(&config, most_bytes),
+            ways: Ways::new(
+                values.get(Variable::SingleCopy),
+                values.get(Variable::CopyTrials),
+            ),
+            traffic: Arc::new(traffic),
+            me,
+            takes_back: false,
+        }
+    }
+
+    /// Takes over what a tool has written while MPI runs.
+    pub(crate) fn renew_settings(&mut self) {
+        self.limits.renew(&mut self.engine);
+        self.ways.follow(live(Variable::SingleCopy));
+    }
+
     /// Takes in the next frame if it is a message of eight bytes for the receive of `token`, which it also collects: the
     /// fast path. `None`: nothing was done.
     #[inline(always)]
@@ -114,51 +177,9 @@ impl Universe {
         Look::Taken
     }
 
-    /// Takes in a frame that came from far with a body of eight bytes; collects the receive of `token` if it is a message for
-    /// it.
-    #[inline(always)]
-    pub(crate) fn take_in_far(&mut self, token: u32, far: FarWord) -> Option<Received> {
-        self.turned_up = self.turned_up.wrapping_add(1);
-        let (peer, head) = (Peer(far.peer.0), far.head);
-        if head.kind == wire::EAGER
-            && head.flags == 0
-            && let Some(buffer) = self.engine.arrive_for(token, peer, head.word, 8)
-        {
-            user_buf::put_word(buffer, far.word);
-            return Some(Received::in_frame(peer, head.word, 8));
-        }
-        self.take_in_any_far(far);
-        None
-    }
-
-    #[inline(never)]
-    fn take_in_any_far(&mut self, far: FarWord) {
-        self.take_in_frame(&far.arrived());
-    }
-
     /// A frame of the engine's.
     #[inline(always)]
-    pub(crate) fn take_in_message(&mut self, arrived: &Arrived) {
-        if self.gates.minds_receives() {
-            return self.take_in_minded(arrived);
-        }
-        self.take_in_unminded(arrived);
-    }
-
-    /// A frame that may bring the message of a class that has gates.
-    #[cold]
-    #[inline(never)]
-    fn take_in_minded(&mut self, arrived: &Arrived) {
-        let is_message = matches!(arrived.head.kind, wire::EAGER | wire::RTS | wire::FIRST);
-        let class = is_message.then(|| self.mind_message(arrived)).flatten();
-        self.take_in_unminded(arrived);
-        if let Some(class) = class {
-            self.after_message(class);
-        }
-    }
-
-    #[inline(always)]
-    fn take_in_unminded(&mut self, arrived: &Arrived) {
+    pub(crate) fn take_in(&mut self, arrived: &Arrived) {
         let Head {
             kind, flags, word, ..
         } = arrived.head;
@@ -363,7 +384,7 @@ impl Universe {
             }
             self.engine.posted(peer);
         }
-        if self.network.is_used() {
+        if self.takes_back {
             self.withdraw_keys();
         }
     }
@@ -407,6 +428,24 @@ impl Universe {
         }
     }
 
+    /// Sends the data of a persistent send at once, if they are few and nothing is in the way.
+    pub(crate) fn post_whole(&mut self, request: RequestId) -> bool {
+        let fields = self.engine.arena().fields(request);
+        let (peer, bytes) = (Peer(fields.peer), fields.bytes);
+        let goes_at_once = self.limits.is_eager(bytes)
+            && fields.flags & FLAG_SYNCHRONOUS == 0
+            && self.engine.is_clear(peer);
+        if !goes_at_once {
+            return false;
+        }
+        let head = head(wire::eager(ContextId(fields.context), fields.tag));
+        let memory = user_buf::of_request(fields, 0, bytes);
+        let posted = self
+            .fabric
+            .post_send(carrier(peer), head, memory.as_slice());
+        posted.is_ok()
+    }
+
     /// Posts a frame of structured data, of which no more than this frame is ever packed.
     #[inline(never)]
     fn post_packed(
@@ -421,6 +460,65 @@ impl Universe {
         let fabric = &mut self.fabric;
         let post = |frame: &[u8]| fabric.post_send(peer, head, frame).is_ok();
         self.sides.post_frame((token, at, bytes), post)
+    }
+
+    /// A key by which a peer can read memory, or [`wire::NO_KEY`]. What fits into a frame goes in one over a network: to let
+    /// the peer read it costs more.
+    pub(crate) fn export(&mut self, peer: Peer, buffer: u64, bytes: u64) -> [u64; 3] {
+        if self.takes_back && self.limits.is_eager(bytes) {
+            return wire::NO_KEY;
+        }
+        let key = self.fabric.offer(carrier(peer), buffer, bytes).to_words();
+        if key == wire::NO_KEY && !self.limits.is_eager(bytes) {
+            let words = [peer.0.into(), bytes, 0, 0, 0];
+            self.engine.note(Event::MemoryNotRegistered, words);
+        }
+        key
+    }
+
+    /// A send was started with this key.
+    pub(crate) fn lend(&mut self, request: RequestId, key: [u64; 3]) {
+        if self.takes_back && key != wire::NO_KEY {
+            self.engine.lend(request);
+        }
+    }
+
+    /// Takes back what sends had lent that are complete. Before anybody sees that they are: the memory may be unmapped then.
+    pub(crate) fn withdraw_keys(&mut self) {
+        while let Some((peer, key)) = self.engine.take_back() {
+            self.fabric
+                .withdraw(carrier(peer), RemoteKey::from_words(key));
+        }
+    }
+
+    /// Whether a large message, whose data the key names, had better go at once in several frames.
+    pub(crate) fn goes_early(&mut self, peer: Peer, bytes: u64, key: [u64; 3]) -> bool {
+        let key = RemoteKey::from_words(key);
+        bytes <= self.engine.config().early_limit_bytes
+            && self.fabric.had_better_stream(carrier(peer), key)
+    }
+
+    pub(crate) fn keep_structured(&mut self, request: RequestId, data: Structured) {
+        let token = self.engine.arena().token(request);
+        self.sides.insert(token, Side::Received { data });
+    }
+
+    /// Whether a synchronous send will hardly be announced: then, once in a blue moon, its data are asked for frame by frame.
+    pub(crate) fn goes_whole(&self, bytes: u64, synchronous: bool) -> bool {
+        synchronous && self.limits.is_eager(bytes)
+    }
+
+    /// The key of a message that waited, and whether it goes early: as each start asks.
+    pub(crate) fn key_of(&mut self, request: RequestId) -> ([u64; 3], bool) {
+        let fields = self.engine.arena().fields(request);
+        let (peer, buffer, bytes) = (Peer(fields.peer), fields.buffer, fields.bytes);
+        let key = self.export(peer, buffer, bytes);
+        (key, self.goes_early(peer, bytes, key))
+    }
+
+    /// A peer has sent something that makes no sense.
+    pub(crate) fn refuse(&mut self) {
+        self.engine.tally().refused.add(1);
     }
 
     /// A request was collected: a persistent one keeps its side for the next start.
@@ -441,10 +539,4 @@ pub(crate) fn head(head: wire::Head) -> Head {
         flags: head.flags,
         word: head.word,
     }
-}
-
-/// The process as the transport numbers it: both use world ranks.
-#[inline(always)]
-pub(crate) fn carrier(peer: Peer) -> transport::Peer {
-    transport::Peer(peer.0)
 }

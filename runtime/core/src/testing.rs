@@ -2,8 +2,17 @@
 //! What tests of this crate share.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use channel::Channels;
+use engine::Peer;
+use transport::{Config, Fabric};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+use crate::Messages;
+use crate::pump::Pump;
+use crate::var::Values;
 
 /// A sealed memory file with an empty node segment of a job, as the daemon makes it.
 pub(crate) fn segment(job: u64, ranks: u32) -> OwnedFd {
@@ -17,4 +26,13 @@ pub(crate) fn segment(job: u64, ranks: u32) -> OwnedFd {
     assert_eq!(written, 24);
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
     file
+}
+
+/// Messages of a process that is alone.
+pub(crate) fn messages_alone() -> Messages {
+    let (values, _) = Values::from_environment(std::iter::empty());
+    let fabric = Fabric::open(Config::alone()).unwrap();
+    let ledger = Arc::clone(Channels::new().ledger());
+    let pump = Pump::new(fabric, (Peer(0), 1), &values, Arc::default(), ledger);
+    Messages::new(pump, &values)
 }

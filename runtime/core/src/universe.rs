@@ -1,64 +1,84 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process of the job from `MPI_Init` to `MPI_Finalize`.
+//!
+//! # Parts
+//! Each is a field, has its own methods and is tested alone. Those that others may call are public: whoever visits the process has all
+//! of them at once, and hands one to another that needs it, as in `universe.channels.start(&mut universe.messages, ..)`. Inside a part
+//! only the crate sees. No part knows the process; imports go downwards in this table, and on to the engine and the transport.
+//!
+//! | part | what it has | is handed |
+//! |------|-------------|-----------|
+//! | [`waiting`](Universe::waiting) | how the process rests: crowded cores, polls, sleep, notes for debuggers | messages, channels, network |
+//! | [`tasks`](Universe::tasks) | collectives that go on in the background | messages |
+//! | [`channels`](Universe::channels) | gated channels | messages; the transport |
+//! | [`network`](Universe::network) | the line to the daemon, where others are, who is lost | the pump, communicators |
+//! | [`comms`](Universe::comms) | communicators by context | the transport |
+//! | [`messages`](Universe::messages) | point-to-point; in it the pump, gates and bundles | |
+//! | `messages.gates` | persistent requests that go past the engine | the pump |
+//! | `messages.pump` | engine and transport, and what stands between both | |
+//! | `roster` | who is in the job | |
+//!
+//! # Methods
+//! What is left to the process needs several parts. In the order in which they are called:
+//!
+//! 1. Opening: [`from_environment`](Universe::from_environment), or [`new`](Universe::new) over a given transport;
+//!    [`take_complaints`](Universe::take_complaints).
+//! 2. Communicators: [`reserve_context`](Universe::reserve_context), [`adopt`](Universe::adopt), ..., [`forget`](Universe::forget).
+//! 3. Operations: [`sending`](Universe::sending) before a send, [`restart_other`](Universe::restart_other); else the parts' own.
+//! 4. Turns (`progress.rs`): [`progress`](Universe::progress) polls the transport, gives what came to whom it belongs
+//!    (`dispatch.rs`: `take_in`, and `take_news` for what the daemon says), and lets each part that has something to do go on. Where
+//!    nothing has happened, [`rest`](Universe::rest) follows. `visit.rs` makes turns and rests for who waits. The fast paths of
+//!    requests make shorter turns (`brief.rs`).
+//! 5. Ends: [`status`](Universe::status), [`collect`](Universe::collect), [`cancel`](Universe::cancel), [`free`](Universe::free).
+//! 6. Leaving: [`is_drained`](Universe::is_drained), then [`Network::say_quiet`] and [`Network::may_leave`].
+//!
+//! At any time: who is in the job ([`rank`](Universe::rank), [`size`](Universe::size), ...; [`attach`](Universe::attach) for more), and
+//! [`renew_settings`](Universe::renew_settings).
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-use channel::Channels;
-use engine::{ContextId, Engine, Event, Peer, Records, RequestId, WORDS};
-use queue_layout::{CallTable, Queued, Tally};
-use transport::seat::Awaited;
+use engine::{ContextId, Failure, Fields, Peer, RequestId};
+use queue_layout::{FLAG_CANCELLED, Tally};
 use transport::{Completions, Fabric, Node};
 
 use crate::Error;
-use crate::boot::{Birth, Link};
-use crate::bundle::Bundles;
+use crate::boot::Birth;
+use crate::channels::Channels;
 use crate::collective::Shape;
-use crate::collective::task::Tasks;
 use crate::comm::{Comm, Group};
 use crate::comms::Comms;
-use crate::gates::Gates;
-use crate::limits::{Limits, engine_config};
+use crate::messages::Messages;
 use crate::network::{self, Network};
-use crate::oversubscription::Crowding;
-use crate::polling::Polling;
+use crate::operation::Status;
+use crate::pump::Pump;
 use crate::roster::{Name, Roster};
-use crate::sides::Sides;
+use crate::tasks::Tasks;
 use crate::var::live::{self, live};
-use crate::var::traffic::{self, Traffic};
+use crate::var::traffic;
 use crate::var::{Values, Variable, gauges, settings};
-use crate::ways::Ways;
+use crate::waiting::Waiting;
 
 /// Everything that one process knows of its job.
 #[derive(Debug)]
 pub struct Universe {
-    pub(crate) engine: Engine,
-    pub(crate) fabric: Fabric,
+    /// Its point-to-point messages.
+    pub messages: Messages,
     pub(crate) completions: Completions,
-    pub(crate) channels: Channels,
-    pub(crate) gates: Gates,
+    /// Its gated channels.
+    pub channels: Channels,
     /// Completions that were taken in, to see whether there were any.
     pub(crate) turned_up: u64,
     /// Collectives that were tried at hand.
     pub(crate) calls_at_hand: u32,
-    pub(crate) sides: Sides,
-    pub(crate) comms: Comms,
-    pub(crate) bundles: Bundles,
-    pub(crate) tasks: Tasks,
+    /// Its communicators.
+    pub comms: Comms,
+    /// Collectives, and other operations, that go on in the background.
+    pub tasks: Tasks,
     shape: Shape,
-    pub(crate) calls: Box<CallTable>,
-    /// What a collective waits for at a board.
-    pub(crate) awaited: Option<Awaited>,
-    pub(crate) network: Network,
-    pub(crate) crowding: Crowding,
-    pub(crate) polling: Polling,
-    pub(crate) limits: Limits,
-    pub(crate) ways: Ways,
-    /// What was sent to whom.
-    pub(crate) traffic: Arc<Traffic>,
-    /// Sends since the last look at what arrived.
-    pub(crate) sends_unlooked: u32,
-    pub(crate) link: Option<Link>,
+    /// What it knows of the network and of the daemon.
+    pub network: Network,
+    /// How it waits.
+    pub waiting: Waiting,
     roster: Roster,
     complaints: Vec<String>,
 }
@@ -79,24 +99,33 @@ impl Universe {
         let mut universe = Self::counting(fabric, roster, &values, tally);
         if let Some(boot) = &birth.boot {
             if boot.debugged {
-                universe.keep_sends();
+                universe.messages.keep_sends();
             }
-            universe.crowding.set_launch(boot.local_size(), &boot.mask);
-            let crowded = universe.crowding.ranks_outnumber_cpus();
+            universe
+                .waiting
+                .crowding
+                .set_launch(boot.local_size(), &boot.mask);
+            let crowded = universe.waiting.crowding.ranks_outnumber_cpus();
             universe.shape = Shape::new(&values, crowded);
         }
-        traffic::show(&universe.traffic);
+        traffic::show(&universe.messages.pump.traffic);
         gauges::set_unexpected_budget(values.get(Variable::UnexpectedBudget));
-        universe.link = birth.link;
+        universe.network.set_link(birth.link);
         universe.complaints = complaints;
         let patience = u32::try_from(values.get(Variable::Standstill)).unwrap_or(0);
-        universe.fabric.announce_patience(patience);
-        universe.join_network(birth.boot.as_ref().is_some_and(is_promised));
-        if universe.crowding.is_sleepless() {
-            universe.fabric.set_sleepless(true);
+        universe.messages.pump.fabric.announce_patience(patience);
+        let is_promised = birth.boot.as_ref().is_some_and(is_promised);
+        universe
+            .network
+            .join(&mut universe.messages.pump, is_promised);
+        if is_promised {
+            universe.listen();
         }
-        let attentive = !universe.crowding.is_crowded();
-        universe.fabric.set_attentive(attentive);
+        if universe.waiting.crowding.is_sleepless() {
+            universe.messages.pump.fabric.set_sleepless(true);
+        }
+        let attentive = !universe.waiting.crowding.is_crowded();
+        universe.messages.pump.fabric.set_attentive(attentive);
         Ok(universe)
     }
 
@@ -109,41 +138,22 @@ impl Universe {
 
     /// The same, which counts into a tally that others read.
     fn counting(fabric: Fabric, roster: Roster, values: &Values, tally: Arc<Tally>) -> Self {
-        let size = roster.size();
-        let most_bytes = fabric.max_send_bytes() as u64;
-        let config = engine_config(values, most_bytes);
         let comms = Comms::new(&roster, &fabric, values, Arc::clone(&tally));
         let channels = Channels::new();
-        let ledgers = (fabric.ledger(), Arc::clone(channels.ledger()));
+        let ledger = Arc::clone(channels.own.ledger());
+        let me = (Peer(roster.rank()), roster.size());
+        let pump = Pump::new(fabric, me, values, tally, ledger);
         Self {
-            engine: Engine::counting(config, size, tally),
+            messages: Messages::new(pump, values),
             comms,
-            calls: Box::default(),
-            awaited: None,
-            traffic: Arc::new(Traffic::new(size, ledgers.0, ledgers.1)),
-            fabric,
             completions: Completions::new(),
             channels,
-            gates: Gates::new(
-                values.get(Variable::Persistent),
-                values.get(Variable::GateStarts),
-            ),
             turned_up: 0,
             calls_at_hand: 0,
-            sides: Sides::default(),
-            bundles: Bundles::default(),
             tasks: Tasks::default(),
             shape: Shape::new(values, false),
-            network: Network::default(),
-            crowding: Crowding::new(values.get(Variable::Wait)),
-            polling: Polling::default(),
-            limits: Limits::of(&config, most_bytes),
-            ways: Ways::new(
-                values.get(Variable::SingleCopy),
-                values.get(Variable::CopyTrials),
-            ),
-            sends_unlooked: 0,
-            link: None,
+            network: Network::new(roster.rank()),
+            waiting: Waiting::new(values.get(Variable::Wait)),
             roster,
             complaints: Vec::new(),
         }
@@ -155,11 +165,12 @@ impl Universe {
     /// # Errors
     /// When those numbers do not follow the ones that there are.
     pub fn attach(&mut self, node: Node, names: &[Name]) -> Result<(), Error> {
-        self.fabric.attach(node)?;
+        let pump = &mut self.messages.pump;
+        pump.fabric.attach(node)?;
         names.iter().for_each(|name| self.roster.meet(*name));
-        let peers = self.fabric.peer_count();
-        self.engine.add_peers(peers);
-        self.traffic.grow_to(peers);
+        let peers = pump.fabric.peer_count();
+        pump.engine.add_peers(peers);
+        pump.traffic.grow_to(peers);
         Ok(())
     }
 
@@ -193,36 +204,147 @@ impl Universe {
         self.roster.are_near(&comm.group)
     }
 
-    /// From now on every send has a request until it is collected, so that a debugger sees also those that are complete.
-    pub fn keep_sends(&mut self) {
-        self.limits.keep_sends();
+    /// The messages, for the start of a send: a turn of progress comes before one in some of them. A process that only sends, and
+    /// never waits, would not hear of a receiver that asks for announcements.
+    #[inline(always)]
+    pub fn sending(&mut self) -> &mut Messages {
+        if self.messages.is_look_due() {
+            self.look_between_sends();
+        }
+        &mut self.messages
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_between_sends(&mut self) {
+        self.messages.sends_unlooked = 0;
+        self.progress();
+    }
+
+    /// Starts a persistent request of another sort than a plain send or receive.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn restart_other(&mut self, request: RequestId) -> Result<(), Error> {
+        if self.tasks.restart(&mut self.messages, request) {
+            return Ok(());
+        }
+        self.sending().restart_other(request)
+    }
+
+    /// Marks a request for cancellation. What becomes of a send to this process itself is known afterwards: nobody else
+    /// has a say in it, and a program that sees it not cancelled goes on to receive it (MPI 5.0 section 3.8.4).
+    pub fn cancel(&mut self, request: RequestId) {
+        self.messages.cancel(request);
+        if self.messages.pump.engine.arena().fields(request).peer != self.rank() {
+            return;
+        }
+        while self.messages.pump.engine.is_cancelling(request) {
+            self.progress();
+        }
+    }
+
+    /// The application gives a request up; the operation still ends properly.
+    pub fn free(&mut self, request: RequestId) {
+        self.tasks.forget(&self.messages, request, true);
+        self.messages.free(request);
+    }
+
+    /// How a complete request ended. The slot is free afterwards, or inactive if the request is persistent.
+    #[inline]
+    pub fn collect(&mut self, request: RequestId) -> Status {
+        let status = self.status(request);
+        if status.source.is_none() {
+            self.tasks.forget(&self.messages, request, false);
+        }
+        self.messages.release(request);
+        status
+    }
+
+    /// How a complete request ended, without collecting it.
+    #[must_use]
+    pub fn status(&self, request: RequestId) -> Status {
+        let fields = self.messages.pump.engine.arena().fields(request);
+        let cancelled = fields.flags & FLAG_CANCELLED != 0;
+        if fields.kind == engine::Kind::Other
+            && let Some(outcome) = self.tasks.outcome(&self.messages, request)
+        {
+            return Status {
+                source: None,
+                no_process: false,
+                tag: -2,
+                bytes: outcome.as_ref().map_or(0, |moved| moved.bytes),
+                cancelled: false,
+                error: outcome.err(),
+            };
+        }
+        if fields.kind != engine::Kind::Receive || cancelled {
+            let error = (fields.error != 0).then(|| self.failure(fields));
+            return Status {
+                source: None,
+                no_process: fields.kind == engine::Kind::Other,
+                tag: -2,
+                bytes: 0,
+                cancelled,
+                error,
+            };
+        }
+        Status {
+            no_process: false,
+            source: Some(
+                self.comms
+                    .rank_in(ContextId(fields.context), Peer(fields.matched_peer)),
+            ),
+            tag: fields.matched_tag,
+            bytes: fields.matched_bytes.min(fields.bytes),
+            cancelled,
+            error: (fields.error != 0).then(|| self.failure(fields)),
+        }
+    }
+
+    #[cold]
+    fn failure(&self, fields: &Fields) -> Error {
+        if fields.error == Failure::Lost as u8 {
+            let is_send = fields.kind == engine::Kind::Send;
+            let peer = Peer(if is_send {
+                fields.peer
+            } else {
+                fields.matched_peer
+            });
+            let (rank, why) = (
+                self.comms.rank_in(ContextId(fields.context), peer),
+                self.network.why_lost(peer).unwrap_or_default().to_owned(),
+            );
+            return Error::Lost { rank, why };
+        }
+        let source_rank = self
+            .comms
+            .rank_in(ContextId(fields.context), Peer(fields.matched_peer));
+        let tag = fields.matched_tag;
+        if fields.error == Failure::Truncated as u8 {
+            let (message_bytes, buffer_bytes) = (fields.matched_bytes, fields.bytes);
+            return Error::Truncated {
+                source_rank,
+                tag,
+                message_bytes,
+                buffer_bytes,
+            };
+        }
+        Error::Transfer { source_rank, tag }
     }
 
     /// Takes over what a tool has written while MPI runs.
     pub fn renew_settings(&mut self) {
         live::set_stale(false);
-        self.limits.renew(&mut self.engine);
+        self.messages.pump.renew_settings();
         gauges::set_unexpected_budget(live(Variable::UnexpectedBudget));
-        self.ways.follow(live(Variable::SingleCopy));
-        self.crowding.follow(live(Variable::Wait));
-        self.fabric.set_sleepless(self.crowding.is_sleepless());
-        self.fabric.set_attentive(!self.crowding.is_crowded());
-    }
-
-    /// Whether a send of so many bytes may go without a request.
-    #[must_use]
-    pub fn sends_at_once(&self, bytes: u64) -> bool {
-        self.limits.sends_at_once(bytes)
+        let fabric = &mut self.messages.pump.fabric;
+        self.waiting.follow(live(Variable::Wait), fabric);
     }
 
     /// What algorithms of collectives are chosen by.
     #[must_use]
-    pub fn shape(&self) -> Shape {
-        self.shape
-    }
-
-    /// The same, in its place.
-    pub(crate) fn shape_now(&self) -> &Shape {
+    pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
@@ -232,182 +354,53 @@ impl Universe {
         self.roster.app()
     }
 
-    /// The line to the daemon, if there is a launcher.
-    #[must_use]
-    pub fn link(&self) -> Option<&Link> {
-        self.link.as_ref()
-    }
-
     /// What was not understood in the environment, once.
     pub fn take_complaints(&mut self) -> Vec<String> {
         std::mem::take(&mut self.complaints)
-    }
-
-    /// The communicators.
-    #[inline(always)]
-    #[must_use]
-    pub fn comms(&self) -> &Comms {
-        &self.comms
-    }
-
-    /// The same, to change them.
-    pub fn comms_mut(&mut self) -> &mut Comms {
-        &mut self.comms
     }
 
     /// A context that no communicator of the job has, for one that this process leads the making of. `None`: it has none left.
     pub fn reserve_context(&mut self) -> Option<ContextId> {
         let context = self.comms.reserve_context()?;
         // Where there is none, small collectives of the communicator are messages.
-        let _ = self.fabric.claim_board(context.0);
+        let _ = self.messages.pump.fabric.claim_board(context.0);
         Some(context)
-    }
-
-    /// As [`reserve_context`](Self::reserve_context), for communicators of several groups that have one context: they cannot
-    /// meet at one board, so they get none.
-    pub fn reserve_context_of_groups(&mut self) -> Option<ContextId> {
-        self.comms.reserve_context()
     }
 
     /// Gives back the context that was reserved last, which is not needed.
     pub fn release_context(&mut self, context: ContextId) {
         self.comms.release_context(context);
-        self.fabric.unclaim_board(context.0);
+        self.messages.pump.fabric.unclaim_board(context.0);
     }
 
     /// Knows a new communicator. It gets its seat at a board, if there is one.
     pub fn adopt(&mut self, comm: &mut Comm) {
-        self.comms.adopt(&mut self.fabric, comm);
+        self.comms.adopt(&mut self.messages.pump.fabric, comm);
     }
 
     /// A communicator was freed. Its group and its row stay known while operations on it are pending.
     pub fn forget(&mut self, comm: &Comm) {
-        self.forget_gates(comm);
+        self.messages
+            .gates
+            .forget(&mut self.messages.pump, comm.context);
         self.comms.retire(comm.context);
         let remote = comm.remote.as_ref().map_or(0, Group::size);
-        self.fabric
+        self.messages
+            .pump
+            .fabric
             .leave_board(comm.context.0, comm.size() + remote);
-        let arena = self.engine.arena();
+        let arena = self.messages.pump.engine.arena();
         let used = arena.iter().map(|id| arena.fields(id).context);
         self.comms.forget_ended(&used.collect());
-    }
-
-    /// Whether nothing is under way on a communicator.
-    #[must_use]
-    pub fn is_quiet(&self, comm: &Comm) -> bool {
-        use engine::State::{Announced, Moving, Posted, Queued};
-        let arena = self.engine.arena();
-        let pending = |id: RequestId| {
-            let fields = arena.fields(id);
-            let goes_on = matches!(fields.state, Posted | Queued | Announced | Moving);
-            goes_on && fields.context == comm.context.0
-        };
-        !arena.iter().any(pending)
     }
 
     /// Whether this process may leave: nothing waits to be sent that anybody waits for, no send is under way whose request
     /// the application does not have (any more), and what was sent over a network has arrived.
     #[must_use]
     pub fn is_drained(&mut self) -> bool {
-        let owes_nothing = self.engine.owes_nothing() && self.channels.is_drained();
-        owes_nothing && !self.owes_copies() && self.fabric.is_quiet()
-    }
-
-    /// Memory that the other ranks of the node reach directly, zero and aligned to a page; `None` where there is none.
-    pub fn allocate_shared(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        self.fabric.allocate(bytes)
-    }
-
-    /// Gives it back. `false`: it is not from there.
-    pub fn free_shared(&mut self, place: NonNull<u8>) -> bool {
-        self.fabric.free(place)
-    }
-
-    /// As [`Engine::watch_queue`].
-    #[must_use]
-    pub fn watch_queue(&mut self, kind: Queued, context: ContextId) -> Option<usize> {
-        self.engine.watch_queue(kind, context)
-    }
-
-    /// The engine, to read slots and counters.
-    #[must_use]
-    pub fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    /// Notes that something happened, if a tool wants to hear of it; [`crate::var::events`] says what the words are.
-    #[inline(always)]
-    pub fn note(&mut self, event: Event, words: [u64; WORDS]) {
-        self.engine.note(event, words);
-    }
-
-    /// What was noted since the last time.
-    pub fn take_records(&mut self) -> Records {
-        self.engine.take_records()
-    }
-
-    /// The clock by which things are noted.
-    pub fn set_clock(&mut self, clock: fn() -> u64) {
-        self.engine.set_clock(clock);
-    }
-
-    /// The transport's counters.
-    #[must_use]
-    pub fn transport_stats(&self) -> transport::Stats {
-        self.fabric.stats()
-    }
-
-    /// The request that a token names, if it is still in use.
-    #[inline(always)]
-    #[must_use]
-    pub fn find_request(&self, token: u32) -> Option<RequestId> {
-        self.engine.arena().find(token)
-    }
-
-    /// The token of a request: 27 bits that a stale copy of no longer names it.
-    #[inline(always)]
-    #[must_use]
-    pub fn token(&self, request: RequestId) -> u32 {
-        self.engine.arena().token(request)
-    }
-
-    /// Whether a request is persistent and not started.
-    #[must_use]
-    pub fn is_inactive(&self, request: RequestId) -> bool {
-        self.engine.arena().fields(request).state == engine::State::Inactive
-    }
-
-    /// Whether a request is persistent.
-    #[must_use]
-    pub fn is_persistent(&self, request: RequestId) -> bool {
-        self.engine.arena().fields(request).flags & queue_layout::FLAG_PERSISTENT != 0
-    }
-
-    /// Whether the application has freed a request that is still under way.
-    #[inline]
-    #[must_use]
-    pub fn is_freed(&self, request: RequestId) -> bool {
-        let flags = self.engine.arena().fields(request).flags;
-        flags & queue_layout::FLAG_ORPHAN != 0 || self.bundles.has_given_up(request)
-    }
-
-    /// Context of the communicator that a request was made with.
-    #[must_use]
-    pub fn context_of(&self, request: RequestId) -> u32 {
-        self.engine.arena().fields(request).context
-    }
-
-    /// What a request is about.
-    #[must_use]
-    pub fn kind_of(&self, request: RequestId) -> engine::Kind {
-        self.engine.arena().fields(request).kind
-    }
-
-    /// Whether a request is done and not collected.
-    #[inline(always)]
-    #[must_use]
-    pub fn is_complete(&self, request: RequestId) -> bool {
-        self.engine.is_complete(request)
+        let Messages { pump, bundles, .. } = &mut self.messages;
+        let owes_nothing = pump.engine.owes_nothing() && self.channels.own.is_drained();
+        owes_nothing && !bundles.owes_copies(pump.engine.arena()) && pump.fabric.is_quiet()
     }
 }
 
@@ -416,7 +409,7 @@ mod tests {
     use std::os::fd::{AsFd, OwnedFd};
 
     use super::*;
-    use crate::p2p::{Mode, Source, Target};
+    use crate::operation::{Mode, Source, Target};
     use crate::testing::segment;
     use crate::user_buf::UserMemory;
 
@@ -432,7 +425,10 @@ mod tests {
             peer: Some(Peer(1)),
             tag: None,
         };
-        let pending = universe.receive(source, UserMemory::nothing()).unwrap();
+        let pending = universe
+            .messages
+            .receive(source, UserMemory::nothing())
+            .unwrap();
         universe.forget(&comm);
         assert_eq!(universe.comms.rank_in(comm.context, Peer(1)), 0);
         universe.cancel(pending);
@@ -484,12 +480,15 @@ mod tests {
                     tag: 7,
                 };
                 let memory = UserMemory::of(&mut got);
-                let receive = both[to].receive(source, memory).unwrap();
+                let receive = both[to].messages.receive(source, memory).unwrap();
                 let memory = UserMemory::of(&mut sent);
-                let send = both[from].send(target, memory, Mode::Standard).unwrap();
+                let send = both[from]
+                    .sending()
+                    .send(target, memory, Mode::Standard)
+                    .unwrap();
                 let is_under_way = |both: &[Universe; 2]| {
-                    let sends = send.is_some_and(|send| !both[from].is_complete(send));
-                    sends || !both[to].is_complete(receive)
+                    let sends = send.is_some_and(|send| !both[from].messages.is_complete(send));
+                    sends || !both[to].messages.is_complete(receive)
                 };
                 while is_under_way(&both) {
                     both.iter_mut().for_each(|universe| _ = universe.progress());
@@ -503,7 +502,10 @@ mod tests {
             }
         }
         assert_eq!(
-            (both[0].traffic.size(), both[0].traffic.bytes(1)),
+            (
+                both[0].messages.pump.traffic.size(),
+                both[0].messages.pump.traffic.bytes(1)
+            ),
             (1, 3_005_008)
         );
     }

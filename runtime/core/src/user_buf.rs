@@ -4,7 +4,7 @@
 //! # Safety
 //! A [`UserMemory`] is made by the C layer from what the application passed; that is the one place where a promise is
 //! given (MPI 5.0 sections 2.5.1, 3.7.2 and 3.2.2: the buffer is there, and untouched until the operation is complete).
-//! Request slots store its address, and only [`crate::p2p`] and the persistent starts fill slots, always from a
+//! Request slots store its address, and only [`crate::messages`] fills slots, always from a
 //! `UserMemory`; so the address and length in the slot of an operation that is not complete name lent memory. The
 //! functions below borrow it for one copy at a time; only one such borrow is alive, since a [`crate::Universe`] is
 //! visited by one thread at a time and no function here keeps one.

@@ -1,150 +1,447 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a debugger is told of calls that wait (`queue_layout::CallTable`): written only once a call has waited for a while.
+//! How this process waits when nothing happens: it spins while a core is free for it, lets others have the core, or sleeps until
+//! somebody rings. Nothing here makes progress: who waits does, and asks in between how to rest.
+//!
+//! | what | where |
+//! |------|-------|
+//! | the rest of a wait, sleep | here |
+//! | the rest between two polls of the program's | `waiting/polling.rs` |
+//! | what a debugger is told of calls that wait | `waiting/calls.rs` |
+//! | whether ranks share cores | `oversubscription.rs` |
 
-use std::cell::Cell;
+mod calls;
+mod polling;
 
-use queue_layout::{
-    ANY_PEER, ANY_TAG, CALL_LIST, CALL_MESSAGE, CALL_OTHER, CALL_RANKS, CALL_REQUESTS, CallFacts,
-    CallTable, NO_BYTES,
-};
+use std::time::{Duration, Instant};
 
-use crate::comm::of_messages;
-use crate::p2p::Source;
-use crate::{ContextId, Peer, RequestId, Universe};
+use channel::Channels;
+use engine::Event;
+use queue_layout::{CallTable, Tally};
+use transport::seat::Awaited;
+use transport::{Fabric, wait};
 
-/// What a call waits for.
-#[derive(Clone, Copy, Debug, Default)]
-pub enum Awaits {
-    /// One request.
-    Request(RequestId),
-    /// Both of two requests.
-    Both(RequestId, RequestId),
-    /// Requests of a list of the program's.
-    List(List),
-    /// A message that the call does not take.
-    Message(Source),
-    /// The other ranks of a communicator.
-    Ranks(Meeting),
-    /// Something else.
-    #[default]
-    Other,
+use crate::awaits::Awaits;
+use crate::messages::Messages;
+use crate::network::Network;
+use crate::oversubscription::Crowding;
+use crate::pump::Pump;
+use crate::var::Variable;
+use crate::var::live::{live, live_u32};
+use polling::Polling;
+
+pub use polling::Pause;
+pub(crate) use polling::Rested;
+
+/// How a process waits.
+#[derive(Debug)]
+pub struct Waiting {
+    pub(crate) crowding: Crowding,
+    pub(crate) polling: Polling,
+    calls: Box<CallTable>,
+    /// What a collective waits for at a board.
+    pub(crate) awaited: Option<Awaited>,
 }
 
-/// A call of a collective.
-#[derive(Clone, Copy, Debug)]
-pub struct Meeting {
-    /// A context of its communicator.
-    pub context: ContextId,
-    /// Which of the communicator's calls it is: the same at all ranks that call in the same order.
-    pub call: Option<i32>,
-    /// Its root, where it has one.
-    pub root: Option<Peer>,
-    /// Bytes of its data, where all ranks must name as many.
-    pub bytes: Option<u64>,
+/// What a wait looks at before it sleeps, and where it counts.
+pub(crate) struct Around<'a> {
+    pub(crate) messages: &'a mut Messages,
+    pub(crate) channels: &'a mut Channels,
+    pub(crate) network: &'a mut Network,
 }
 
-impl Meeting {
-    /// World rank of the root and number of the call, as debuggers read them.
-    fn envelope(self) -> (u32, i32) {
-        let root = self.root.map_or(ANY_PEER, |root| root.0);
-        (root, self.call.unwrap_or(ANY_TAG))
+impl Around<'_> {
+    fn fabric(&mut self) -> &mut Fabric {
+        &mut self.messages.pump.fabric
     }
 
-    /// Its bytes, as debuggers read them.
-    fn told_bytes(self) -> u64 {
-        self.bytes.unwrap_or(NO_BYTES)
+    fn tally(&self) -> &Tally {
+        self.messages.pump.engine.tally()
+    }
+
+    /// Whether something waits for room, of which nobody tells when it comes back.
+    fn waits_for_room(&self) -> bool {
+        self.messages.pump.engine.busy_peers() != 0 || self.channels.waits_for_room()
+    }
+
+    fn offer_core(&self) {
+        self.tally().yields.add(1);
+        wait::yield_core();
+    }
+
+    fn sleep_unless(
+        &mut self,
+        timeout: Duration,
+        wait: Option<&mut Wait>,
+        has_happened: impl FnOnce() -> bool,
+    ) -> bool {
+        if !self.fabric().prepare_sleep() {
+            self.offer_core();
+            return false;
+        }
+        if has_happened() || self.has_news() {
+            self.fabric().stay_awake();
+            return false;
+        }
+        let Pump { engine, fabric, .. } = &mut self.messages.pump;
+        if let Some(wait) = wait {
+            wait.tell(fabric, false);
+        }
+        let most_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        engine.note(Event::SleepBegin, [most_ns, 0, 0, 0, 0]);
+        fabric.sleep(timeout);
+        engine.note(Event::SleepEnd, [most_ns, 0, 0, 0, 0]);
+        true
+    }
+
+    /// The last look before this process sleeps, at what has come since without a bell.
+    fn has_news(&mut self) -> bool {
+        self.channels.has_news() || self.messages.gates.has_news()
     }
 }
 
-/// The program's list of request handles, which are eight bytes each.
-#[derive(Clone, Copy, Debug)]
-pub struct List {
-    /// Where it lies.
-    pub address: usize,
-    /// Handles in it.
-    pub count: usize,
-    /// What a handle is more than the token of its request.
-    pub base: usize,
+/// How long a wait has lasted.
+#[derive(Debug, Default)]
+pub struct Wait {
+    polls: u32,
+    yields: u32,
+    since: Option<Instant>,
+    /// Somebody outside may know of it.
+    told: bool,
+    /// More yields before sleeping: in collectives that every rank of the node enters.
+    patient: bool,
+    /// Others ran on this core when it was last offered to them.
+    contended: bool,
+    /// Where a debugger finds it noted, once it has lasted for a while.
+    noted: Option<usize>,
+    /// All that had turned up when the note was last renewed.
+    turned_up: Option<u64>,
+    /// When it had lasted for a while.
+    long_since: Option<Instant>,
 }
 
-impl Universe {
+impl Wait {
+    /// One that begins. `patient`: it is in a collective that every rank of the node enters.
+    pub(crate) fn new(patient: bool) -> Self {
+        Self {
+            patient,
+            ..Self::default()
+        }
+    }
+
+    /// Something has happened: the wait begins again, but for what others were told of it.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self {
+            patient: self.patient,
+            noted: self.noted,
+            long_since: self.long_since,
+            turned_up: self.turned_up,
+            ..Self::default()
+        };
+    }
+
+    /// Whether it has lasted for a while.
+    #[inline]
+    pub(crate) fn is_long(&self) -> bool {
+        self.long_since.is_some()
+    }
+
+    /// Where a debugger finds it noted, if there was room.
+    pub(crate) fn set_note(&mut self, noted: Option<usize>) {
+        self.noted = noted;
+    }
+
+    /// Whether a debugger was told of it.
+    #[inline]
+    pub(crate) fn is_noted(&self) -> bool {
+        self.noted.is_some()
+    }
+
+    /// Whether it has just become long, where other threads wait for this process too. It is so once.
+    pub(crate) fn becomes_long_beside_others(&mut self) -> bool {
+        let becomes = self.polls >= live_u32(Variable::ThreadSpins) && self.long_since.is_none();
+        if becomes {
+            self.long_since = Some(Instant::now());
+        }
+        becomes
+    }
+
+    /// For who looks whether anything goes on in the job: this wait goes on.
+    pub(crate) fn tell(&mut self, fabric: &Fabric, beside_others: bool) {
+        let begins = !std::mem::replace(&mut self.told, true);
+        fabric.tell_wait(begins, beside_others);
+    }
+
+    /// Whether those who look at the job from outside are to be told of it now, where other threads wait for this process too.
+    pub(crate) fn is_to_be_told_beside_others(&self) -> bool {
+        self.polls > SHORT_YIELDS && self.polls.is_multiple_of(SHORT_YIELDS)
+    }
+
+    /// Whether one more yield is due before sleeping, where other threads wait for this process too.
+    pub(crate) fn yields_beside_others(&mut self) -> bool {
+        self.yields = self.yields.saturating_add(1);
+        self.yields < SHORT_YIELDS
+    }
+
+    /// Rests where other threads wait for this process too; in `company`, where they do call, it does not keep the core from them.
+    /// Never long, since only the one who sleeps in the transport would be woken.
+    pub(crate) fn outside(&mut self, company: bool) {
+        self.polls += 1;
+        match self.polls {
+            polls if !company && polls < live_u32(Variable::ThreadSpins) => {
+                std::hint::spin_loop();
+            }
+            0..SHORT_YIELDS => wait::yield_core(),
+            _ => std::thread::sleep(short_sleep()),
+        }
+    }
+}
+
+impl Waiting {
+    /// `policy`: the place of the word in the variable RMPI_WAIT.
+    pub(crate) fn new(policy: u64) -> Self {
+        Self {
+            crowding: Crowding::new(policy),
+            polling: Polling::default(),
+            calls: Box::default(),
+            awaited: None,
+        }
+    }
+
+    /// Another policy holds from now on.
+    pub(crate) fn follow(&mut self, policy: u64, fabric: &mut Fabric) {
+        self.crowding.follow(policy);
+        fabric.set_sleepless(self.crowding.is_sleepless());
+        fabric.set_attentive(!self.crowding.is_crowded());
+    }
+
     /// What a debugger reads of the calls that wait.
     #[must_use]
     pub fn call_table(&self) -> &CallTable {
         &self.calls
     }
 
-    /// Notes that this thread waits in a call of `function`. The answer is the number of the note, if there is room for one.
+    /// One more turn in which nothing happened. `true`: a core is free to spin on until the next; else there is a [longer
+    /// rest](Self::rest_long).
+    #[inline(always)]
+    pub(crate) fn spins(&self, wait: &mut Wait, fabric: &Fabric) -> bool {
+        wait.polls += 1;
+        let spins = !self.crowding.is_crowded() && wait.polls < live_u32(Variable::Spins);
+        spins && (wait.polls < SOFT_SPINS || !fabric.needs_cores())
+    }
+
+    /// The rest of a wait that `function` makes. `true`: it is time to look whether the daemon is still there.
+    pub(crate) fn rest_long(
+        &mut self,
+        wait: &mut Wait,
+        (function, awaits): (&'static str, Awaits),
+        around: &mut Around<'_>,
+    ) -> bool {
+        let is_new = wait.long_since.is_none();
+        if is_new {
+            wait.long_since = Some(Instant::now());
+        }
+        // Where ranks share cores most waits are over when the core comes back for the first time.
+        if wait.noted.is_none() && !(is_new && self.crowding.is_crowded()) {
+            wait.noted = self.note_call(around.messages, function, awaits);
+        }
+        // Where the kernel plays the adapter, who polls takes the time from its own messages.
+        let is_needed = !self.crowding.is_sleepless() && around.fabric().needs_cores();
+        if is_needed || self.crowding.is_crowded() {
+            return self.rest_crowded(wait, around);
+        }
+        let now = Instant::now();
+        let since = *wait.since.get_or_insert(now);
+        self.assess(now, around.fabric());
+        if now - since < spin_time() || self.crowding.is_sleepless() {
+            let is_sleepless = self.crowding.is_sleepless();
+            if is_sleepless {
+                wait.tell(around.fabric(), false);
+            }
+            around.offer_core();
+            is_sleepless
+        } else {
+            let longest = Duration::from_millis(live(Variable::LongSleep));
+            self.sleep(longest, Some(wait), around)
+        }
+    }
+
+    /// Tells debuggers that a wait in a collective, which may have many steps, is not where it was, if something has turned up
+    /// since it was noted: `turned_up` is all that has so far.
     #[cold]
-    pub(crate) fn note_call(&self, function: &str, awaits: Awaits) -> Option<usize> {
-        let mut facts = CallFacts {
-            waits_for: CALL_OTHER,
-            function,
-            thread: thread(),
-            context: 0,
-            envelope: (ANY_PEER, ANY_TAG),
-            tokens: [0; 2],
-            list: (0, 0, 0),
-            bytes: NO_BYTES,
+    pub(crate) fn renew_note(&self, wait: &mut Wait, turned_up: u64) {
+        let before = wait.turned_up.replace(turned_up);
+        if let Some(number) = wait.noted
+            && before.is_some_and(|before| before != turned_up)
+        {
+            self.calls.renew(number);
+        }
+    }
+
+    /// A wait that had become long has ended.
+    #[cold]
+    pub(crate) fn end_long(&self, wait: &Wait, tally: &Tally) {
+        if let Some(number) = wait.noted {
+            self.calls.end(number);
+        }
+        let time = wait.long_since.map(|since| since.elapsed().as_nanos());
+        tally.waits.add(1);
+        tally
+            .waited_ns
+            .add(u64::try_from(time.unwrap_or(0)).unwrap_or(u64::MAX));
+    }
+
+    /// Gives the core to others, or sleeps where they keep it busy. As long as nobody else wants the core this rank stays awake on it,
+    /// up to the time of `RMPI_SPIN_TIME`: to wake a rank on a core that stands still costs several times as much as on one
+    /// that is at work. `true`: it slept.
+    fn rest_crowded(&mut self, wait: &mut Wait, around: &mut Around<'_>) -> bool {
+        match self.yield_or_sleep(wait, around) {
+            Some(longest) => self.sleep(longest, Some(wait), around),
+            None => false,
+        }
+    }
+
+    /// Gives the core to others, where that will do; else answers how long to sleep at most.
+    fn yield_or_sleep(&mut self, wait: &mut Wait, around: &mut Around<'_>) -> Option<Duration> {
+        let yields = live_u32(match wait.patient {
+            true => Variable::PatientYields,
+            false => Variable::Yields,
+        });
+        let now = Instant::now();
+        let yields_well = !self.crowding.is_beside_work(now);
+        if yields_well && wait.yields < yields {
+            wait.yields += 1;
+            around.offer_core();
+            self.crowding.note_yield(now);
+            return None;
+        }
+        let since = *wait.since.get_or_insert(now);
+        self.assess(now, around.fabric());
+        let stays = yields_well && !wait.contended && now - since < spin_time();
+        if stays && !self.crowding.is_rationed() && !around.fabric().needs_cores() {
+            around.tally().yields.add(1);
+            wait.contended = wait::yield_to_others();
+            return None;
+        }
+        Some(Duration::from_millis(live(Variable::LongSleep)))
+    }
+
+    /// Sleeps for `longest` at most, unless something has happened: `true`, if it has slept. `wait`: it is noted for those who look
+    /// whether the job goes on.
+    fn sleep(
+        &mut self,
+        longest: Duration,
+        wait: Option<&mut Wait>,
+        around: &mut Around<'_>,
+    ) -> bool {
+        // Nobody rings when room comes back or a helper finishes: do not sleep on those.
+        let timeout = match around.waits_for_room() {
+            false => longest,
+            true => longest.min(short_sleep()),
         };
-        match awaits {
-            Awaits::Request(request) => match self.parts_of(request) {
-                [first, second] => self.tell_requests(&mut facts, [*first, *second]),
-                [only] => self.tell_requests(&mut facts, [*only]),
-                _ => self.tell_requests(&mut facts, [request]),
-            },
-            Awaits::Both(first, second) => self.tell_requests(&mut facts, [first, second]),
-            Awaits::List(list) => {
-                facts.waits_for = CALL_LIST;
-                facts.list = (list.address as u64, list.count as u64, list.base as u64);
+        let timeout = timeout.min(around.network.patience());
+        match &self.awaited {
+            None => around.sleep_unless(timeout, wait, || false),
+            Some(awaited) => {
+                let mut slept = false;
+                let sleep = |it: &Awaited| {
+                    slept = around.sleep_unless(timeout, wait, || it.has_happened());
+                };
+                awaited.doze(sleep);
+                slept
             }
-            Awaits::Message(wanted) => {
-                facts.waits_for = CALL_MESSAGE;
-                facts.context = wanted.context.0;
-                let peer = wanted.peer.map_or(ANY_PEER, |peer| peer.0);
-                facts.envelope = (peer, wanted.tag.unwrap_or(ANY_TAG));
-            }
-            Awaits::Ranks(meeting) => {
-                facts.waits_for = CALL_RANKS;
-                facts.context = of_messages(meeting.context).0;
-                facts.envelope = meeting.envelope();
-                facts.bytes = meeting.told_bytes();
-            }
-            Awaits::Other => {}
         }
-        self.calls.begin(&facts)
     }
 
-    /// Notes for debuggers which collective (a number of `queue_layout::COLLECTIVES`) a request stands for.
-    pub fn tell_collective(&mut self, request: RequestId, collective: usize, meeting: Meeting) {
-        let number = u16::try_from(collective + 1).unwrap_or(0);
-        self.engine
-            .tell_collective(request, number, meeting.envelope(), meeting.told_bytes());
-    }
-
-    fn tell_requests<const N: usize>(&self, facts: &mut CallFacts<'_>, requests: [RequestId; N]) {
-        facts.waits_for = CALL_REQUESTS;
-        for (place, request) in facts.tokens.iter_mut().zip(requests) {
-            *place = self.token(request);
-        }
-        if let Some(first) = requests.first() {
-            let fields = self.engine.arena().fields(*first);
-            facts.context = of_messages(ContextId(fields.context)).0;
-            facts.envelope = (fields.peer, fields.tag);
+    /// Looks whether ranks share cores, if the last look is long ago.
+    fn assess(&mut self, now: Instant, fabric: &mut Fabric) {
+        if self.crowding.assess(now, fabric) {
+            fabric.set_attentive(!self.crowding.is_crowded());
         }
     }
 }
 
-/// The system's number of this thread, which is asked for once.
-fn thread() -> u32 {
-    thread_local! {
-        static NUMBER: Cell<u32> = const { Cell::new(0) };
+/// Polls where other threads wait too before it sleeps, and from then on between two words about it to others.
+const SHORT_YIELDS: u32 = 256;
+/// Polls before a look whether the core is needed for what is waited for.
+const SOFT_SPINS: u32 = 100;
+
+/// How long a rank stays awake that waits and could sleep.
+fn spin_time() -> Duration {
+    Duration::from_micros(live(Variable::SpinTime))
+}
+
+/// A sleeper looks around this often where nobody would ring.
+pub(crate) fn short_sleep() -> Duration {
+    Duration::from_micros(live(Variable::ShortSleep))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::messages_alone;
+    use crate::var::live::change;
+
+    /// Polls of one wait until it is long, and whether it then offered its core or slept.
+    fn long_after(spins: u64, spin_micros: u64) -> (u32, u64) {
+        let mut waiting = Waiting::new(0);
+        let (mut messages, mut channels) = (messages_alone(), Channels::new());
+        let mut network = Network::new(0);
+        let mut around = Around {
+            messages: &mut messages,
+            channels: &mut channels,
+            network: &mut network,
+        };
+        change(Variable::Spins, spins);
+        change(Variable::SpinTime, spin_micros);
+        let mut wait = Wait::default();
+        while waiting.spins(&mut wait, around.fabric()) {}
+        waiting.rest_long(&mut wait, ("", Awaits::Other), &mut around);
+        assert!(wait.is_long());
+        (wait.polls, around.tally().yields.get())
     }
-    let known = NUMBER.get();
-    if known != 0 {
-        return known;
+
+    #[test]
+    fn a_note_is_renewed_whenever_something_has_turned_up_since() {
+        let waiting = Waiting::new(0);
+        let number = waiting.note_call(&messages_alone(), "MPI_Bcast", Awaits::Other);
+        let number = number.unwrap();
+        let mut wait = Wait::default();
+        wait.set_note(Some(number));
+        let mut waits = Vec::new();
+        for turned_up in [5, 5, 6, 6, 9] {
+            waiting.renew_note(&mut wait, turned_up);
+            waits.push(waiting.call_table().rows[number].wait());
+        }
+        assert_eq!(waits, [1, 1, 2, 2, 3]);
     }
-    let number = rustix::thread::gettid().as_raw_nonzero().get();
-    NUMBER.set(number.cast_unsigned());
-    number.cast_unsigned()
+
+    #[test]
+    fn where_others_wait_too_a_wait_spins_and_sleeps_as_the_settings_say() {
+        change(Variable::ShortSleep, 20_000);
+        change(Variable::ThreadSpins, 1 << 20);
+        let mut wait = Wait {
+            polls: 1000,
+            ..Wait::default()
+        };
+        let start = Instant::now();
+        (0..3).for_each(|_| wait.outside(false));
+        let spun = start.elapsed();
+        change(Variable::ThreadSpins, 64);
+        let start = Instant::now();
+        wait.outside(false);
+        let slept = start.elapsed();
+        change(Variable::ShortSleep, 50);
+        assert!(slept >= Duration::from_millis(20), "{slept:?}");
+        assert!(spun < Duration::from_millis(60), "{spun:?}");
+    }
+
+    #[test]
+    fn a_wait_spins_and_offers_its_core_as_long_as_the_settings_say() {
+        // Only the first look of a wait: later ones may find that others want the core.
+        assert_eq!(long_after(10, 60_000_000), (10, 1));
+        assert_eq!(long_after(300, 60_000_000), (300, 1));
+        assert_eq!(long_after(20, 0), (20, 0), "no time to spin: it sleeps");
+        change(Variable::Spins, 2000);
+        change(Variable::SpinTime, 1000);
+    }
 }

@@ -283,7 +283,7 @@ impl Dense {
 
 /// Whether the ranks of a communicator choose by this size; see [`runtime::collective::Shape`].
 pub(super) fn shape(mpi: Mpi) -> runtime::collective::Shape {
-    mpi.visit(|universe| universe.shape())
+    mpi.visit(|universe| *universe.shape())
 }
 
 fn described(state: &State, buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Result<Payload> {

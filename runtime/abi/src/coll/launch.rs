@@ -97,11 +97,11 @@ pub(crate) fn later(
     let line = Line::new(mpi, comm);
     let told = told(&line, comm, &call);
     // Before anything is lent to the task.
-    let id = mpi.visit(|universe| universe.reserve_task(comm.context))?;
+    let id = mpi.visit(|universe| universe.tasks.reserve(&mut universe.messages, comm.context))?;
     let task = as_task(line, call);
     let task = match try_at_once(mpi, task) {
         Ok(Ok(_)) => {
-            mpi.visit(|universe| universe.give_up_task(id));
+            mpi.visit(|universe| universe.tasks.give_up(&mut universe.messages, id));
             request.set(DONE);
             return Ok(());
         }
@@ -110,9 +110,9 @@ pub(crate) fn later(
         Err(task) => task,
     };
     let (number, token) = mpi.visit(|universe| {
-        let number = universe.next_task();
-        universe.start_task(id, task);
-        (number, universe.token(id))
+        let number = universe.tasks.next_number();
+        universe.tasks.start(id, task);
+        (number, universe.messages.token(id))
     });
     tell(mpi, id, told);
     request.set(request_handle(token));
@@ -131,7 +131,7 @@ fn as_task(line: Line<Mpi>, call: impl Call) -> Task {
 
 /// After tasks from number `first` on were started, if any were: they begin at once.
 pub(crate) fn begun(mpi: Mpi, first: u64) {
-    if mpi.visit(|universe| universe.next_task()) != first {
+    if mpi.visit(|universe| universe.tasks.next_number()) != first {
         express_lanes::pause();
         mpi.turn_for_new(first);
     }
@@ -147,9 +147,15 @@ pub(crate) fn again(
     let line = Line::new(mpi, comm);
     let told = told(&line, comm, &call);
     let starter = Box::new(move || as_task(line.clone(), call.clone()));
-    let id = mpi.visit(|universe| universe.prepare_task(comm.context, starter))?;
+    let id = mpi.visit(|universe| {
+        universe
+            .tasks
+            .prepare(&mut universe.messages, comm.context, starter)
+    })?;
     tell(mpi, id, told);
-    request.set(request_handle(mpi.visit(|universe| universe.token(id))));
+    request.set(request_handle(
+        mpi.visit(|universe| universe.messages.token(id)),
+    ));
     Ok(())
 }
 
@@ -163,7 +169,7 @@ fn told(line: &Line<Mpi>, comm: &Comm, call: &impl Call) -> Told {
 
 fn tell(mpi: Mpi, request: RequestId, told: Told) {
     if let Some((number, meeting)) = told {
-        mpi.visit(|universe| universe.tell_collective(request, number, meeting));
+        mpi.visit(|universe| universe.messages.tell_collective(request, number, meeting));
     }
 }
 

@@ -47,10 +47,10 @@ impl<'a> AtHand<'a> {
     pub fn new(universe: &'a Universe, comm: &'a Comm, collective: usize) -> Option<Self> {
         let (seat, number) = (comm.seat.as_deref()?, comm.upcoming_call()?);
         let is_watched = events::wanted().any() || gauges::are_calls_timed();
-        if is_watched || universe.has_tasks() || universe.wants_turns() {
+        if is_watched || !universe.tasks.is_empty() || universe.wants_turns() {
             return None;
         }
-        let looks = if universe.fabric.is_attentive() {
+        let looks = if universe.messages.pump.fabric.is_attentive() {
             LOOKS
         } else {
             1
@@ -58,7 +58,7 @@ impl<'a> AtHand<'a> {
         Some(Self {
             comm,
             seat,
-            shape: universe.shape_now(),
+            shape: universe.shape(),
             number,
             looks,
             collective,
@@ -393,28 +393,6 @@ impl<'a> AtHand<'a> {
     }
 }
 
-impl Universe {
-    /// Makes a turn of progress in one of some calls at hand.
-    #[inline]
-    pub fn turn_at_hand(&mut self) {
-        self.calls_at_hand = self.calls_at_hand.wrapping_add(1);
-        if self.calls_at_hand.is_multiple_of(CALLS_PER_TURN) {
-            self.progress();
-        }
-    }
-
-    /// Whether something is under way here that only turns of progress end.
-    fn wants_turns(&self) -> bool {
-        self.engine.busy_peers() != 0
-            || self.channels.is_busy()
-            || self.gates.is_busy()
-            || self.has_bundles()
-            || self.network.wants_turns()
-    }
-}
-
-/// Calls at hand for one turn of progress.
-const CALLS_PER_TURN: u32 = 32;
 /// Looks before the ordinary way goes on, which makes progress between them: about as long as a message takes.
 const LOOKS: u32 = 200;
 /// The most bytes of each rank here, and of a root's data.

@@ -343,7 +343,8 @@ impl<'a, V: Visit> Board<'a, V> {
             return Ok(happened);
         }
         let awaited = Some(Awaited::new(self.seat, event));
-        self.line.visit(|universe| universe.awaited = awaited);
+        self.line
+            .visit(|universe| universe.waiting.awaited = awaited);
         let mut looks = 0u32;
         let ended = poll_fn(|_| {
             if let Some(happened) = happened() {
@@ -363,7 +364,7 @@ impl<'a, V: Visit> Board<'a, V> {
         })
         .await;
         self.line.visit(|universe| {
-            universe.awaited = None;
+            universe.waiting.awaited = None;
             universe.turned_up = universe.turned_up.wrapping_add(1);
         });
         ended
@@ -381,7 +382,8 @@ impl<'a, V: Visit> Board<'a, V> {
     #[cold]
     fn lost(&self) -> Option<Error> {
         let group = self.line.comm().partners();
-        self.line.visit(|universe| universe.lost_among(group))
+        self.line
+            .visit(|universe| universe.network.lost_among(group))
     }
 }
 

@@ -10,9 +10,9 @@ use engine::{Event, Peer};
 use transport::Seat;
 
 use super::Shape;
+use crate::awaits::Meeting;
 use crate::comm::Comm;
-use crate::p2p::{Mode, Source, Target};
-use crate::waiting::Meeting;
+use crate::operation::{Mode, Source, Target};
 use crate::{Error, Payload, RequestId, SendMode, Universe, UserMemory, Visit};
 
 /// One call of a collective, from the order of calls (MPI 5.0 section 6.14) to its end.
@@ -37,7 +37,7 @@ impl<V: Visit> Line<V> {
             visit,
             comm: comm.clone(),
             tag: comm.next_tag(),
-            shape: visit.visit(|universe| universe.shape()),
+            shape: visit.visit(|universe| *universe.shape()),
             blocking: false,
             fault: Rc::default(),
         }
@@ -168,7 +168,7 @@ impl<V: Visit> Line<V> {
     pub fn note_call(&self, event: Event, collective: usize) {
         let context = self.comm.context.0.into();
         let words = [context, collective as u64, 0, 0, 0];
-        self.visit(|universe| universe.note(event, words));
+        self.visit(|universe| universe.messages.note(event, words));
     }
 
     /// What algorithms are chosen by.
@@ -215,14 +215,17 @@ impl<V: Visit> Line<V> {
 
     fn start_send(&self, to: u32, bytes: &[u8]) -> Result<Option<RequestId>, Error> {
         let target = self.target(to);
-        self.visit
-            .visit(|universe| universe.send(target, UserMemory::of_const(bytes), Mode::Standard))
+        self.visit.visit(|universe| {
+            universe
+                .sending()
+                .send(target, UserMemory::of_const(bytes), Mode::Standard)
+        })
     }
 
     fn start_receive(&self, from: u32, bytes: &mut [u8]) -> Result<RequestId, Error> {
         let source = self.source(from);
         self.visit
-            .visit(|universe| universe.receive(source, UserMemory::of(bytes)))
+            .visit(|universe| universe.messages.receive(source, UserMemory::of(bytes)))
     }
 
     /// `bytes`: what the message must have. Fails where a rank is lost: nothing that this one could send on then would be
@@ -230,7 +233,7 @@ impl<V: Visit> Line<V> {
     async fn finish(&self, request: RequestId, bytes: Option<u64>) -> Result<(), Error> {
         let visit = self.visit;
         poll_fn(
-            |_| match visit.visit(|universe| universe.is_complete(request)) {
+            |_| match visit.visit(|universe| universe.messages.is_complete(request)) {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             },
@@ -335,15 +338,15 @@ impl<V: Visit> Pending<'_, V> {
         let started = self
             .line
             .visit
-            .visit(|universe| universe.send_payload(target, data, mode));
+            .visit(|universe| universe.sending().send_payload(target, data, mode));
         self.keep(started, None);
     }
 
     pub(crate) fn receive_payload(&mut self, from: u32, data: &Payload) {
         let source = self.line.source(from);
         let started = self.line.visit.visit(|universe| match data {
-            Payload::Dense(memory) => universe.receive(source, *memory),
-            Payload::Structured(data) => universe.receive_structured(source, data.clone()),
+            Payload::Dense(memory) => universe.messages.receive(source, *memory),
+            Payload::Structured(data) => universe.messages.receive_structured(source, data.clone()),
         });
         self.keep(started.map(Some), Some(data.bytes()));
     }
@@ -358,7 +361,7 @@ impl<V: Visit> Pending<'_, V> {
     pub(crate) fn take_back(&self) {
         for (request, _) in &self.requests {
             self.line.visit.visit(|universe| {
-                if !universe.is_complete(*request) {
+                if !universe.messages.is_complete(*request) {
                     universe.cancel(*request);
                 }
             });

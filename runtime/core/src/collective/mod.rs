@@ -28,11 +28,12 @@ mod reduce;
 mod root;
 mod scan;
 mod shape;
-pub(crate) mod task;
 mod told;
 mod tree;
 mod various;
 
+pub use crate::tasks::{Moved, Starter, Task};
+pub use crate::visit::try_at_once;
 pub use at_hand::AtHand;
 pub use blocks::{
     allgather, allgather_bytes, allgather_equal, allgather_ring, alltoall, alltoall_bytes, gather,
@@ -45,6 +46,5 @@ pub use reduce::{Reducer, allreduce, reduce, reduce_scatter};
 pub use root::Root;
 pub use scan::{exscan, scan};
 pub use shape::Shape;
-pub use task::{Moved, Starter, Task, try_at_once};
 pub use tree::{barrier, bcast, bcast_from_here};
 pub use various::{allgather_various, alltoall_various, gather_various, scatter_various};

@@ -7,9 +7,9 @@ use channel::claimed::{Inlet, InletName, Place};
 use engine::{ContextId, RequestId, State};
 use transport::Arrived;
 
-use super::{BIND, Name, UNBIND};
-use crate::Universe;
-use crate::pump::carrier;
+use super::{BIND, Gates, Name, UNBIND, end_receive, tell};
+use crate::carrier::carrier;
+use crate::pump::Pump;
 
 /// What one sender sends here with one tag in one context.
 #[derive(Debug)]
@@ -107,172 +107,168 @@ impl Moving {
     }
 }
 
-impl Universe {
+impl Gates {
     /// Starts an inactive persistent receive of a class.
-    pub(crate) fn restart_into(&mut self, request: RequestId, class: u32) {
-        let mut is_bound = self.gates.into[class as usize].is_bound();
-        if is_bound && !self.give_place(request, class) {
-            self.unbind(class, true);
+    pub(crate) fn restart_into(&mut self, pump: &mut Pump, request: RequestId, class: u32) {
+        let mut is_bound = self.into[class as usize].is_bound();
+        if is_bound && !self.give_place(pump, request, class) {
+            self.unbind(pump, class, true);
             is_bound = false;
         }
-        if let Some(output) = self.engine.restart_receive(request) {
-            self.carry_out_at_once(output);
+        if let Some(output) = pump.engine.restart_receive(request) {
+            pump.carry_out_at_once(output);
         }
-        let into = &mut self.gates.into[class as usize];
+        let into = &mut self.into[class as usize];
         if !is_bound {
             into.starts += 1;
             if into.standing == Standing::Loose && into.starts >= into.wanted {
-                self.ask_for(request, class);
+                self.ask_for(pump, request, class);
             }
-        } else if self.engine.arena().fields(request).state == State::Posted {
+        } else if pump.engine.arena().fields(request).state == State::Posted {
             into.queue.push_back(request);
             if !into.is_open {
-                self.open_next(class);
+                self.open_next(pump, class);
             }
         }
     }
 
     /// Makes sure that there is a place that a sender can write to.
-    fn give_place(&mut self, request: RequestId, class: u32) -> bool {
-        let Some(member) = self.gates.members.get_mut(request.index()) else {
+    fn give_place(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> bool {
+        let Some(member) = self.members.get_mut(request.index()) else {
             return false;
         };
         let is_member = member.token == request.0 && member.class == class;
         if is_member && member.place.is_none() {
-            let fields = self.engine.arena().fields(request);
+            let fields = pump.engine.arena().fields(request);
             let peer = transport::Peer(fields.peer);
-            member.place = Place::new(&mut self.fabric, peer, fields.buffer, fields.bytes);
+            member.place = Place::new(&mut pump.fabric, peer, fields.buffer, fields.bytes);
         }
         is_member && member.place.is_some()
     }
 
     /// Asks the sender for its class, if it can reach the memory of this receive.
-    fn ask_for(&mut self, request: RequestId, class: u32) {
-        if !self.give_place(request, class) {
-            let into = &mut self.gates.into[class as usize];
+    fn ask_for(&mut self, pump: &mut Pump, request: RequestId, class: u32) {
+        if !self.give_place(pump, request, class) {
+            let into = &mut self.into[class as usize];
             return into.wait_longer();
         }
-        let into = &mut self.gates.into[class as usize];
+        let into = &mut self.into[class as usize];
         let name = into.name;
-        into.inlet = self
-            .gates
-            .inlets
-            .make(&mut self.fabric, carrier(name.peer()));
+        into.inlet = self.inlets.make(&mut pump.fabric, carrier(name.peer()));
         let Some(inlet) = &into.inlet else {
             return into.give_up();
         };
         into.standing = Standing::Asked;
         let inlet = inlet.name();
-        self.tell_gate(BIND, name, inlet);
-        self.drain_outbox(name.peer());
+        tell(pump, BIND, name, inlet);
+        pump.drain_outbox(name.peer());
     }
 
     /// The sender counts from here on: what comes next has number 0.
-    pub(super) fn take_bound(&mut self, name: Name, inlet: InletName) {
+    pub(super) fn take_bound(&mut self, pump: &mut Pump, name: Name, inlet: InletName) {
         let Some(class) = self.named_into(name, inlet) else {
             return;
         };
-        if self.gates.into[class as usize].standing != Standing::Asked {
-            return self.refuse_gate();
+        if self.into[class as usize].standing != Standing::Asked {
+            return pump.refuse();
         }
-        let posted = self
+        let posted = pump
             .engine
             .posted_for(ContextId(name.context), name.peer(), name.tag);
         let is_plain = posted
             .iter()
-            .all(|request| self.give_place(*request, class));
+            .all(|request| self.give_place(pump, *request, class));
         if !is_plain {
-            return self.unbind(class, true);
+            return self.unbind(pump, class, true);
         }
-        let into = &mut self.gates.into[class as usize];
+        let into = &mut self.into[class as usize];
         into.standing = Standing::Bound;
         into.number = 0;
         into.queue.extend(posted);
-        if self.gates.bound_into == 0 {
-            self.engine.guard_receives(true);
+        if self.bound_into == 0 {
+            pump.engine.guard_receives(true);
         }
-        self.gates.bound_into += 1;
-        self.open_next(class);
+        self.bound_into += 1;
+        self.open_next(pump, class);
     }
 
     /// The sender uses gates no more, or will not.
-    pub(super) fn take_left(&mut self, name: Name, inlet: InletName) {
+    pub(super) fn take_left(&mut self, pump: &mut Pump, name: Name, inlet: InletName) {
         if let Some(class) = self.named_into(name, inlet) {
-            self.unbind(class, false);
+            self.unbind(pump, class, false);
         }
     }
 
     /// The class of this name whose inlet has this name.
     fn named_into(&self, name: Name, inlet: InletName) -> Option<u32> {
-        let class = *self.gates.into_names.get(&name)?;
-        let own = self.gates.into[class as usize].inlet.as_ref()?;
+        let class = *self.into_names.get(&name)?;
+        let own = self.into[class as usize].inlet.as_ref()?;
         (own.name() == inlet).then_some(class)
     }
 
     /// Opens the gate for the first receive that waits.
-    fn open_next(&mut self, class: u32) {
-        let gates = &mut self.gates;
-        let into = &mut gates.into[class as usize];
+    fn open_next(&mut self, pump: &mut Pump, class: u32) {
+        let into = &mut self.into[class as usize];
         let (Some(first), Some(inlet)) = (into.queue.front(), &into.inlet) else {
             return;
         };
-        let place = gates.members.get(first.index());
+        let place = self.members.get(first.index());
         let Some(place) = place.and_then(|member| member.place) else {
             return;
         };
         let peer = carrier(into.name.peer());
-        inlet.open(&mut self.fabric, peer, into.number, place);
+        inlet.open(&mut pump.fabric, peer, into.number, place);
         into.is_open = true;
         if !std::mem::replace(&mut into.is_listed, true) {
-            gates.open.push(class);
+            self.open.push(class);
         }
     }
 
     /// Ends the receive whose gate was passed. `false`: none was.
     #[inline]
-    fn settle(&mut self, class: u32) -> bool {
-        let into = &mut self.gates.into[class as usize];
+    fn settle(&mut self, pump: &mut Pump, class: u32) -> bool {
+        let into = &mut self.into[class as usize];
         let Some(bytes) = into.written() else {
             return false;
         };
         if let Some(request) = into.pass() {
-            self.end_receive(request, bytes);
+            end_receive(pump, request, bytes);
         }
         true
     }
 
     /// Ends all receives whose gates were passed, and opens the next ones.
-    pub(super) fn settle_open(&mut self) -> bool {
+    pub(super) fn settle_open(&mut self, pump: &mut Pump) -> bool {
         let mut moved = false;
         let mut at = 0;
-        while let Some(class) = self.gates.open.get(at).copied() {
-            if self.settle(class) {
+        while let Some(class) = self.open.get(at).copied() {
+            if self.settle(pump, class) {
                 moved = true;
-                self.open_next(class);
+                self.open_next(pump, class);
             }
-            let into = &mut self.gates.into[class as usize];
+            let into = &mut self.into[class as usize];
             if into.is_open {
                 at += 1;
             } else {
                 into.is_listed = false;
-                self.gates.open.swap_remove(at);
+                self.open.swap_remove(at);
             }
         }
         moved
     }
 
     /// Ends what was claimed when its class ended, and is there now.
-    pub(super) fn settle_moving(&mut self) -> bool {
+    pub(super) fn settle_moving(&mut self, pump: &mut Pump) -> bool {
         let mut moved = false;
         let mut at = 0;
-        while let Some(moving) = self.gates.moving.get(at) {
+        while let Some(moving) = self.moving.get(at) {
             let Some(bytes) = moving.inlet.written(moving.number) else {
                 at += 1;
                 continue;
             };
-            let moving = self.gates.moving.swap_remove(at);
-            self.end_receive(moving.request, bytes);
-            self.gates.inlets.give_back(moving.inlet);
+            let moving = self.moving.swap_remove(at);
+            end_receive(pump, moving.request, bytes);
+            self.inlets.give_back(moving.inlet);
             moved = true;
         }
         moved
@@ -280,37 +276,37 @@ impl Universe {
 
     /// A message has come in a frame, and takes the next number; all that came through gates is before it. Answers its class, if
     /// it is bound.
-    pub(crate) fn mind_message(&mut self, arrived: &Arrived) -> Option<u32> {
-        let class = *self.gates.into_names.get(&Name::of(arrived))?;
-        if !self.gates.into[class as usize].is_bound() {
+    pub(crate) fn mind_message(&mut self, pump: &mut Pump, arrived: &Arrived) -> Option<u32> {
+        let class = *self.into_names.get(&Name::of(arrived))?;
+        if !self.into[class as usize].is_bound() {
             return None;
         }
-        if self.settle(class) {
+        if self.settle(pump, class) {
             // Its sender had no gate to pass since.
             return Some(class);
         }
-        self.close(class);
+        self.close(pump, class);
         Some(class)
     }
 
     /// The engine has matched it, or keeps it.
-    pub(crate) fn after_message(&mut self, class: u32) {
-        let into = &mut self.gates.into[class as usize];
+    pub(crate) fn after_message(&mut self, pump: &mut Pump, class: u32) {
+        let into = &mut self.into[class as usize];
         if !into.is_bound() {
             return;
         }
         into.number += 1;
-        let arena = self.engine.arena();
+        let arena = pump.engine.arena();
         let first = into.queue.front();
         if first.is_some_and(|first| arena.fields(*first).state != State::Posted) {
             into.queue.pop_front();
         }
-        self.open_next(class);
+        self.open_next(pump, class);
     }
 
     /// Closes the gate, if it is open and was not passed.
-    fn close(&mut self, class: u32) {
-        let into = &mut self.gates.into[class as usize];
+    fn close(&mut self, pump: &mut Pump, class: u32) {
+        let into = &mut self.into[class as usize];
         let Some(inlet) = into.inlet.as_ref().filter(|_| into.is_open) else {
             return;
         };
@@ -323,9 +319,9 @@ impl Universe {
         let (Some(request), Some(inlet)) = (into.queue.pop_front(), into.inlet.take()) else {
             return;
         };
-        self.engine.receiving_beside(request);
-        let peer = self.gates.into[class as usize].name.peer;
-        self.gates.moving.push(Moving {
+        pump.engine.receiving_beside(request);
+        let peer = self.into[class as usize].name.peer;
+        self.moving.push(Moving {
             inlet,
             number,
             peer,
@@ -334,48 +330,48 @@ impl Universe {
     }
 
     /// Ends a class. Its receives stay posted, but those whose message is there, or is being copied.
-    pub(super) fn unbind(&mut self, class: u32, tells: bool) {
-        let into = &self.gates.into[class as usize];
+    pub(super) fn unbind(&mut self, pump: &mut Pump, class: u32, tells: bool) {
+        let into = &self.into[class as usize];
         let (name, inlet) = (into.name, into.inlet.as_ref().map(Inlet::name));
         let was_bound = into.is_bound();
         if !was_bound && into.standing != Standing::Asked {
             return;
         }
-        if was_bound && !self.settle(class) {
-            self.close(class);
+        if was_bound && !self.settle(pump, class) {
+            self.close(pump, class);
         }
-        let into = &mut self.gates.into[class as usize];
+        let into = &mut self.into[class as usize];
         into.queue.clear();
         into.standing = Standing::Loose;
         into.wait_longer();
         if let Some(inlet) = into.inlet.take() {
-            self.gates.inlets.give_back(inlet);
+            self.inlets.give_back(inlet);
         }
         if was_bound {
-            self.gates.bound_into -= 1;
-            if self.gates.bound_into == 0 {
-                self.engine.guard_receives(false);
+            self.bound_into -= 1;
+            if self.bound_into == 0 {
+                pump.engine.guard_receives(false);
             }
         }
         if let Some(inlet) = inlet.filter(|_| tells) {
-            self.tell_gate(UNBIND, name, inlet);
+            tell(pump, UNBIND, name, inlet);
         }
     }
 
     /// Ends a class that has no requests any more: it may be bound again as soon as any other.
-    pub(super) fn end_into(&mut self, class: u32) {
-        let wanted = self.gates.into[class as usize].wanted;
-        self.unbind(class, true);
-        self.gates.into[class as usize].wanted = wanted;
+    pub(super) fn end_into(&mut self, pump: &mut Pump, class: u32) {
+        let wanted = self.into[class as usize].wanted;
+        self.unbind(pump, class, true);
+        self.into[class as usize].wanted = wanted;
     }
 
     /// A receive must be an ordinary one from here on: its class ends, if it waits at a gate.
-    pub(super) fn withdraw_receive(&mut self, request: RequestId) {
+    pub(super) fn withdraw_receive(&mut self, pump: &mut Pump, request: RequestId) {
         let Some(class) = self.class_of(request) else {
             return;
         };
-        if self.gates.into[class as usize].queue.contains(&request) {
-            self.unbind(class, true);
+        if self.into[class as usize].queue.contains(&request) {
+            self.unbind(pump, class, true);
         }
     }
 }

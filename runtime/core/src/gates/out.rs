@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use channel::claimed::{InletName, Outlet, Passage};
 use engine::{Peer, RequestId};
 
-use super::{BOUND, LEFT, Name};
-use crate::Universe;
-use crate::p2p::Target;
-use crate::pump::carrier;
+use super::{BOUND, Gates, LEFT, Name, tell};
+use crate::carrier::carrier;
+use crate::operation::Target;
+use crate::pump::Pump;
 use crate::user_buf;
 
 /// What this process sends to one receiver with one tag in one context.
@@ -61,84 +61,78 @@ impl Out {
     }
 }
 
-impl Universe {
+impl Gates {
     /// The class of this name, if it is bound.
     pub(super) fn bound_out(&self, name: Name) -> Option<u32> {
-        let class = *self.gates.out_names.get(&name)?;
-        let out = &self.gates.out[class as usize];
+        let class = *self.out_names.get(&name)?;
+        let out = &self.out[class as usize];
         out.outlet.is_some().then_some(class)
     }
 
     /// Starts an inactive persistent send of a class, if the class is bound. `false`: it goes the ordinary way.
-    pub(crate) fn restart_out(&mut self, request: RequestId, class: u32) -> bool {
-        let out = &mut self.gates.out[class as usize];
+    pub(crate) fn restart_out(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> bool {
+        let out = &mut self.out[class as usize];
         if out.outlet.is_none() {
             out.starts = out.starts.saturating_add(1);
             let name = out.name;
-            self.flush(name);
+            self.flush(pump, name);
             return false;
         }
         if out.waiting.is_empty() {
-            match self.try_gate(request, class) {
+            match self.try_gate(pump, request, class) {
                 Passage::Done => {
-                    self.engine.restart_sent(request);
+                    pump.engine.restart_sent(request);
                     return true;
                 }
-                Passage::Closed if !self.is_kept(request) => {}
+                Passage::Closed if !is_kept(pump, request) => {}
                 Passage::Closed | Passage::Barred => {
-                    let out = &mut self.gates.out[class as usize];
+                    let out = &mut self.out[class as usize];
                     out.skip();
                     let name = out.name;
-                    self.flush(name);
+                    self.flush(pump, name);
                     return false;
                 }
             }
         }
-        self.engine.restart_waiting(request);
-        let out = &mut self.gates.out[class as usize];
+        pump.engine.restart_waiting(request);
+        let out = &mut self.out[class as usize];
         out.waiting.push_back(request);
         if out.waiting.len() == 1 {
-            self.gates.waiting.push(class);
+            self.waiting.push(class);
         }
         true
     }
 
-    /// Whether a receiver keeps such a message, so that it need not wait.
-    fn is_kept(&self, request: RequestId) -> bool {
-        self.limits
-            .is_eager(self.engine.arena().fields(request).bytes)
-    }
-
     /// The message of the next number goes through its gate, if that opens soon.
     #[inline]
-    fn try_gate(&mut self, request: RequestId, class: u32) -> Passage {
-        let out = &self.gates.out[class as usize];
-        let is_patient = out.misses < MOST_MISSES && self.fabric.is_attentive();
+    fn try_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> Passage {
+        let out = &self.out[class as usize];
+        let is_patient = out.misses < MOST_MISSES && pump.fabric.is_attentive();
         for _ in 0..if is_patient { SHORT_LOOKS } else { 1 } {
-            let passage = self.pass_gate(request, class);
+            let passage = self.pass_gate(pump, request, class);
             if passage != Passage::Closed {
                 return passage;
             }
             std::hint::spin_loop();
         }
-        self.gates.out[class as usize].misses += 1;
+        self.out[class as usize].misses += 1;
         Passage::Closed
     }
 
     #[inline]
-    fn pass_gate(&mut self, request: RequestId, class: u32) -> Passage {
-        let out = &mut self.gates.out[class as usize];
+    fn pass_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> Passage {
+        let out = &mut self.out[class as usize];
         let Some((outlet, _)) = &mut out.outlet else {
             return Passage::Barred;
         };
-        let fields = self.engine.arena().fields(request);
+        let fields = pump.engine.arena().fields(request);
         let memory = user_buf::of_request(fields, 0, fields.bytes);
         let peer = carrier(Peer(fields.peer));
-        let passage = outlet.pass(&mut self.fabric, peer, out.number, memory.as_slice());
+        let passage = outlet.pass(&mut pump.fabric, peer, out.number, memory.as_slice());
         if passage == Passage::Done {
             out.number += 1;
             out.misses = 0;
-            let tally = self.engine.tally();
+            let tally = pump.engine.tally();
             tally.gated.add(1);
             tally.gated_bytes.add(memory.bytes() as u64);
         }
@@ -146,14 +140,14 @@ impl Universe {
     }
 
     /// Goes on with sends that wait.
-    pub(super) fn send_waiting(&mut self) -> bool {
+    pub(super) fn send_waiting(&mut self, pump: &mut Pump) -> bool {
         let mut moved = false;
         let mut at = 0;
-        while let Some(class) = self.gates.waiting.get(at).copied() {
-            moved |= self.send_waiting_of(class);
-            let is_listed = self.gates.waiting.get(at) == Some(&class);
-            match self.gates.out[class as usize].waiting.is_empty() {
-                true if is_listed => drop(self.gates.waiting.swap_remove(at)),
+        while let Some(class) = self.waiting.get(at).copied() {
+            moved |= self.send_waiting_of(pump, class);
+            let is_listed = self.waiting.get(at) == Some(&class);
+            match self.out[class as usize].waiting.is_empty() {
+                true if is_listed => drop(self.waiting.swap_remove(at)),
                 false => at += 1,
                 true => {}
             }
@@ -161,45 +155,49 @@ impl Universe {
         moved
     }
 
-    fn send_waiting_of(&mut self, class: u32) -> bool {
+    fn send_waiting_of(&mut self, pump: &mut Pump, class: u32) -> bool {
         let mut moved = false;
-        while let Some(first) = self.gates.out[class as usize].waiting.front().copied() {
-            match self.pass_gate(first, class) {
-                Passage::Done => self.engine.sent_beside(first),
-                Passage::Closed if !self.is_kept(first) => return moved,
+        while let Some(first) = self.out[class as usize].waiting.front().copied() {
+            match self.pass_gate(pump, first, class) {
+                Passage::Done => pump.engine.sent_beside(first),
+                Passage::Closed if !is_kept(pump, first) => return moved,
                 Passage::Closed | Passage::Barred => {
-                    self.flush(self.gates.out[class as usize].name);
+                    self.flush(pump, self.out[class as usize].name);
                     return true;
                 }
             }
             moved = true;
-            self.gates.out[class as usize].waiting.pop_front();
+            self.out[class as usize].waiting.pop_front();
         }
         moved
     }
 
     /// A send that has waited goes the ordinary way.
-    fn send_in_frames(&mut self, request: RequestId, class: u32) {
-        self.gates.out[class as usize].skip();
-        let (key, early) = self.key_of(request);
-        self.engine.queue_waiting(request, key, early);
-        self.lend(request, key);
+    fn send_in_frames(&mut self, pump: &mut Pump, request: RequestId, class: u32) {
+        self.out[class as usize].skip();
+        let (key, early) = pump.key_of(request);
+        pump.engine.queue_waiting(request, key, early);
+        pump.lend(request, key);
     }
 
     /// All that waits for the same receiver in the same context goes the ordinary way, in the order of the starts: a receive of any
     /// tag may take it, and must not find what was sent later before it.
-    fn flush(&mut self, name: Name) {
-        let gates = &mut self.gates;
-        if gates.waiting.is_empty() {
-            return;
+    #[inline]
+    fn flush(&mut self, pump: &mut Pump, name: Name) {
+        if !self.waiting.is_empty() {
+            self.flush_waiting(pump, name);
         }
+    }
+
+    #[inline(never)]
+    fn flush_waiting(&mut self, pump: &mut Pump, name: Name) {
         let mut all: Vec<(u64, RequestId, u32)> = Vec::new();
-        let out = &mut gates.out;
-        gates.waiting.retain(|class| {
+        let out = &mut self.out;
+        self.waiting.retain(|class| {
             let out = &mut out[*class as usize];
             let is_it = (out.name.context, out.name.peer) == (name.context, name.peer);
             if is_it {
-                let arena = self.engine.arena();
+                let arena = pump.engine.arena();
                 let waiting = out.waiting.drain(..);
                 all.extend(waiting.map(|id| (arena.fields(id).sequence, id, *class)));
             }
@@ -207,87 +205,93 @@ impl Universe {
         });
         all.sort_unstable_by_key(|(sequence, ..)| *sequence);
         for (_, request, class) in all {
-            self.send_in_frames(request, class);
+            self.send_in_frames(pump, request, class);
         }
     }
 
     /// A send that is none of a class's own is about to go: it takes a number if it is a message of a class.
     #[cold]
     #[inline(never)]
-    pub(crate) fn mind_send(&mut self, target: Target) {
+    pub(crate) fn mind_send(&mut self, pump: &mut Pump, target: Target) {
         let name = Name {
             context: target.context.0,
             peer: target.peer.0,
             tag: target.tag,
         };
-        self.flush(name);
+        self.flush(pump, name);
         let Some(class) = self.bound_out(name) else {
             return;
         };
-        let out = &mut self.gates.out[class as usize];
+        let out = &mut self.out[class as usize];
         out.skip();
         out.others += 1;
         if out.others > MOST_OTHERS {
-            self.leave(class, true);
+            self.leave(pump, class, true);
         }
     }
 
     /// A receiver asks for gates.
-    pub(super) fn take_bind(&mut self, name: Name, inlet: InletName) {
-        if self.engine.is_drowned(name.peer()) {
-            return self.refuse_gate();
+    pub(super) fn take_bind(&mut self, pump: &mut Pump, name: Name, inlet: InletName) {
+        if pump.engine.is_drowned(name.peer()) {
+            return pump.refuse();
         }
-        let class = self.gates.out_names.get(&name).copied();
-        let class = class.filter(|class| self.gates.out[*class as usize].starts >= LEAST_STARTS);
+        let class = self.out_names.get(&name).copied();
+        let class = class.filter(|class| self.out[*class as usize].starts >= LEAST_STARTS);
         let found = class.and_then(|class| {
-            let outlet = Outlet::find(&mut self.fabric, carrier(name.peer()), inlet)?;
+            let outlet = Outlet::find(&mut pump.fabric, carrier(name.peer()), inlet)?;
             Some((class, outlet))
         });
         let Some((class, outlet)) = found else {
-            return self.tell_gate(LEFT, name, inlet);
+            return tell(pump, LEFT, name, inlet);
         };
         // One that was not told of yet ends.
-        self.leave(class, false);
-        let out = &mut self.gates.out[class as usize];
+        self.leave(pump, class, false);
+        let out = &mut self.out[class as usize];
         out.outlet = Some((outlet, inlet));
         out.number = 0;
         out.others = 0;
         out.misses = 0;
-        if self.gates.bound_out == 0 {
-            self.engine.guard_sends(true);
+        if self.bound_out == 0 {
+            pump.engine.guard_sends(true);
         }
-        self.gates.bound_out += 1;
-        self.tell_gate(BOUND, name, inlet);
+        self.bound_out += 1;
+        tell(pump, BOUND, name, inlet);
     }
 
     /// A receiver opens gates no more.
-    pub(super) fn take_unbind(&mut self, name: Name, inlet: InletName) {
+    pub(super) fn take_unbind(&mut self, pump: &mut Pump, name: Name, inlet: InletName) {
         let Some(class) = self.bound_out(name) else {
             return;
         };
-        let own = &self.gates.out[class as usize].outlet;
+        let own = &self.out[class as usize].outlet;
         if own.as_ref().is_some_and(|(_, own)| *own == inlet) {
-            self.leave(class, false);
+            self.leave(pump, class, false);
         }
     }
 
     /// Ends a class: what waits goes the ordinary way, and so does all that follows.
-    pub(super) fn leave(&mut self, class: u32, tells: bool) {
-        if self.gates.out[class as usize].outlet.is_none() {
+    pub(super) fn leave(&mut self, pump: &mut Pump, class: u32, tells: bool) {
+        if self.out[class as usize].outlet.is_none() {
             return;
         }
-        let name = self.gates.out[class as usize].name;
-        self.flush(name);
-        let out = &mut self.gates.out[class as usize];
+        let name = self.out[class as usize].name;
+        self.flush(pump, name);
+        let out = &mut self.out[class as usize];
         let ended = out.outlet.take();
-        self.gates.bound_out -= 1;
-        if self.gates.bound_out == 0 {
-            self.engine.guard_sends(false);
+        self.bound_out -= 1;
+        if self.bound_out == 0 {
+            pump.engine.guard_sends(false);
         }
         if let Some((_, inlet)) = ended.filter(|_| tells) {
-            self.tell_gate(LEFT, name, inlet);
+            tell(pump, LEFT, name, inlet);
         }
     }
+}
+
+/// Whether a receiver keeps such a message, so that it need not wait.
+fn is_kept(pump: &Pump, request: RequestId) -> bool {
+    pump.limits
+        .is_eager(pump.engine.arena().fields(request).bytes)
 }
 
 /// Persistent sends of a class before its receiver gets what it asks for.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use engine::{ContextId, Peer, RequestId};
 use transport::{Config, Fabric, Node};
 
-use crate::p2p::{Mode, Source, Target};
+use crate::operation::{Mode, Source, Target};
 use crate::testing::segment;
 use crate::user_buf::{UserMemory, of_request};
 use crate::var::Values;
@@ -114,7 +114,10 @@ impl World {
         let sends = tags.clone().map(|tag| {
             let own = |_| {
                 let memory = shared(&mut all[from], BYTES[tag]);
-                let request = all[from].prepare_send(target(tag, to), memory, Mode::Standard);
+                let request =
+                    all[from]
+                        .messages
+                        .prepare_send(target(tag, to), memory, Mode::Standard);
                 own(request.unwrap(), memory)
             };
             (0..REQUESTS).map(own).collect()
@@ -123,7 +126,9 @@ impl World {
         let receives = tags.map(|tag| {
             let own = |_| {
                 let memory = shared(&mut all[to], BYTES[tag]);
-                let request = all[to].prepare_receive(source(Some(tag), Some(from)), memory);
+                let request = all[to]
+                    .messages
+                    .prepare_receive(source(Some(tag), Some(from)), memory);
                 own(request.unwrap(), memory)
             };
             (0..REQUESTS).map(own).collect()
@@ -165,7 +170,7 @@ impl World {
         let own = &mut self.sends[tag][at];
         own.bytes.as_mut_slice().copy_from_slice(&content(message));
         own.started = Some(self.sent.len() - 1);
-        self.all[self.from].restart_send(own.request);
+        self.all[self.from].sending().restart_send(own.request);
     }
 
     fn send_ordinary(&mut self, tag: usize) {
@@ -176,7 +181,9 @@ impl World {
             0 => Mode::Synchronous,
             _ => Mode::Standard,
         };
-        let sent = self.all[self.from].send(target(tag, self.to), memory, mode);
+        let sent = self.all[self.from]
+            .sending()
+            .send(target(tag, self.to), memory, mode);
         if let Some(request) = sent.unwrap() {
             self.other_sends.push(Other {
                 request,
@@ -190,7 +197,7 @@ impl World {
         let wild = self.random.below(100) < self.wild;
         if wild && self.random.below(3) == 0 {
             let any = (self.random.below(2) == 0).then_some(tag);
-            self.all[self.to].find_message(source(any, None));
+            self.all[self.to].messages.find_message(source(any, None));
             return;
         }
         if wild {
@@ -206,13 +213,15 @@ impl World {
         own.bytes.as_mut_slice().fill(0xEE);
         own.started = Some(self.posts.len());
         self.posts.push(posted(Some(tag)));
-        self.all[self.to].restart_receive(own.request);
+        self.all[self.to].messages.restart_receive(own.request);
     }
 
     fn post_ordinary(&mut self, tag: Option<usize>, peer: Option<usize>) {
         let mut bytes = vec![0xEE; BYTES[TAGS - 1]];
         let memory = UserMemory::of(&mut bytes);
-        let request = self.all[self.to].receive(source(tag, peer), memory);
+        let request = self.all[self.to]
+            .messages
+            .receive(source(tag, peer), memory);
         self.other_receives.push(Other {
             request: request.unwrap(),
             bytes,
@@ -235,7 +244,9 @@ impl World {
         if own.started.is_none() {
             let to = &mut self.all[self.to];
             to.free(own.request);
-            let made = to.prepare_receive(source(Some(tag), Some(self.from)), own.bytes);
+            let made = to
+                .messages
+                .prepare_receive(source(Some(tag), Some(self.from)), own.bytes);
             own.request = made.unwrap();
         }
     }
@@ -243,7 +254,7 @@ impl World {
     fn collect(&mut self) {
         let to = &mut self.all[self.to];
         for own in self.receives.iter_mut().flatten() {
-            let Some(post) = own.started.filter(|_| to.is_complete(own.request)) else {
+            let Some(post) = own.started.filter(|_| to.messages.is_complete(own.request)) else {
                 continue;
             };
             let status = to.collect(own.request);
@@ -251,7 +262,7 @@ impl World {
             own.started = None;
         }
         self.other_receives.retain(|other| {
-            let done = to.is_complete(other.request);
+            let done = to.messages.is_complete(other.request);
             if done {
                 let status = to.collect(other.request);
                 end(&mut self.posts[other.post], &status, &other.bytes);
@@ -260,7 +271,7 @@ impl World {
         });
         let from = &mut self.all[self.from];
         for own in self.sends.iter_mut().flatten() {
-            if own.started.is_some() && from.is_complete(own.request) {
+            if own.started.is_some() && from.messages.is_complete(own.request) {
                 from.collect(own.request);
                 own.started = None;
                 // The buffer is the program's again.
@@ -268,7 +279,7 @@ impl World {
             }
         }
         self.other_sends.retain(|other| {
-            let done = from.is_complete(other.request);
+            let done = from.messages.is_complete(other.request);
             if done {
                 from.collect(other.request);
             }
@@ -290,7 +301,7 @@ impl World {
                 self.all[who].progress();
             }
         }
-        let gates = &self.all[self.to].gates;
+        let gates = &self.all[self.to].messages.gates;
         self.was_bound |= gates.bound_into > 0;
     }
 
@@ -346,7 +357,10 @@ impl World {
 
 /// Memory that both ranks reach.
 fn shared(universe: &mut Universe, bytes: usize) -> UserMemory {
-    let memory = universe.allocate_shared(bytes).expect("there is room");
+    let memory = universe
+        .messages
+        .allocate_shared(bytes)
+        .expect("there is room");
     let fields = engine::Fields {
         buffer: memory.expose_provenance().get() as u64,
         bytes: bytes as u64,
@@ -423,7 +437,11 @@ fn run(seed: u64, steps: usize) -> bool {
         assert!(own.started.is_none(), "seed {seed}: it has not ended");
     }
     for universe in &world.all {
-        assert_eq!(universe.engine.counters().refused, 0, "seed {seed}");
+        assert_eq!(
+            universe.messages.pump.engine.counters().refused,
+            0,
+            "seed {seed}"
+        );
     }
     world.was_bound
 }
@@ -458,13 +476,14 @@ fn frames_that_make_no_sense_change_nothing() {
     let mut world = World::new(1);
     rounds(&mut world, 20);
     let bound = |world: &World| {
-        let gates = [world.from, world.to].map(|who| &world.all[who].gates);
+        let gates = [world.from, world.to].map(|who| &world.all[who].messages.gates);
         (gates[0].bound_out, gates[1].bound_into)
     };
     assert_eq!(bound(&world), (3, 3));
     let refused = |world: &World| -> u64 {
         let all = world.all.iter();
-        all.map(|it| it.engine.counters().refused).sum()
+        all.map(|it| it.messages.pump.engine.counters().refused)
+            .sum()
     };
     for kind in [super::BIND, super::BOUND, super::UNBIND, super::LEFT] {
         for tag in [0, 2, 7, -1] {
@@ -475,14 +494,22 @@ fn frames_that_make_no_sense_change_nothing() {
                     ..engine::wire::eager(ContextId(9), tag)
                 };
                 for (who, other) in [(0, 1), (1, 0)] {
-                    world.all[who].engine.tell(Peer(other), head, words);
+                    world.all[who]
+                        .messages
+                        .pump
+                        .engine
+                        .tell(Peer(other), head, words);
                 }
                 let head = engine::Head {
                     kind,
                     ..engine::wire::eager(CONTEXT, tag)
                 };
                 let to = Peer(u32::try_from(world.to).unwrap());
-                world.all[world.from].engine.tell(to, head, words);
+                world.all[world.from]
+                    .messages
+                    .pump
+                    .engine
+                    .tell(to, head, words);
             }
         }
         world.rest();
@@ -499,7 +526,7 @@ fn frames_that_make_no_sense_change_nothing() {
 fn a_class_ends_with_its_requests_and_the_fast_paths_are_open_again() {
     let mut world = World::new(1);
     rounds(&mut world, 20);
-    assert!(!world.all[world.from].engine.is_all_clear());
+    assert!(!world.all[world.from].messages.pump.engine.is_all_clear());
     for own in world.sends.iter().flatten() {
         world.all[world.from].free(own.request);
     }
@@ -509,8 +536,8 @@ fn a_class_ends_with_its_requests_and_the_fast_paths_are_open_again() {
     for _ in 0..20 {
         world.all.iter_mut().for_each(|it| _ = it.progress());
     }
-    assert!(world.all[world.from].engine.is_all_clear());
-    let gates = [world.from, world.to].map(|who| &world.all[who].gates);
+    assert!(world.all[world.from].messages.pump.engine.is_all_clear());
+    let gates = [world.from, world.to].map(|who| &world.all[who].messages.gates);
     assert!(
         gates
             .iter()

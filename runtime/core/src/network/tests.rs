@@ -10,9 +10,10 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use transport::{FakeConfig, FakeNet};
 
 use super::*;
+use crate::Universe;
 use crate::boot::Link;
 use crate::comm::WORLD_CONTEXT;
-use crate::p2p::{Mode, Source, Status, Target};
+use crate::operation::{Mode, Source, Status, Target};
 use crate::user_buf::UserMemory;
 
 fn boot(size: u32, local_size: u32) -> Boot {
@@ -36,6 +37,23 @@ fn opened(boot: Boot, providers: &str) -> String {
         segment: None,
     };
     open(&birth, &values(providers)).unwrap_err().to_string()
+}
+
+#[test]
+fn a_lost_rank_of_a_group_is_told_with_its_number_there_and_the_first_reason() {
+    let mut network = Network::new(0);
+    assert!(!network.wants_turns());
+    assert!(network.add_lost(Peer(3), "it was killed"));
+    assert!(!network.add_lost(Peer(3), "it does not answer"));
+    assert!(network.wants_turns());
+    assert_eq!(network.why_lost(Peer(3)), Some("it was killed"));
+    assert_eq!(network.why_lost(Peer(2)), None);
+    let lost = network.lost_among(&Group::of(vec![Peer(2), Peer(3)]));
+    let Some(Error::Lost { rank, why }) = lost else {
+        panic!("{lost:?}");
+    };
+    assert_eq!((rank, why.as_str()), (1, "it was killed"));
+    assert!(network.lost_among(&Group::of(vec![Peer(2)])).is_none());
 }
 
 #[test]
@@ -97,8 +115,9 @@ impl Job {
             let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
             let line = rustix::net::socketpair(family, kind, SocketFlags::NONBLOCK, None);
             let (ours, theirs) = line.unwrap();
-            universe.link = Some(Link::new(ours, rank));
-            universe.join_network(true);
+            universe.network.set_link(Some(Link::new(ours, rank)));
+            universe.network.join(&mut universe.messages.pump, true);
+            universe.listen();
             (universe, theirs)
         });
         let (universes, lines) = pairs.unzip();
@@ -171,7 +190,9 @@ impl Job {
             tag: 5,
         };
         let universe = &mut self.ranks[from as usize];
-        let request = universe.send(target, UserMemory::of(bytes), Mode::Standard);
+        let request = universe
+            .sending()
+            .send(target, UserMemory::of(bytes), Mode::Standard);
         request.unwrap()
     }
 
@@ -182,13 +203,16 @@ impl Job {
             tag: Some(5),
         };
         let universe = &mut self.ranks[at as usize];
-        universe.receive(source, UserMemory::of(bytes)).unwrap()
+        universe
+            .messages
+            .receive(source, UserMemory::of(bytes))
+            .unwrap()
     }
 
     /// Takes turns until a request is complete, and collects it.
     fn wait(&mut self, at: u32, request: RequestId) -> Status {
         for _ in 0..MOST_TURNS {
-            if self.ranks[at as usize].is_complete(request) {
+            if self.ranks[at as usize].messages.is_complete(request) {
                 return self.ranks[at as usize].collect(request);
             }
             self.turn();
@@ -242,10 +266,10 @@ fn ranks_find_each_other_when_they_have_something_to_say() {
         while !job.ranks[rank].is_drained() {
             job.turn();
         }
-        assert!(!job.ranks[rank].may_leave());
-        job.ranks[rank].say_quiet();
+        assert!(!job.ranks[rank].network.may_leave());
+        job.ranks[rank].network.say_quiet();
     }
-    while !job.ranks.iter().all(Universe::may_leave) {
+    while !job.ranks.iter().all(|rank| rank.network.may_leave()) {
         job.turn();
     }
     assert!(
@@ -267,7 +291,7 @@ fn what_is_sent_to_a_rank_that_comes_late_waits_and_holds_nothing_up() {
     let at_other = job.receive(2, Some(0), &mut other_in);
     assert!(job.wait(2, at_other).error.is_none());
     assert!(job.wait(0, to_other).error.is_none());
-    assert!(!job.ranks[0].is_complete(to_late));
+    assert!(!job.ranks[0].messages.is_complete(to_late));
     job.late.clear();
     assert!(job.wait(1, at_late).error.is_none());
     assert!(job.wait(0, to_late).error.is_none());
@@ -286,7 +310,7 @@ fn what_needs_a_rank_without_an_address_fails_with_the_reason() {
     for _ in 0..100 {
         job.turn();
     }
-    assert!(!job.ranks[0].is_complete(send));
+    assert!(!job.ranks[0].messages.is_complete(send));
     let why = "it has ended".to_owned();
     job.say(0, &ToRank::NoRecord { rank: 1, why });
     for request in [send, named, any] {
@@ -295,7 +319,7 @@ fn what_needs_a_rank_without_an_address_fails_with_the_reason() {
             "rank 1 does not answer: it has ended"
         );
     }
-    assert!(!job.ranks[0].is_complete(other));
+    assert!(!job.ranks[0].messages.is_complete(other));
     let later = job.send(0, 1, &mut out).unwrap();
     assert_eq!(job.error(0, later), "rank 1 does not answer: it has ended");
 }
@@ -339,7 +363,9 @@ fn a_rank_that_is_known_to_have_died_is_not_waited_for() {
     let began_ns = job.net.now_ns();
     let why = "it was killed".to_owned();
     job.say(0, &ToRank::Lost { rank: 1, why });
-    job.ranks[0].hear_daemon();
+    while let Some(news) = job.ranks[0].network.next_news() {
+        job.ranks[0].take_news(news);
+    }
     while !job.ranks[0].is_drained() {
         job.turn();
         let took_ns = job.net.now_ns() - began_ns;
@@ -355,7 +381,7 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
     let mut job = Job::new(2);
     let (mut out, mut into) = (pattern(300_000), vec![0; 300_000]);
     let events = Event::MemoryNotRegistered.bit() | Event::PeerLost.bit();
-    job.ranks[0].engine().tally().wanted.set(events);
+    job.ranks[0].messages.engine().tally().wanted.set(events);
     for refused in [0, 1000] {
         job.net.fail_registers(0, refused);
         into.fill(0);
@@ -365,9 +391,10 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
         assert!(job.wait(0, sent).error.is_none());
         assert_eq!(into, out);
     }
-    job.ranks[0].lose(Peer(1), "it was killed".to_owned());
-    job.ranks[0].lose(Peer(1), "it was killed".to_owned());
+    job.ranks[0].lose(Peer(1), "it was killed");
+    job.ranks[0].lose(Peer(1), "it was killed");
     let noted: Vec<_> = job.ranks[0]
+        .messages
         .take_records()
         .list
         .iter()
@@ -386,7 +413,7 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
 fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
     let mut job = Job::new(2);
     let events = Event::PortDown.bit() | Event::PortUp.bit();
-    job.ranks[0].engine().tally().wanted.set(events);
+    job.ranks[0].messages.engine().tally().wanted.set(events);
     let mut noted = Vec::new();
     for is_up in [false, true, false, true] {
         match is_up {
@@ -397,7 +424,7 @@ fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
         for _ in 0..1_000 {
             job.turn();
         }
-        let records = job.ranks[0].take_records().list;
+        let records = job.ranks[0].messages.take_records().list;
         noted.extend(records.iter().map(|record| {
             let [rail, port, serving, ..] = record.words;
             (record.event, rail, port, serving)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The one table of events that tools may hear of: what happens, and what is told of it.
 //!
-//! What happens is noted where it does, in the engine or around it ([`crate::Universe::note`]), as a few words; this table
+//! What happens is noted where it does, in the engine or around it ([`crate::Messages::note`]), as a few words; this table
 //! says which elements a tool makes of them. Where nobody listens, that costs a load and a branch.
 
 use queue_layout::{COLLECTIVES, Event, Wanted};

@@ -10,7 +10,7 @@ use engine::Peer;
 use queue_layout::Count;
 use transport::{Grown, Ledger};
 
-use crate::pump::carrier;
+use crate::carrier::carrier;
 
 /// Messages and bytes sent, by peer. One thread at a time sends; any thread and any signal handler may ask.
 #[derive(Debug)]

@@ -143,9 +143,9 @@ impl Job {
             let is_drained = seat.universe.borrow_mut().is_drained();
             assert!(is_drained, "rank {rank} has frames to send");
             let universe = seat.universe.borrow();
-            let counters = universe.engine().counters();
+            let counters = universe.messages.engine().counters();
             assert_eq!(
-                universe.engine().arena().live(),
+                universe.messages.engine().arena().live(),
                 0,
                 "rank {rank} keeps slots:\n{}",
                 self.describe()
@@ -157,7 +157,11 @@ impl Job {
             );
             assert_eq!(rest, (0, 0, 0), "queues of rank {rank} are not empty");
             assert_eq!(counters.refused, 0, "rank {rank} refused an honest frame");
-            assert_eq!(universe.transport_stats().refused, 0, "rank {rank}");
+            assert_eq!(
+                universe.messages.transport_stats().refused,
+                0,
+                "rank {rank}"
+            );
             let (kept, most) = (counters.kept_bytes_peak, self.shared.plan.most_kept);
             assert!(
                 kept <= most,
@@ -178,7 +182,7 @@ impl Job {
                 ""
             };
             text += &format!("rank {rank}{done}, drained {}\n", universe.is_drained());
-            let arena = universe.engine().arena();
+            let arena = universe.messages.engine().arena();
             for id in arena.iter() {
                 let fields = arena.fields(id);
                 if fields.state != State::Inactive {
@@ -198,8 +202,8 @@ impl Job {
             turns: self.turns,
             time_ns: self.net.now_ns(),
             net: self.net.stats(),
-            unexpected: counters(|universe| universe.engine().counters().unexpected),
-            matches: counters(|universe| universe.engine().counters().match_attempts),
+            unexpected: counters(|universe| universe.messages.engine().counters().unexpected),
+            matches: counters(|universe| universe.messages.engine().counters().match_attempts),
         }
     }
 }

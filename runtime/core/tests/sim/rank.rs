@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use corosensei::Yielder;
 use runtime::{
-    Awaits, Comm, Error, Kind, Line, Mode, RequestId, SendMode, Source, Status, Target, Universe,
-    Visit, collective,
+    Awaits, Comm, Error, Kind, Line, Mode, RequestId, SendMode, Source, State, Status, Target,
+    Universe, Visit, collective,
 };
 
 use crate::collectives;
@@ -162,7 +162,7 @@ impl<'a> Rank<'a> {
                     let source = self.source(comm, None, Some(NOBODYS_TAG));
                     let found = self.hand.visit(|universe| {
                         universe.progress();
-                        universe.find_message(source)
+                        universe.messages.find_message(source)
                     });
                     assert_eq!(found, None, "a probe found what nobody sent");
                 }
@@ -188,7 +188,9 @@ impl<'a> Rank<'a> {
         if message.how == SendHow::Owned {
             let target = self.target(id);
             let owned = bytes.into();
-            let sent = |universe: &mut Universe| universe.send_owned(target, owned, Mode::Standard);
+            let sent = |universe: &mut Universe| {
+                universe.sending().send_owned(target, owned, Mode::Standard)
+            };
             let request = self.hand.visit(sent).unwrap();
             self.note_send(id, request, None);
             return;
@@ -220,7 +222,7 @@ impl<'a> Rank<'a> {
             _ => SendMode::Direct(Mode::Standard),
         };
         let data = buffer.lend_payload();
-        let sent = |universe: &mut Universe| universe.send_payload(target, &data, mode);
+        let sent = |universe: &mut Universe| universe.sending().send_payload(target, &data, mode);
         self.hand.visit(sent).unwrap()
     }
 
@@ -262,13 +264,15 @@ impl<'a> Rank<'a> {
         };
         buffer.fill(bytes);
         self.hand
-            .visit(|universe| match universe.kind_of(request) {
-                Kind::Send => {
-                    universe.restart_send(request);
-                    Ok(())
-                }
-                _ => universe.restart_other(request),
-            })
+            .visit(
+                |universe| match universe.messages.engine().arena().fields(request).kind {
+                    Kind::Send => {
+                        universe.sending().restart_send(request);
+                        Ok(())
+                    }
+                    _ => universe.restart_other(request),
+                },
+            )
             .unwrap();
         self.persistent_sends.insert(at, (request, buffer));
         self.log.sent.push(id);
@@ -287,7 +291,8 @@ impl<'a> Rank<'a> {
         };
         let mut buffer = Buffer::empty(template.bytes, template.shapes[0]);
         let (target, data) = (self.target(id), buffer.lend_payload());
-        let made = |universe: &mut Universe| universe.prepare_payload(Some(target), data, mode);
+        let made =
+            |universe: &mut Universe| universe.messages.prepare_payload(Some(target), data, mode);
         (self.hand.visit(made).unwrap(), buffer)
     }
 
@@ -318,8 +323,10 @@ impl<'a> Rank<'a> {
         let mut buffer = Buffer::empty(receive.room, receive.shape);
         let structured = receive.shape.block != receive.shape.stride;
         let posted = |universe: &mut Universe| match structured {
-            true => universe.receive_structured(source, buffer.lend_structured()),
-            false => universe.receive(source, buffer.lend()),
+            true => universe
+                .messages
+                .receive_structured(source, buffer.lend_structured()),
+            false => universe.messages.receive(source, buffer.lend()),
         };
         let request = self.hand.visit(posted).unwrap();
         self.log.received.push(Received::new(receive, Some(buffer)));
@@ -346,8 +353,8 @@ impl<'a> Rank<'a> {
         let mut buffer = Buffer::empty(receive.room, receive.shape);
         let memory = buffer.lend();
         let posted = |universe: &mut Universe| {
-            let token = universe.receive_first(target, memory, 0)?;
-            universe.find_request(token)
+            let token = universe.messages.receive_first(target, memory, 0)?;
+            universe.messages.find_request(token)
         };
         let (request, place) = match self.hand.visit(posted) {
             None => self.post(id),
@@ -378,7 +385,7 @@ impl<'a> Rank<'a> {
         let source = self.source(receive.comm, receive.source, receive.tag);
         let mut found = None;
         self.hand.wait_until(Awaits::Other, |universe| {
-            found = universe.find_message(source);
+            found = universe.messages.find_message(source);
             found.is_some()
         });
         let mut found = found.unwrap();
@@ -389,19 +396,23 @@ impl<'a> Rank<'a> {
         if claimed {
             // Between the probe and the claim others had no turn: the same visit looks again.
             let claim = |universe: &mut Universe| {
-                let found = universe.find_message(source)?;
-                universe.claim(found);
+                let found = universe.messages.find_message(source)?;
+                universe.messages.claim(found);
                 Some(found)
             };
             found = self.hand.visit(claim).expect("found a moment ago");
         }
         let posted = |universe: &mut Universe| match (claimed, structured) {
-            (true, true) => {
-                universe.receive_claimed_structured(found.message, buffer.lend_structured())
-            }
-            (true, false) => universe.receive_claimed(found.message, buffer.lend()),
-            (false, true) => universe.receive_structured(exact, buffer.lend_structured()),
-            (false, false) => universe.receive(exact, buffer.lend()),
+            (true, true) => universe
+                .messages
+                .receive_claimed_structured(found.message, buffer.lend_structured()),
+            (true, false) => universe
+                .messages
+                .receive_claimed(found.message, buffer.lend()),
+            (false, true) => universe
+                .messages
+                .receive_structured(exact, buffer.lend_structured()),
+            (false, false) => universe.messages.receive(exact, buffer.lend()),
         };
         let request = self.hand.visit(posted).unwrap();
         let mut received = Received::new(receive, Some(buffer));
@@ -418,14 +429,16 @@ impl<'a> Rank<'a> {
             let mut buffer = Buffer::empty(receive.room, receive.shape);
             let structured = receive.shape.block != receive.shape.stride;
             let made = |universe: &mut Universe| match structured {
-                true => universe.prepare_receive_structured(source, buffer.lend_structured()),
-                false => universe.prepare_receive(source, buffer.lend()),
+                true => universe
+                    .messages
+                    .prepare_receive_structured(source, buffer.lend_structured()),
+                false => universe.messages.prepare_receive(source, buffer.lend()),
             };
             (self.hand.visit(made).unwrap(), Some(buffer))
         });
         let request = *request;
         self.hand
-            .visit(|universe| universe.restart_receive(request));
+            .visit(|universe| universe.messages.restart_receive(request));
         self.log.received.push(Received::new(receive, None));
         self.open.push(Open {
             request,
@@ -442,7 +455,7 @@ impl<'a> Rank<'a> {
         let sent = self.start_send(send, &mut buffer);
         self.log.sent.push(send);
         let parts = [Some(posted), sent].into_iter().flatten().collect();
-        let bundled = |universe: &mut Universe| universe.bundle(parts, Some(posted));
+        let bundled = |universe: &mut Universe| universe.messages.bundle(parts, Some(posted));
         let request = self.hand.visit(bundled).unwrap();
         let what = What::Exchange(Some(buffer), place);
         self.open.push(Open { request, what });
@@ -452,7 +465,7 @@ impl<'a> Rank<'a> {
         let source = self.source(comm, None, Some(NOBODYS_TAG));
         let mut buffer = Buffer::empty(8, crate::memory::Shape::DENSE);
         let memory = buffer.lend();
-        let posted = |universe: &mut Universe| universe.receive(source, memory);
+        let posted = |universe: &mut Universe| universe.messages.receive(source, memory);
         let request = self.hand.visit(posted).unwrap();
         assert!(
             self.cancel(request),
@@ -489,7 +502,8 @@ impl<'a> Rank<'a> {
             Ending::All => {
                 let open = std::mem::take(&mut self.open);
                 let done = |universe: &mut Universe| {
-                    open.iter().all(|open| universe.is_complete(open.request))
+                    open.iter()
+                        .all(|open| universe.messages.is_complete(open.request))
                 };
                 self.hand.wait_until(Awaits::Other, done);
                 open.into_iter().for_each(|open| self.collect(open));
@@ -509,7 +523,7 @@ impl<'a> Rank<'a> {
     fn one_done(&self, poll: bool) -> Option<usize> {
         let first = |universe: &mut Universe| {
             let mut open = self.open.iter();
-            open.position(|open| universe.is_complete(open.request))
+            open.position(|open| universe.messages.is_complete(open.request))
         };
         if poll {
             self.hand.visit(Universe::progress);
@@ -572,7 +586,9 @@ impl<'a> Rank<'a> {
 
     fn end(&mut self) {
         self.open.append(&mut self.later);
-        let flush = self.hand.visit(|universe| universe.flush_request(0));
+        let flush = self
+            .hand
+            .visit(|universe| universe.messages.flush_request(0));
         self.open.push(Open {
             request: flush.unwrap(),
             what: What::Flush,
@@ -583,11 +599,16 @@ impl<'a> Rank<'a> {
         let all: Vec<_> = sends.chain(receives.map(|(request, _)| *request)).collect();
         for request in all {
             self.hand.visit(|universe| {
-                assert!(universe.is_inactive(request) && universe.is_persistent(request));
+                assert!(
+                    universe.messages.engine().arena().fields(request).state == State::Inactive
+                        && universe.messages.is_persistent(request)
+                );
                 universe.free(request);
             });
         }
-        let held = self.hand.visit(|universe| universe.buffered_bytes(0));
+        let held = self
+            .hand
+            .visit(|universe| universe.messages.buffered_bytes(0));
         assert_eq!(held, (0, 0), "buffered sends after their flush");
         self.finalize();
     }

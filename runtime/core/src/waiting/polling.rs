@@ -2,16 +2,15 @@
 //! What a rank does that asks again and again: calls that may answer "not yet", such as `MPI_Test` and `MPI_Iprobe`.
 //!
 //! A loop around such a call is a wait that the program has written itself. Where ranks share cores it must let the others have
-//! the core, as [`rest`](Universe::rest) does, or those that it waits for come to nothing until its slice of time is
+//! the core, as [`rest`](crate::Universe::rest) does, or those that it waits for come to nothing until its slice of time is
 //! over. It never sleeps long, since the program may look at other things between two polls, and a program that computes
 //! between them is left alone.
 
 use std::time::{Duration, Instant};
 
-use transport::wait;
+use transport::{Fabric, wait};
 
-use crate::Universe;
-use crate::progress::{Wait, short_sleep};
+use super::{Around, Wait, Waiting, short_sleep};
 use crate::var::Variable;
 use crate::var::live::live;
 
@@ -101,45 +100,60 @@ impl Polling {
     }
 }
 
-impl Universe {
+/// What the rest of a poll was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rested {
+    /// There was none.
+    Not,
+    /// The core was offered to others.
+    Awake,
+    /// A sleep, in which the daemon may have gone.
+    Asleep,
+}
+
+impl Waiting {
     /// Whether a poll has more to do than to answer: nothing happened in its turn, and it is time to look whether cores are shared,
     /// or they are.
     #[inline]
-    pub(crate) fn polling_is_long(&mut self, moved: bool) -> bool {
+    pub(crate) fn polling_is_long(&mut self, moved: bool, fabric: &Fabric) -> bool {
         if moved {
             self.polling.begin_anew();
             return false;
         }
-        self.polling.count() || self.crowding.is_crowded() || self.fabric.needs_cores()
+        self.polling.count() || self.crowding.is_crowded() || fabric.needs_cores()
     }
 
-    /// What a long poll does. `true`: it has given up the core, so that another turn may find something.
-    pub(crate) fn rest_of_poll(&mut self) -> bool {
+    /// What a long poll does. Where it has given up the core, another turn may find something.
+    pub(crate) fn rest_of_poll(&mut self, around: &mut Around<'_>) -> Rested {
         let now = Instant::now();
-        self.assess(now);
-        let is_free = !self.crowding.is_crowded() && !self.fabric.needs_cores();
+        let fabric = &mut around.messages.pump.fabric;
+        self.assess(now, fabric);
+        let is_free = !self.crowding.is_crowded() && !fabric.needs_cores();
         if is_free || self.crowding.is_sleepless() || self.polling.has_computed(now) {
-            return false;
+            return Rested::Not;
         }
+        let mut rested = Rested::Awake;
         let mut wait = std::mem::take(&mut self.polling.wait);
-        if self.yield_or_sleep(&mut wait).is_some() {
+        if self.yield_or_sleep(&mut wait, around).is_some() {
             match self.polling.next_sleep() {
                 Some(longest) => {
                     self.polling.slept = true;
-                    self.sleep(longest, None);
+                    if self.sleep(longest, None, around) {
+                        rested = Rested::Asleep;
+                    }
                 }
                 None => wait::yield_core(),
             }
         }
         self.polling.wait = wait;
         self.polling.returned = Some(Instant::now());
-        true
+        rested
     }
 
     /// The same where other threads of this process may wait too: how to rest while they have their turns.
-    pub(crate) fn pause_of_poll(&mut self) -> Option<Pause> {
+    pub(crate) fn pause_of_poll(&mut self, fabric: &mut Fabric) -> Option<Pause> {
         let now = Instant::now();
-        self.assess(now);
+        self.assess(now, fabric);
         let is_free = !self.crowding.is_crowded() || self.crowding.is_sleepless();
         if is_free || self.polling.has_computed(now) {
             return None;

@@ -7,9 +7,11 @@
 
 use rustc_hash::FxHashMap;
 
-use engine::{ContextId, RequestId};
+use engine::{Arena, ContextId, Engine, Kind, RequestId};
 
-use crate::{Error, Mode, Payload, Target, Universe};
+use super::Messages;
+use crate::operation::exhausted;
+use crate::{Error, Mode, Payload, Target};
 
 /// Everything that is under way beside plain sends and receives.
 #[derive(Debug, Default)]
@@ -59,24 +61,53 @@ pub enum SendMode {
     },
 }
 
-impl Universe {
+impl Bundles {
+    /// Whether [`Messages::settle_bundles`] has nothing to look at.
+    #[inline(always)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.open.is_empty() && self.buffered.is_empty() && self.given_up.is_empty()
+    }
+
     /// The operations that a bundle's request stands for; none if it is no bundle's.
     pub(crate) fn parts_of(&self, request: RequestId) -> &[RequestId] {
-        let mut open = self.bundles.open.iter();
+        let mut open = self.open.iter();
         let bundle = open.find(|bundle| bundle.request == request);
         bundle.map_or(&[], |bundle| &bundle.parts)
     }
-}
 
-impl Bundles {
-    /// Whether [`Universe::give_up`] was told of a request that is not complete yet.
+    /// Whether [`give_up`](Self::give_up) was told of a request that is not complete yet.
     #[inline]
     pub(crate) fn has_given_up(&self, request: RequestId) -> bool {
         self.given_up.contains(&request)
     }
+
+    /// From now on this request is collected here as soon as it is complete.
+    pub(crate) fn give_up(&mut self, request: RequestId) {
+        self.given_up.push(request);
+    }
+
+    /// Whether sends are under way that nobody will collect but this process itself.
+    pub(crate) fn owes_copies(&self, arena: &Arena) -> bool {
+        let is_send = |request: &RequestId| arena.fields(*request).kind == Kind::Send;
+        !self.buffered.is_empty() || self.given_up.iter().any(is_send)
+    }
+
+    /// A request was freed: its replay goes with it.
+    pub(crate) fn drop_replay(&mut self, request: RequestId, arena: &Arena) {
+        if !self.replays.is_empty() {
+            self.replays.remove(&arena.token(request));
+        }
+    }
+
+    fn is_done(&self, at: usize, engine: &Engine) -> bool {
+        let bundle = &self.open[at];
+        let is_empty = |buffer| self.buffered.iter().all(|send| send.buffer != buffer);
+        let mut parts = bundle.parts.iter();
+        bundle.flush.is_none_or(is_empty) && parts.all(|part| engine.is_complete(*part))
+    }
 }
 
-impl Universe {
+impl Messages {
     /// Starts a send. `None`: it is complete already.
     ///
     /// # Errors
@@ -123,25 +154,20 @@ impl Universe {
         }
         let context = target.map_or(NO_CONTEXT, |target| target.context);
         let request = self
+            .pump
             .engine
             .prepare_other(context)
-            .map_err(|_| crate::p2p::exhausted())?;
-        let token = self.engine.arena().token(request);
+            .map_err(|_| exhausted())?;
+        let token = self.pump.engine.arena().token(request);
         self.bundles
             .replays
             .insert(token, Replay { target, data, mode });
         Ok(request)
     }
 
-    /// Starts a persistent request of another sort than a plain send or receive.
-    ///
-    /// # Errors
-    /// When no request slot is left.
-    pub fn restart_other(&mut self, request: RequestId) -> Result<(), Error> {
-        if self.restart_task(request) {
-            return Ok(());
-        }
-        let token = self.engine.arena().token(request);
+    /// Starts a persistent request of another sort than a plain send or receive, which is no task's.
+    pub(crate) fn restart_other(&mut self, request: RequestId) -> Result<(), Error> {
+        let token = self.pump.engine.arena().token(request);
         let replay = self.bundles.replays.get(&token).cloned();
         // The send first: where it fails, the request stays as it was, and nobody waits for it.
         let part = match replay {
@@ -153,11 +179,11 @@ impl Universe {
             _ => None,
         };
         if let Some(part) = part {
-            self.engine.take_over_datatype(part, request);
+            self.pump.engine.take_over_datatype(part, request);
         }
-        self.engine.restart_other(request);
+        self.pump.engine.restart_other(request);
         match part {
-            None => self.engine.finish_other(request, None),
+            None => self.pump.engine.finish_other(request, None),
             Some(part) => {
                 self.bundles.open.push(Bundle {
                     request,
@@ -180,9 +206,10 @@ impl Universe {
         speaker: Option<RequestId>,
     ) -> Result<RequestId, Error> {
         let request = self
+            .pump
             .engine
             .start_other(NO_CONTEXT)
-            .map_err(|_| crate::p2p::exhausted())?;
+            .map_err(|_| exhausted())?;
         self.bundles.open.push(Bundle {
             request,
             parts,
@@ -198,9 +225,10 @@ impl Universe {
     /// When no request slot is left.
     pub fn flush_request(&mut self, buffer: u64) -> Result<RequestId, Error> {
         let request = self
+            .pump
             .engine
             .start_other(NO_CONTEXT)
-            .map_err(|_| crate::p2p::exhausted())?;
+            .map_err(|_| exhausted())?;
         let flush = Some(buffer);
         self.bundles.open.push(Bundle {
             request,
@@ -216,14 +244,15 @@ impl Universe {
     /// # Errors
     /// When no request slot is left.
     pub fn start_general(&mut self, context: ContextId) -> Result<RequestId, Error> {
-        self.engine
+        self.pump
+            .engine
             .start_other(context)
-            .map_err(|_| crate::p2p::exhausted())
+            .map_err(|_| exhausted())
     }
 
     /// Its owner says so.
     pub fn finish_general(&mut self, request: RequestId) {
-        self.engine.finish_other(request, None);
+        self.pump.engine.finish_other(request, None);
     }
 
     /// Bytes that unfinished buffered sends hold of a buffer, and how many sends there are.
@@ -251,24 +280,6 @@ impl Universe {
         }
     }
 
-    /// Whether [`settle_bundles`](Self::settle_bundles) has anything to look at.
-    #[inline(always)]
-    pub(crate) fn has_bundles(&self) -> bool {
-        let Bundles {
-            open,
-            buffered,
-            given_up,
-            ..
-        } = &self.bundles;
-        !open.is_empty() || !buffered.is_empty() || !given_up.is_empty()
-    }
-
-    /// Whether sends are under way that nobody will collect but this process itself.
-    pub(crate) fn owes_copies(&self) -> bool {
-        let is_send = |request: &RequestId| self.kind_of(*request) == engine::Kind::Send;
-        !self.bundles.buffered.is_empty() || self.bundles.given_up.iter().any(is_send)
-    }
-
     /// Completes bundles whose parts have completed.
     #[inline(never)]
     pub(crate) fn settle_bundles(&mut self) {
@@ -276,9 +287,12 @@ impl Universe {
         self.settle_given_up();
         let mut at = 0;
         while at < self.bundles.open.len() {
-            if self.is_bundle_done(at) {
+            if self.bundles.is_done(at, &self.pump.engine) {
                 let bundle = self.bundles.open.swap_remove(at);
-                self.finish(bundle);
+                self.pump
+                    .engine
+                    .finish_other(bundle.request, bundle.speaker);
+                bundle.parts.into_iter().for_each(|part| self.release(part));
             } else {
                 at += 1;
             }
@@ -289,61 +303,25 @@ impl Universe {
         let sends = std::mem::take(&mut self.bundles.buffered);
         let (done, open) = sends
             .into_iter()
-            .partition(|send| self.engine.is_complete(send.request));
+            .partition(|send| self.pump.engine.is_complete(send.request));
         self.bundles.buffered = open;
         let done: Vec<Buffered> = done;
         for send in done {
-            self.collect(send.request);
+            self.release(send.request);
         }
-    }
-
-    /// From now on this request is collected here as soon as it is complete.
-    pub(crate) fn give_up(&mut self, request: RequestId) {
-        self.bundles.given_up.push(request);
     }
 
     fn settle_given_up(&mut self) {
         let requests = std::mem::take(&mut self.bundles.given_up);
         for request in requests {
-            if !self.engine.is_complete(request) {
+            if !self.pump.engine.is_complete(request) {
                 self.bundles.given_up.push(request);
                 continue;
             }
-            self.collect(request);
+            self.release(request);
             if self.is_persistent(request) {
                 self.free(request);
             }
-        }
-    }
-
-    fn is_bundle_done(&self, at: usize) -> bool {
-        let bundle = &self.bundles.open[at];
-        let empty = bundle.flush.is_none_or(|buffer| {
-            !self
-                .bundles
-                .buffered
-                .iter()
-                .any(|send| send.buffer == buffer)
-        });
-        empty
-            && bundle
-                .parts
-                .iter()
-                .all(|part| self.engine.is_complete(*part))
-    }
-
-    fn finish(&mut self, bundle: Bundle) {
-        self.engine.finish_other(bundle.request, bundle.speaker);
-        for part in bundle.parts {
-            self.collect(part);
-        }
-    }
-
-    /// A request was freed: its replay goes with it.
-    pub(crate) fn drop_replay(&mut self, request: RequestId) {
-        if !self.bundles.replays.is_empty() {
-            let token = self.engine.arena().token(request);
-            self.bundles.replays.remove(&token);
         }
     }
 }
@@ -356,34 +334,31 @@ mod tests {
     use super::*;
     use crate::Source;
     use crate::UserMemory;
-    use crate::var::Values;
-    use engine::{ContextId, Peer};
-    use transport::{Config, Fabric};
+    use crate::testing::messages_alone;
+    use engine::{ContextId, Peer, State};
 
     #[test]
     fn a_persistent_send_that_cannot_be_started_stays_inactive() {
-        let (values, _) = Values::from_environment(std::iter::empty());
-        let fabric = Fabric::open(Config::alone()).unwrap();
-        let mut universe = Universe::new(fabric, Peer(0), 1, &values);
+        let mut messages = messages_alone();
         let (context, peer, tag) = (ContextId(0), Peer(0), 1);
         let target = Target { context, peer, tag };
         let mut bytes = vec![1u8; 1 << 20];
         let data = Payload::Dense(UserMemory::of(&mut bytes));
         let mode = SendMode::Buffered { buffer: 0 };
-        let request = universe.prepare_payload(Some(target), data, mode).unwrap();
+        let request = messages.prepare_payload(Some(target), data, mode).unwrap();
         let source = Source {
             context,
             peer: Some(peer),
             tag: Some(tag),
         };
         // Until no slot is left for the send itself.
-        while universe
+        while messages
             .prepare_receive(source, UserMemory::nothing())
             .is_ok()
         {}
-        assert!(universe.restart_other(request).is_err());
+        assert!(messages.restart_other(request).is_err());
         assert!(
-            universe.is_inactive(request),
+            messages.engine().arena().fields(request).state == State::Inactive,
             "nobody would ever complete it"
         );
     }

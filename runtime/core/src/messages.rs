@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Point-to-point messages of a process (MPI 5.0 chapter 3): its requests, and all that starts, carries on and ends them.
+//!
+//! Three parts lie in it. The [pump](Pump) has engine and transport and moves what the engine decides; [gates](Gates) carry persistent
+//! requests past the engine and are told of each operation that could disturb them; [bundles](Bundles) are requests made of others.
+//! Nothing here knows communicators, tasks or how a process waits.
+//!
+//! | what | where |
+//! |------|-------|
+//! | sends and receives, probes, what is given up | `messages/p2p.rs` |
+//! | persistent sends and receives | `messages/persistent.rs` |
+//! | several operations for one request, buffered sends | `messages/bundle.rs` |
+//! | what is asked of a request, what tools and debuggers are told | here |
+//!
+//! Sends are started by way of [`Universe::sending`](crate::Universe::sending), which looks now and then at what has arrived.
+
+mod bundle;
+mod p2p;
+mod persistent;
+
+use std::ptr::NonNull;
+
+use engine::{ContextId, Engine, Event, Kind, Records, RequestId, State, WORDS};
+use queue_layout::{FLAG_PERSISTENT, FLAG_PLAIN, Queued};
+
+use crate::awaits::Meeting;
+use crate::gates::Gates;
+use crate::pump::Pump;
+use crate::var::live::live_u32;
+use crate::var::{Values, Variable};
+use bundle::Bundles;
+
+pub use bundle::SendMode;
+
+/// The messages of a process.
+#[derive(Debug)]
+pub struct Messages {
+    pub(crate) pump: Pump,
+    pub(crate) gates: Gates,
+    pub(crate) bundles: Bundles,
+    /// Sends since the last look at what arrived.
+    pub(crate) sends_unlooked: u32,
+}
+
+impl Messages {
+    pub(crate) fn new(pump: Pump, values: &Values) -> Self {
+        Self {
+            pump,
+            gates: Gates::new(
+                values.get(Variable::Persistent),
+                values.get(Variable::GateStarts),
+            ),
+            bundles: Bundles::default(),
+            sends_unlooked: 0,
+        }
+    }
+
+    /// Counts a send. `true`: it is time to look at what has arrived before it starts.
+    #[inline(always)]
+    pub(crate) fn is_look_due(&mut self) -> bool {
+        self.sends_unlooked += 1;
+        self.sends_unlooked >= live_u32(Variable::SendsPerLook)
+    }
+
+    /// From now on every send has a request until it is collected, so that a debugger sees also those that are complete.
+    pub fn keep_sends(&mut self) {
+        self.pump.limits.keep_sends();
+    }
+
+    /// Whether a send of so many bytes may go without a request.
+    #[must_use]
+    pub fn sends_at_once(&self, bytes: u64) -> bool {
+        self.pump.limits.sends_at_once(bytes)
+    }
+
+    /// Whether nothing is under way in a context.
+    #[must_use]
+    pub fn is_quiet(&self, context: ContextId) -> bool {
+        use engine::State::{Announced, Moving, Posted, Queued};
+        let arena = self.pump.engine.arena();
+        let pending = |id: RequestId| {
+            let fields = arena.fields(id);
+            let goes_on = matches!(fields.state, Posted | Queued | Announced | Moving);
+            goes_on && fields.context == context.0
+        };
+        !arena.iter().any(pending)
+    }
+
+    /// As [`Engine::watch_queue`].
+    #[must_use]
+    pub fn watch_queue(&mut self, kind: Queued, context: ContextId) -> Option<usize> {
+        self.pump.engine.watch_queue(kind, context)
+    }
+
+    /// The engine, to read slots and counters.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.pump.engine
+    }
+
+    /// Notes that something happened, if a tool wants to hear of it; [`crate::var::events`] says what the words are.
+    #[inline(always)]
+    pub fn note(&mut self, event: Event, words: [u64; WORDS]) {
+        self.pump.engine.note(event, words);
+    }
+
+    /// What was noted since the last time.
+    pub fn take_records(&mut self) -> Records {
+        self.pump.engine.take_records()
+    }
+
+    /// The clock by which things are noted.
+    pub fn set_clock(&mut self, clock: fn() -> u64) {
+        self.pump.engine.set_clock(clock);
+    }
+
+    /// The transport's counters.
+    #[must_use]
+    pub fn transport_stats(&self) -> transport::Stats {
+        self.pump.fabric.stats()
+    }
+
+    /// The request that a token names, if it is still in use.
+    #[inline(always)]
+    #[must_use]
+    pub fn find_request(&self, token: u32) -> Option<RequestId> {
+        self.pump.engine.arena().find(token)
+    }
+
+    /// The token of a request: 27 bits that a stale copy of no longer names it.
+    #[inline(always)]
+    #[must_use]
+    pub fn token(&self, request: RequestId) -> u32 {
+        self.pump.engine.arena().token(request)
+    }
+
+    /// Whether a request is persistent.
+    #[inline]
+    #[must_use]
+    pub fn is_persistent(&self, request: RequestId) -> bool {
+        self.pump.engine.arena().fields(request).flags & FLAG_PERSISTENT != 0
+    }
+
+    /// Whether the application has freed a request that is still under way.
+    #[inline]
+    #[must_use]
+    pub fn is_freed(&self, request: RequestId) -> bool {
+        let flags = self.pump.engine.arena().fields(request).flags;
+        flags & queue_layout::FLAG_ORPHAN != 0 || self.bundles.has_given_up(request)
+    }
+
+    /// Whether a request is done and not collected.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_complete(&self, request: RequestId) -> bool {
+        self.pump.engine.is_complete(request)
+    }
+
+    /// Notes for debuggers which collective (a number of `queue_layout::COLLECTIVES`) a request stands for.
+    pub fn tell_collective(&mut self, request: RequestId, collective: usize, meeting: Meeting) {
+        let number = u16::try_from(collective + 1).unwrap_or(0);
+        self.pump
+            .engine
+            .tell_collective(request, number, meeting.envelope(), meeting.told_bytes());
+    }
+
+    /// Whether something has come over the ring that is polled first.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_come_first(&mut self) -> bool {
+        self.pump.fabric.first_frame().is_some()
+    }
+
+    /// Whether a request is complete and [`collect_at_hand`](crate::Universe::collect_at_hand) collects it.
+    #[inline]
+    #[must_use]
+    pub fn is_at_hand(&self, token: u32) -> bool {
+        let arena = self.pump.engine.arena();
+        self.pump.sides.is_empty()
+            && arena.find(token).is_some_and(|request| {
+                let fields = arena.fields(request);
+                let kind = match fields.kind {
+                    Kind::Receive => fields.flags & !(FLAG_PLAIN | FLAG_PERSISTENT) == 0,
+                    Kind::Send => fields.flags == FLAG_PERSISTENT,
+                    _ => false,
+                };
+                kind && fields.state == State::Complete && fields.error == 0
+            })
+    }
+
+    /// Memory that the other ranks of the node reach directly, zero and aligned to a page; `None` where there is none.
+    pub fn allocate_shared(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        self.pump.fabric.allocate(bytes)
+    }
+
+    /// Gives it back. `false`: it is not from there.
+    pub fn free_shared(&mut self, place: NonNull<u8>) -> bool {
+        self.pump.fabric.free(place)
+    }
+}

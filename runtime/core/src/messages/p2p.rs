@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Point-to-point operations of a process (MPI 5.0 chapter 3), after communicators and C arguments were resolved.
+
+use engine::{ContextId, Found, Peer, RequestId, Send, State, wire};
+use transport::{Arrived, SLOT_BODY_BYTES};
+
+use super::Messages;
+use crate::Error;
+use crate::carrier::carrier;
+use crate::operation::{Mode, NO_BUFFER, Source, Target, described, exhausted, scattered, wanted};
+use crate::pack::Structured;
+use crate::pump;
+use crate::sides::Side;
+use crate::user_buf::UserMemory;
+use crate::var::Variable;
+use crate::var::live::live_u32;
+
+impl Messages {
+    /// Starts a send. `None`: it is complete already, and no request is needed.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    #[inline]
+    pub fn send(
+        &mut self,
+        target: Target,
+        memory: UserMemory,
+        mode: Mode,
+    ) -> Result<Option<RequestId>, Error> {
+        if self.gates.minds_sends() {
+            self.gates.mind_send(&mut self.pump, target);
+        }
+        let small = self.pump.limits.sends_at_once(memory.bytes() as u64);
+        if small && mode == Mode::Standard && self.pump.engine.is_clear(target.peer) {
+            let head = pump::head(wire::eager(target.context, target.tag));
+            if self
+                .pump
+                .fabric
+                .post_send(carrier(target.peer), head, memory.as_slice())
+                .is_ok()
+            {
+                self.pump.traffic.count(target.peer, memory.bytes() as u64);
+                return Ok(None);
+            }
+        }
+        self.send_later(target, memory, mode).map(Some)
+    }
+
+    /// The fast path of sending: a message of `BYTES` bytes (at most eight) in one word. `None` where anything stands in
+    /// the way of sending it at once. After `Some(false)` the caller must [`ring_bell`](Self::ring_bell).
+    #[inline(always)]
+    pub fn send_word<const BYTES: u8>(
+        &mut self,
+        peer: Peer,
+        envelope: impl FnOnce() -> (ContextId, i32),
+        word: impl FnOnce() -> u64,
+    ) -> Option<bool> {
+        if !self.pump.engine.is_all_clear() {
+            return None;
+        }
+        let head = || {
+            let (context, tag) = envelope();
+            transport::Head {
+                len: BYTES,
+                ..pump::head(wire::eager(context, tag))
+            }
+        };
+        self.pump
+            .fabric
+            .post_word::<BYTES>(carrier(peer), head, word)
+    }
+
+    /// The fast path for any message that goes at once, to any peer; the answer is that of [`send_word`](Self::send_word).
+    #[inline(always)]
+    pub fn send_at_hand(
+        &mut self,
+        peer: Peer,
+        (context, tag): (ContextId, i32),
+        memory: UserMemory,
+    ) -> Option<bool> {
+        let bytes = memory.bytes() as u64;
+        if !self.pump.limits.sends_at_once(bytes) || !self.pump.engine.is_all_clear() {
+            return None;
+        }
+        // The last one before a look is the ordinary way's.
+        if bytes > SLOT_BODY_BYTES as u64 {
+            if self.sends_unlooked + 1 >= live_u32(Variable::SendsPerLook) {
+                return None;
+            }
+            self.sends_unlooked += 1;
+        }
+        let head = pump::head(wire::eager(context, tag));
+        let (to, body) = (carrier(peer), memory.as_slice());
+        let sent = match self.pump.fabric.post_at_hand(to, head, body) {
+            None => self
+                .pump
+                .fabric
+                .post_far_word(to, head, body)
+                .then_some(true),
+            sent => sent,
+        }?;
+        self.pump.traffic.count(peer, bytes);
+        Some(sent)
+    }
+
+    /// Rings the bell of a peer that does not look.
+    pub fn ring_bell(&mut self, peer: Peer) {
+        self.pump.fabric.ring_bell(carrier(peer));
+    }
+
+    /// The fast path of receiving: posts a receive where nothing stands in the way, and answers its token. `None`:
+    /// nothing was done. `datatype` as in [`tell_datatype`](Self::tell_datatype).
+    #[inline(always)]
+    pub fn receive_first(
+        &mut self,
+        target: Target,
+        memory: UserMemory,
+        datatype: u32,
+    ) -> Option<u32> {
+        let Target { context, peer, tag } = target;
+        let bytes = memory.bytes() as u64;
+        self.pump
+            .engine
+            .post_first(context, peer, tag, (bytes, datatype), memory.address())
+    }
+
+    /// Notes for debuggers which datatype the program named for a request: its handle as a number.
+    pub fn tell_datatype(&mut self, request: RequestId, handle: u32) {
+        self.pump.engine.tell_datatype(request, handle);
+    }
+
+    #[inline(never)]
+    fn send_later(
+        &mut self,
+        target: Target,
+        memory: UserMemory,
+        mode: Mode,
+    ) -> Result<RequestId, Error> {
+        let mut send = described(target, memory, mode);
+        if !self.pump.goes_whole(send.bytes, send.synchronous) {
+            send.key = self.pump.export(send.peer, send.buffer, send.bytes);
+        }
+        send.early = self.pump.goes_early(send.peer, send.bytes, send.key);
+        let request = self.pump.engine.start_send(send).map_err(|_| exhausted())?;
+        self.pump.traffic.count(send.peer, send.bytes);
+        self.pump.lend(request, send.key);
+        self.pump.drain_outbox(target.peer);
+        Ok(request)
+    }
+
+    /// Starts a send of structured data. `None`: it is complete already. What does not go at once is packed frame by frame,
+    /// as the transport takes it.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn send_structured(
+        &mut self,
+        target: Target,
+        data: &Structured,
+        mode: Mode,
+    ) -> Result<Option<RequestId>, Error> {
+        let bytes = data.bytes();
+        if self.pump.limits.is_eager(bytes) {
+            if mode == Mode::Standard && self.send_packed(target, data) {
+                return Ok(None);
+            }
+            return self.send_owned(target, data.pack(), mode);
+        }
+        if self.gates.minds_sends() {
+            self.gates.mind_send(&mut self.pump, target);
+        }
+        let send = Send {
+            peer: target.peer,
+            context: target.context,
+            tag: target.tag,
+            bytes,
+            buffer: NO_BUFFER,
+            synchronous: mode == Mode::Synchronous,
+            early: bytes <= self.pump.engine.config().early_limit_bytes
+                && target.peer != self.pump.me,
+            key: wire::NO_KEY,
+        };
+        let request = self.pump.engine.start_send(send).map_err(|_| exhausted())?;
+        self.pump.traffic.count(send.peer, send.bytes);
+        let side = Side::Streamed { data: data.clone() };
+        let token = self.pump.engine.arena().token(request);
+        self.pump.sides.insert(token, side);
+        self.pump.drain_outbox(target.peer);
+        Ok(Some(request))
+    }
+
+    /// Sends structured data at once, if nothing is in the way. `false`: nothing was done.
+    fn send_packed(&mut self, target: Target, data: &Structured) -> bool {
+        let bytes = data.bytes();
+        let is_free = !self.gates.minds_sends() && self.pump.engine.is_clear(target.peer);
+        if !is_free || !self.pump.limits.sends_at_once(bytes) {
+            return false;
+        }
+        let body = self.pump.sides.room(bytes);
+        data.pack_at(0, body);
+        let head = pump::head(wire::eager(target.context, target.tag));
+        let is_posted = self
+            .pump
+            .fabric
+            .post_send(carrier(target.peer), head, body)
+            .is_ok();
+        if is_posted {
+            self.pump.traffic.count(target.peer, bytes);
+        }
+        is_posted
+    }
+
+    /// Starts a send of bytes that the operation keeps until it is complete. `None`: it is complete already.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn send_owned(
+        &mut self,
+        target: Target,
+        mut bytes: Box<[u8]>,
+        mode: Mode,
+    ) -> Result<Option<RequestId>, Error> {
+        let request = self.send(target, UserMemory::of(&mut bytes), mode)?;
+        if let Some(request) = request {
+            let token = self.pump.engine.arena().token(request);
+            self.pump.sides.insert(token, Side::Sent { _bytes: bytes });
+        }
+        Ok(request)
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    #[inline]
+    pub fn receive(&mut self, source: Source, memory: UserMemory) -> Result<RequestId, Error> {
+        if self.gates.minds_receives() {
+            self.gates.mind_receive(&mut self.pump, source);
+        }
+        let receive = wanted(source, memory);
+        let (request, output) = self
+            .pump
+            .engine
+            .start_receive(receive, false)
+            .map_err(|_| exhausted())?;
+        if let Some(output) = output {
+            self.pump.carry_out_at_once(output);
+        }
+        Ok(request)
+    }
+
+    /// Posts a receive of structured data.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn receive_structured(
+        &mut self,
+        source: Source,
+        data: Structured,
+    ) -> Result<RequestId, Error> {
+        if self.gates.minds_receives() {
+            self.gates.mind_receive(&mut self.pump, source);
+        }
+        let (request, output) = self
+            .pump
+            .engine
+            .start_receive(scattered(source, &data), false)
+            .map_err(|_| exhausted())?;
+        self.pump.keep_structured(request, data);
+        if let Some(output) = output {
+            self.pump.carry_out_at_once(output);
+        }
+        Ok(request)
+    }
+
+    /// The earliest message that such a receive would match, of those that have been taken in.
+    pub fn find_message(&mut self, source: Source) -> Option<Found> {
+        if self.gates.minds_receives() {
+            self.gates.mind_receive(&mut self.pump, source);
+        }
+        self.pump
+            .engine
+            .probe(source.context, source.peer, source.tag)
+    }
+
+    /// Takes a found message out of its queue, for one matched receive.
+    pub fn claim(&mut self, found: Found) {
+        self.pump.engine.claim(found);
+    }
+
+    /// Receives a claimed message.
+    ///
+    /// # Errors
+    /// When no request slot is left; the message stays claimed.
+    pub fn receive_claimed(
+        &mut self,
+        message: RequestId,
+        memory: UserMemory,
+    ) -> Result<RequestId, Error> {
+        let (bytes, buffer) = (memory.bytes() as u64, memory.address());
+        let started = self
+            .pump
+            .engine
+            .start_matched_receive(message, bytes, buffer);
+        let (request, output) = started.map_err(|_| exhausted())?;
+        if let Some(output) = output {
+            self.pump.carry_out_at_once(output);
+        }
+        Ok(request)
+    }
+
+    /// Receives a claimed message into structured data.
+    ///
+    /// # Errors
+    /// When no request slot is left; the message stays claimed.
+    pub fn receive_claimed_structured(
+        &mut self,
+        message: RequestId,
+        data: Structured,
+    ) -> Result<RequestId, Error> {
+        let started = self
+            .pump
+            .engine
+            .start_matched_receive(message, data.bytes(), NO_BUFFER);
+        let (request, output) = started.map_err(|_| exhausted())?;
+        self.pump.keep_structured(request, data);
+        if let Some(output) = output {
+            self.pump.carry_out_at_once(output);
+        }
+        Ok(request)
+    }
+
+    /// Marks a request for cancellation. What becomes of it is known later, and turns of progress bring it.
+    pub(crate) fn cancel(&mut self, request: RequestId) {
+        self.gates.mind_cancel(&mut self.pump, request);
+        self.pump.engine.cancel(request);
+        self.pump.drain();
+    }
+
+    /// The application gives a request up, which is no task's; the operation still ends properly.
+    pub(crate) fn free(&mut self, request: RequestId) {
+        self.bundles.drop_replay(request, self.pump.engine.arena());
+        self.gates.forget_member(&mut self.pump, request);
+        if !self.pump.sides.is_empty() && self.free_with_side(request) {
+            return;
+        }
+        self.pump.engine.free(request);
+    }
+
+    /// Of a request that keeps something beside its slot: what was received must still be put where it belongs, so the
+    /// slot goes only after that. `false`: nothing is under way.
+    #[cold]
+    fn free_with_side(&mut self, request: RequestId) -> bool {
+        let token = self.pump.engine.arena().token(request);
+        let state = self.pump.engine.arena().fields(request).state;
+        if matches!(state, State::Inactive | State::Complete) {
+            self.pump.sides.remove(token);
+            return false;
+        }
+        let has_side = self.pump.sides.has(token);
+        if has_side {
+            self.bundles.give_up(request);
+        }
+        has_side
+    }
+
+    /// A complete request was looked at: its slot is free afterwards, or inactive if the request is persistent.
+    #[inline]
+    pub(crate) fn release(&mut self, request: RequestId) {
+        if !self.pump.sides.is_empty() {
+            self.pump.drop_side(request);
+        }
+        self.pump.engine.collect(request);
+    }
+
+    /// A frame of the engine's.
+    #[inline(always)]
+    pub(crate) fn take_in_message(&mut self, arrived: &Arrived) {
+        if self.gates.minds_receives() {
+            return self.take_in_minded(arrived);
+        }
+        self.pump.take_in(arrived);
+    }
+
+    /// A frame that may bring the message of a class that has gates.
+    #[cold]
+    #[inline(never)]
+    fn take_in_minded(&mut self, arrived: &Arrived) {
+        let is_message = matches!(arrived.head.kind, wire::EAGER | wire::RTS | wire::FIRST);
+        let class = is_message
+            .then(|| self.gates.mind_message(&mut self.pump, arrived))
+            .flatten();
+        self.pump.take_in(arrived);
+        if let Some(class) = class {
+            self.gates.after_message(&mut self.pump, class);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Collectives that go on in the background: nonblocking and persistent ones (MPI 5.0 sections 6.12 and 6.13).
+//!
+//! A task is polled between visits, never during one, so that it may call operations of the application's own. Other threads
+//! may visit meanwhile: they find the request in the list but not its task, and leave it alone. A task's memory is lent
+//! until it ends; so it is dropped only then.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use engine::{ContextId, RequestId};
+use rustc_hash::FxHashMap;
+
+use crate::Error;
+use crate::messages::Messages;
+use crate::operation::exhausted;
+
+/// What a task has done, for the status of its request. A collective tells of no bytes; an operation on a file would.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Bytes that it has moved (`MPI_Get_count`).
+    pub bytes: u64,
+}
+
+/// An operation on its way.
+pub type Task = Pin<Box<dyn Future<Output = Result<Moved, Error>>>>;
+
+/// Makes the task of each start of a persistent collective.
+pub type Starter = Box<dyn Fn() -> Task>;
+
+/// All that is under way, and how what has ended did.
+#[derive(Default)]
+pub struct Tasks {
+    /// In the order of their starts, which is that in which they are polled.
+    running: VecDeque<Running>,
+    started: u64,
+    /// Where the next poll of a few begins.
+    cursor: u64,
+    starters: FxHashMap<u32, Starter>,
+    /// By token, until the request is collected.
+    ended: FxHashMap<u32, Result<Moved, Arc<Error>>>,
+}
+
+struct Running {
+    /// The number of the start.
+    number: u64,
+    request: RequestId,
+    /// `None` while somebody polls it.
+    task: Option<Task>,
+}
+
+impl Tasks {
+    /// Where the first one from this number on stands.
+    fn place_from(&self, number: u64) -> usize {
+        match self.running.front() {
+            Some(first) if first.number < number => self
+                .running
+                .partition_point(|running| running.number < number),
+            _ => 0,
+        }
+    }
+
+    /// Where the one of this number stands.
+    fn place(&self, number: u64) -> Option<usize> {
+        let place = self.place_from(number);
+        let running = self.running.get(place)?;
+        (running.number == number).then_some(place)
+    }
+
+    /// Takes the first task from number `from` on to poll it, if nobody else does.
+    pub(crate) fn take(&mut self, from: u64) -> Option<(u64, Task)> {
+        let place = self.place_from(from);
+        let mut later = self.running.range_mut(place..);
+        later.find_map(|running| Some((running.number, running.task.take()?)))
+    }
+
+    /// Takes the next one in turn.
+    pub(crate) fn take_next(&mut self) -> Option<(u64, Task)> {
+        let taken = self.take(self.cursor).or_else(|| self.take(0))?;
+        self.cursor = taken.0 + 1;
+        Some(taken)
+    }
+
+    pub(crate) fn put_back(&mut self, number: u64, task: Task) {
+        if let Some(place) = self.place(number) {
+            self.running[place].task = Some(task);
+        }
+    }
+
+    /// The request of a task that has ended, which is forgotten.
+    fn remove(&mut self, number: u64) -> Option<RequestId> {
+        let place = self.place(number)?;
+        Some(self.running.remove(place)?.request)
+    }
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tasks({} under way)", self.running.len())
+    }
+}
+
+impl Tasks {
+    /// A request for a task that is to be [started](Self::start), or [given up](Self::give_up) as it need not be.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn reserve(
+        &mut self,
+        messages: &mut Messages,
+        context: ContextId,
+    ) -> Result<RequestId, Error> {
+        let reserved = messages.pump.engine.start_other(context);
+        reserved.map_err(|_| exhausted())
+    }
+
+    /// The task begins, or goes on, with the next turn of progress.
+    pub fn start(&mut self, request: RequestId, task: Task) {
+        self.running.push_back(Running {
+            number: self.started,
+            request,
+            task: Some(task),
+        });
+        self.started += 1;
+    }
+
+    /// The reserved request is not needed.
+    pub fn give_up(&mut self, messages: &mut Messages, request: RequestId) {
+        messages.pump.engine.give_up_other(request);
+    }
+
+    /// An inactive persistent request, whose starts begin the tasks that `starter` makes.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn prepare(
+        &mut self,
+        messages: &mut Messages,
+        context: ContextId,
+        starter: Starter,
+    ) -> Result<RequestId, Error> {
+        let prepared = messages.pump.engine.prepare_other(context);
+        let request = prepared.map_err(|_| exhausted())?;
+        self.starters.insert(messages.token(request), starter);
+        Ok(request)
+    }
+
+    /// Starts a persistent task that is inactive; `false`: the request is none.
+    pub(crate) fn restart(&mut self, messages: &mut Messages, request: RequestId) -> bool {
+        let token = messages.token(request);
+        let Some(starter) = self.starters.get(&token) else {
+            return false;
+        };
+        let task = starter();
+        self.ended.remove(&token);
+        messages.pump.engine.restart_other(request);
+        self.start(request, task);
+        true
+    }
+
+    /// Whether the request stands for a task that is under way.
+    #[must_use]
+    pub fn is_running(&self, request: RequestId) -> bool {
+        let mut running = self.running.iter();
+        running.any(|running| running.request == request)
+    }
+
+    /// The number that the next task to be started gets.
+    #[must_use]
+    pub fn next_number(&self) -> u64 {
+        self.started
+    }
+
+    /// Whether no task is under way.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// How many are under way.
+    pub(crate) fn count(&self) -> usize {
+        self.running.len()
+    }
+
+    /// How the task of a complete request ended; `None`: it is no task's.
+    pub(crate) fn outcome(
+        &self,
+        messages: &Messages,
+        request: RequestId,
+    ) -> Option<Result<Moved, Error>> {
+        if self.ended.is_empty() {
+            return None;
+        }
+        let ended = self.ended.get(&messages.token(request))?;
+        Some(ended.clone().map_err(Error::Collective))
+    }
+
+    /// The request was collected, or given up for good.
+    pub(crate) fn forget(&mut self, messages: &Messages, request: RequestId, for_good: bool) {
+        if self.ended.is_empty() && self.starters.is_empty() {
+            return;
+        }
+        let token = messages.token(request);
+        self.ended.remove(&token);
+        if for_good {
+            self.starters.remove(&token);
+        }
+    }
+
+    /// A task that was taken out to be polled has ended.
+    pub(crate) fn end(
+        &mut self,
+        messages: &mut Messages,
+        number: u64,
+        result: Result<Moved, Error>,
+    ) {
+        if let Some(request) = self.remove(number) {
+            let token = messages.token(request);
+            self.ended.insert(token, result.map_err(Arc::new));
+            messages.pump.engine.finish_other(request, None);
+        }
+    }
+}
+
+#[cfg(test)]
+impl Tasks {
+    pub(crate) fn has_no_outcomes(&self) -> bool {
+        self.ended.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_end_in_any_order_and_those_that_remain_keep_their_numbers() {
+        let mut tasks = Tasks::default();
+        let requests = [7, 8, 9].map(RequestId);
+        for request in requests {
+            tasks.start(request, Box::pin(std::future::pending()));
+        }
+        assert_eq!(tasks.remove(1), Some(requests[1]));
+        assert_eq!(tasks.remove(1), None);
+        assert_eq!((tasks.running.len(), tasks.started), (2, 3));
+        let (number, task) = tasks.take(1).unwrap();
+        assert_eq!(number, 2);
+        tasks.put_back(number, task);
+        assert_eq!(tasks.remove(0), Some(requests[0]));
+        assert_eq!(tasks.take(0).map(|(number, _)| number), Some(2));
+        assert_eq!(tasks.remove(2), Some(requests[2]));
+        assert_eq!((tasks.running.len(), tasks.started), (0, 3));
+    }
+}

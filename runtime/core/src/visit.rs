@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How threads come to the process: in short visits. Whoever waits makes one after the other; tasks are polled between two of them.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use crate::awaits::{Awaits, Meeting};
+use crate::tasks::{Moved, Task};
+use crate::var::Variable;
+use crate::var::live::live;
+use crate::waiting::Wait;
+use crate::{Error, RequestId, Universe};
+
+/// Access to the process, one short visit at a time. Whoever waits makes many; between two of them others may visit.
+pub trait Visit: Copy {
+    /// Runs `visit` with the process. Visits do not nest.
+    fn visit<R>(self, visit: impl FnOnce(&mut Universe) -> R) -> R;
+
+    /// Whether other threads may visit between two visits of this one.
+    fn is_shared(self) -> bool;
+
+    /// Whether others do.
+    fn has_company(self) -> bool {
+        false
+    }
+
+    /// Lets other threads visit while `outside` runs.
+    fn let_others(self, outside: impl FnOnce());
+
+    /// The function that the program called, for a debugger's user.
+    fn function(self) -> &'static str {
+        ""
+    }
+
+    /// Makes visits until `done` says so. `done` is asked before and after each turn of progress.
+    fn wait_until(self, awaits: Awaits, mut done: impl FnMut(&mut Universe) -> bool) {
+        let mut rest = Wait::default();
+        loop {
+            let (finished, moved, tasks) = self.visit(|universe| {
+                if done(universe) {
+                    return (true, false, !universe.tasks.is_empty());
+                }
+                let moved = universe.progress();
+                (done(universe), moved, !universe.tasks.is_empty())
+            });
+            if finished {
+                self.end_note(&rest);
+                // Who never has to wait must carry them on too.
+                if tasks {
+                    self.tend();
+                }
+                return;
+            }
+            let ended = tasks && go_on(self);
+            if tasks {
+                self.renew_note(&mut rest);
+            }
+            self.rest_unless(moved || ended, &mut rest, awaits);
+        }
+    }
+
+    /// Polls `future`, which waits for other ranks in a collective, until it is done. `patient`: these all wait for each
+    /// other.
+    fn block_on<T>(self, patient: bool, meeting: Meeting, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        let mut waker = Context::from_waker(Waker::noop());
+        let mut rest = Wait::new(patient);
+        let mut moved = true;
+        loop {
+            if let Poll::Ready(done) = future.as_mut().poll(&mut waker) {
+                self.end_note(&rest);
+                self.tend();
+                return done;
+            }
+            // Not between a turn and the poll behind it: a turn may end what is waited for without anything that has come, as where
+            // it posts a message that had no room.
+            self.rest_unless(moved, &mut rest, Awaits::Ranks(meeting));
+            moved = self.turn();
+            self.renew_note(&mut rest);
+        }
+    }
+
+    /// One turn of progress, and of what goes on in the background; `true` if anything happened.
+    fn turn(self) -> bool {
+        let (moved, tasks) =
+            self.visit(|universe| (universe.progress(), !universe.tasks.is_empty()));
+        let ended = tasks && go_on(self);
+        moved || ended
+    }
+
+    /// A turn after tasks from number `first` on were started (see [`next_number`](crate::Tasks::next_number)): of these.
+    fn turn_for_new(self, first: u64) {
+        self.visit(Universe::progress);
+        go_on_new(self, first);
+    }
+
+    /// After task `number` was started, which was polled before that: now and then a turn of all.
+    fn turn_for_tried(self, number: u64) {
+        go_on_at_times(self, number);
+    }
+
+    /// A turn of progress, and of a few of the tasks that go on in the background, if there are any: for calls that have
+    /// nothing to wait for.
+    fn tend(self) {
+        let tasks =
+            self.visit(|universe| !universe.tasks.is_empty() && (universe.progress(), true).1);
+        if tasks {
+            go_on_some(self);
+        }
+    }
+
+    /// Hands on what tools wait to hear of, between two visits.
+    #[inline(always)]
+    fn tell_tools(self) {}
+
+    /// A turn for a call that may answer "not yet" and has found nothing so far. A rank that asks again and again in vain
+    /// lets others have the core, if they want it, and takes another turn then.
+    fn poll_turn(self) {
+        let (tasks, is_long) = self.visit(|universe| {
+            let moved = universe.progress();
+            (
+                !universe.tasks.is_empty(),
+                universe
+                    .waiting
+                    .polling_is_long(moved, &universe.messages.pump.fabric),
+            )
+        });
+        let ended = tasks && go_on(self);
+        if is_long && !ended {
+            self.rest_of_poll();
+        }
+    }
+
+    /// Lets others have the core, if they want it, after a turn of a poll in which nothing happened.
+    #[doc(hidden)]
+    #[cold]
+    fn rest_of_poll(self) {
+        let has_rested = if self.is_shared() {
+            let pause = self.visit(|universe| {
+                let fabric = &mut universe.messages.pump.fabric;
+                universe.waiting.pause_of_poll(fabric)
+            });
+            if let Some(pause) = pause {
+                self.let_others(|| pause.make());
+            }
+            pause.is_some()
+        } else {
+            self.visit(Universe::rest_of_poll)
+        };
+        if has_rested {
+            let moved = self.turn();
+            self.visit(|universe| universe.waiting.polling.end_rest(moved));
+        }
+    }
+
+    /// What a wait does after a turn.
+    #[doc(hidden)]
+    fn rest_unless(self, moved: bool, rest: &mut Wait, awaits: Awaits) {
+        self.tell_tools();
+        if moved {
+            rest.begin_anew();
+        } else if self.is_shared() {
+            if rest.becomes_long_beside_others() {
+                let function = self.function();
+                let note = |universe: &mut Universe| {
+                    let (waiting, messages) = (&universe.waiting, &universe.messages);
+                    waiting.note_call(messages, function, awaits)
+                };
+                rest.set_note(self.visit(note));
+            }
+            if rest.is_to_be_told_beside_others() {
+                self.visit(|universe| rest.tell(&universe.messages.pump.fabric, true));
+            }
+            let company = self.has_company();
+            self.let_others(|| rest.outside(company));
+        } else {
+            self.visit(|universe| universe.rest(rest, || (self.function(), awaits)));
+        }
+    }
+
+    /// What a debugger was told of this wait holds no longer.
+    #[doc(hidden)]
+    #[inline]
+    fn end_note(self, rest: &Wait) {
+        if rest.is_long() {
+            self.visit(|universe| {
+                let tally = universe.messages.engine().tally();
+                universe.waiting.end_long(rest, tally);
+            });
+        }
+    }
+
+    /// Tells debuggers that a wait in a collective, which may have many steps, is not where it was: something has turned up
+    /// since it was noted. Who looks twice and finds the same wait knows that nothing has.
+    #[doc(hidden)]
+    #[inline]
+    fn renew_note(self, rest: &mut Wait) {
+        if rest.is_noted() {
+            self.visit(|universe| universe.waiting.renew_note(rest, universe.turned_up));
+        }
+    }
+
+    /// Waits for one request.
+    #[inline]
+    fn wait_for(self, request: RequestId) {
+        self.wait_until(Awaits::Request(request), |universe| {
+            universe.messages.is_complete(request)
+        });
+    }
+}
+
+/// Polls a new task that nobody else knows of yet, once, and once more if something has come since. `Err`: it has not ended.
+///
+/// # Errors
+/// The task, which must be [started](crate::Tasks::start): its memory is lent.
+pub fn try_at_once<V: Visit>(visit: V, mut task: Task) -> Result<Result<Moved, Error>, Task> {
+    let mut context = Context::from_waker(Waker::noop());
+    if let Poll::Ready(result) = task.as_mut().poll(&mut context) {
+        return Ok(result);
+    }
+    if visit.visit(Universe::progress)
+        && let Poll::Ready(result) = task.as_mut().poll(&mut context)
+    {
+        return Ok(result);
+    }
+    Err(task)
+}
+
+/// Polls every task once that nobody else polls; `true` if one has ended, or anything else happened meanwhile.
+fn go_on<V: Visit>(visit: V) -> bool {
+    go_on_from(visit, 0)
+}
+
+/// The same of those from number `from` on.
+fn go_on_from<V: Visit>(visit: V, from: u64) -> bool {
+    let before = visit.visit(|universe| universe.turned_up);
+    let (mut any, mut from) = (false, from);
+    while let Some((number, task)) = visit.visit(|universe| universe.tasks.take(from)) {
+        any |= poll(visit, number, task);
+        from = number + 1;
+    }
+    // What a task sent may have made the process look at the transport.
+    any || visit.visit(|universe| universe.turned_up) != before
+}
+
+/// The same of the new ones from number `from` on, and now and then of all: who starts many must not poll all each time.
+fn go_on_new<V: Visit>(visit: V, from: u64) {
+    let next = visit.visit(|universe| universe.tasks.next_number());
+    let all = from / ALL_EVERY != next / ALL_EVERY;
+    go_on_from(visit, if all { 0 } else { from });
+}
+
+/// Polls all now and then: after start `number`, of a task that was polled before that, if it is the turn of all.
+fn go_on_at_times<V: Visit>(visit: V, number: u64) {
+    if (number + 1).is_multiple_of(ALL_EVERY) {
+        visit.visit(Universe::progress);
+        go_on_from(visit, 0);
+    }
+}
+
+/// Polls a few, others the next time.
+fn go_on_some<V: Visit>(visit: V) {
+    let count = visit.visit(|universe| universe.tasks.count());
+    let some = usize::try_from(live(Variable::TasksPerCall)).unwrap_or(usize::MAX);
+    for _ in 0..count.min(some) {
+        let Some((number, task)) = visit.visit(|universe| universe.tasks.take_next()) else {
+            return;
+        };
+        poll(visit, number, task);
+    }
+}
+
+/// Polls a task that was taken out; `true` if it has ended.
+fn poll<V: Visit>(visit: V, number: u64, mut task: Task) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    match task.as_mut().poll(&mut context) {
+        Poll::Pending => {
+            visit.visit(|universe| universe.tasks.put_back(number, task));
+            false
+        }
+        Poll::Ready(result) => {
+            visit.visit(|universe| universe.tasks.end(&mut universe.messages, number, result));
+            true
+        }
+    }
+}
+
+/// Starts between two polls of all tasks by starts alone.
+const ALL_EVERY: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
+
+    use engine::{ContextId, Peer};
+    use transport::{Config, Fabric};
+
+    use super::*;
+    use crate::var::Values;
+    use crate::var::live::change;
+
+    /// The default.
+    const SOME: usize = 8;
+
+    #[derive(Clone, Copy)]
+    struct Hand<'a>(&'a RefCell<Universe>);
+
+    impl Visit for Hand<'_> {
+        fn visit<R>(self, visit: impl FnOnce(&mut Universe) -> R) -> R {
+            visit(&mut self.0.borrow_mut())
+        }
+
+        fn is_shared(self) -> bool {
+            false
+        }
+
+        fn let_others(self, outside: impl FnOnce()) {
+            outside();
+        }
+    }
+
+    fn alone() -> RefCell<Universe> {
+        let (values, _) = Values::from_environment(std::iter::empty());
+        let fabric = Fabric::open(Config::alone()).unwrap();
+        RefCell::new(Universe::new(fabric, Peer(0), 1, &values))
+    }
+
+    /// A task that never ends and counts how often it was asked.
+    fn waiting(polls: &Rc<Cell<usize>>) -> Task {
+        let polls = Rc::clone(polls);
+        Box::pin(std::future::poll_fn(move |_| {
+            polls.set(polls.get() + 1);
+            Poll::Pending
+        }))
+    }
+
+    fn start(hand: Hand<'_>, task: Task) -> RequestId {
+        hand.visit(|universe| {
+            let request = universe
+                .tasks
+                .reserve(&mut universe.messages, ContextId(0))
+                .unwrap();
+            universe.tasks.start(request, task);
+            request
+        })
+    }
+
+    #[test]
+    fn starting_many_does_not_poll_all_of_them_each_time() {
+        const MANY: usize = 1000;
+        let universe = alone();
+        let hand = Hand(&universe);
+        let polls = Rc::new(Cell::new(0));
+        for _ in 0..MANY {
+            let first = hand.visit(|universe| universe.tasks.next_number());
+            start(hand, waiting(&polls));
+            hand.turn_for_new(first);
+        }
+        let squares = MANY * MANY / 64;
+        assert!((MANY..MANY + squares).contains(&polls.get()), "{polls:?}");
+    }
+
+    #[test]
+    fn a_few_are_polled_in_turn_by_whoever_has_nothing_to_wait_for() {
+        let universe = alone();
+        let hand = Hand(&universe);
+        let polls: Vec<_> = (0..3 * SOME).map(|_| Rc::default()).collect();
+        for polls in &polls {
+            start(hand, waiting(polls));
+        }
+        for _ in 0..6 {
+            hand.wait_until(Awaits::Other, |_| true);
+        }
+        assert!(polls.iter().all(|polls| polls.get() == 2), "{polls:?}");
+        for _ in 0..3 {
+            hand.tend();
+        }
+        assert!(polls.iter().all(|polls| polls.get() == 3), "{polls:?}");
+        change(Variable::TasksPerCall, 4);
+        for _ in 0..3 {
+            hand.tend();
+        }
+        change(Variable::TasksPerCall, 8);
+        let four = polls.iter().filter(|polls| polls.get() == 4);
+        assert_eq!(four.count(), 3 * 4, "{polls:?}");
+    }
+
+    #[test]
+    fn the_status_of_a_task_says_what_it_has_moved_until_it_is_collected() {
+        let universe = alone();
+        let hand = Hand(&universe);
+        for bytes in [0, 1, 5 << 40] {
+            let request = start(hand, Box::pin(async move { Ok(Moved { bytes }) }));
+            assert!(go_on(hand));
+            let status = hand.visit(|universe| {
+                assert!(universe.messages.is_complete(request));
+                assert_eq!(universe.status(request).bytes, bytes);
+                universe.collect(request)
+            });
+            assert_eq!((status.bytes, status.source), (bytes, None));
+            assert!(status.error.is_none() && !status.cancelled);
+        }
+        assert!(universe.borrow().tasks.has_no_outcomes());
+    }
+
+    #[test]
+    fn a_task_that_is_being_polled_is_under_way_and_left_alone() {
+        let universe = alone();
+        let hand = Hand(&universe);
+        // The whole life of the universe ends before this test does.
+        let (other, polls) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let first = start(hand, waiting(&other));
+        let (number, task) = hand.visit(|universe| universe.tasks.take(0)).unwrap();
+        start(hand, waiting(&polls));
+        assert!(!go_on(hand));
+        assert_eq!((other.get(), polls.get()), (0, 1));
+        assert!(hand.visit(|universe| universe.tasks.is_running(first)));
+        assert!(!poll(hand, number, task));
+        go_on(hand);
+        assert_eq!((other.get(), polls.get()), (2, 2));
+    }
+
+    /// A process that other threads visit too, and how often they got the chance.
+    #[derive(Clone, Copy)]
+    struct Counting<'a> {
+        universe: &'a RefCell<Universe>,
+        turns: &'a Cell<u32>,
+        rests: &'a Cell<u32>,
+    }
+
+    impl Visit for Counting<'_> {
+        fn visit<R>(self, visit: impl FnOnce(&mut Universe) -> R) -> R {
+            visit(&mut self.universe.borrow_mut())
+        }
+
+        fn is_shared(self) -> bool {
+            true
+        }
+
+        fn let_others(self, _outside: impl FnOnce()) {
+            self.rests.set(self.rests.get() + 1);
+        }
+
+        fn turn(self) -> bool {
+            self.turns.set(self.turns.get() + 1);
+            false
+        }
+    }
+
+    #[test]
+    fn a_collective_looks_whether_a_turn_has_ended_it_before_it_rests() {
+        let (values, _) = Values::from_environment(std::iter::empty());
+        let fabric = Fabric::open(Config::alone()).unwrap();
+        let universe = RefCell::new(Universe::new(fabric, Peer(0), 1, &values));
+        let (turns, rests) = (Cell::new(0), Cell::new(0));
+        let process = Counting {
+            universe: &universe,
+            turns: &turns,
+            rests: &rests,
+        };
+        for needed in [0, 1, 2, 5] {
+            turns.set(0);
+            rests.set(0);
+            let ended = std::future::poll_fn(|_| match turns.get() >= needed {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            });
+            let meeting = Meeting {
+                context: ContextId(0),
+                call: None,
+                root: None,
+                bytes: None,
+            };
+            process.block_on(false, meeting, ended);
+            assert_eq!(rests.get(), needed.saturating_sub(1), "after {needed}");
+        }
+    }
+}
