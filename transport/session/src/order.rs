@@ -18,7 +18,8 @@ pub(crate) struct Order {
     )]
     ahead: Option<Box<VecDeque<Option<Slot>>>>,
     beyond: u64,
-    /// Packets handed up since the peer was told: some dozens, since it is told of every [`ACK_EVERY`].
+    /// Packets handed up since the peer was told: some dozens, since it is told of every [`ACK_EVERY`] and sends no more than a window
+    /// before that; of one that keeps to no rules no more are counted than fit.
     owed: u16,
     /// The peer is to be told even if nothing new has come.
     owes_anyway: bool,
@@ -54,7 +55,7 @@ impl Order {
         let is_next = number == self.expected && self.beyond == 0 && self.ahead.is_none();
         if is_next {
             self.expected = self.expected.wrapping_add(1);
-            self.owed += 1;
+            self.owed = self.owed.saturating_add(1);
         }
         is_next
     }
@@ -64,7 +65,7 @@ impl Order {
     pub(crate) fn accept(&mut self, number: u32, buffer: Slot, can_wait: bool) -> Verdict {
         if number == self.expected && self.beyond == 0 {
             self.expected = self.expected.wrapping_add(1);
-            self.owed += 1;
+            self.owed = self.owed.saturating_add(1);
             return Verdict::Deliver;
         }
         self.accept_out_of_order(number, buffer, can_wait)
@@ -127,7 +128,7 @@ impl Order {
     fn advance(&mut self) {
         self.expected = self.expected.wrapping_add(1);
         self.beyond >>= 1;
-        self.owed += 1;
+        self.owed = self.owed.saturating_add(1);
     }
 
     /// Forgets what was put aside.
@@ -159,5 +160,24 @@ impl Order {
     pub(crate) fn take_owing(&mut self, is_answered: bool) -> bool {
         let anyway = std::mem::take(&mut self.owes_anyway);
         anyway || self.owed() >= ACK_EVERY || (self.owed != 0 && !is_answered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_never_waits_for_a_word_is_counted_no_further() {
+        let mut order = Order::new(0);
+        for number in 0..=u32::from(u16::MAX) {
+            let is_next = match number % 2 {
+                0 => order.accept_next(number),
+                _ => order.accept(number, 0, true) == Verdict::Deliver,
+            };
+            assert!(is_next);
+        }
+        assert_eq!(order.owed(), u16::MAX.into());
+        assert!(order.take_owing(true), "it is still owed");
     }
 }

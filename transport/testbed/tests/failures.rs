@@ -12,6 +12,7 @@
 
 mod failures {
     pub mod bounce;
+    pub mod ends;
     pub mod fetch;
     pub mod job;
     pub mod limits;

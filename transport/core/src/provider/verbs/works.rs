@@ -403,10 +403,11 @@ impl Works {
         };
         let bad = work.outcome != Outcome::Done;
         let all = work.posted == work.bytes;
-        if work.under_way != 0 || !(all || bad || work.again) {
+        let lost = sides.get(work.peer).is_none_or(|side| side.is_lost());
+        // Of what waits for a peer that is lost nothing more is posted.
+        if work.under_way != 0 || !(all || bad || work.again || lost) {
             return Settled::Goes;
         }
-        let lost = sides.get(work.peer).is_none_or(|side| side.is_lost());
         let (again, told) = (work.again, self.is_told(index, sides));
         let counts = again && self.is_oldest(work);
         let Some(work) = self.all.get_mut(index) else {
@@ -419,7 +420,7 @@ impl Works {
             work.outcome = Outcome::Unreachable;
             return Settled::Over;
         }
-        if bad || told || !again {
+        if bad || told || (all && !again) {
             return Settled::Over;
         }
         if lost {

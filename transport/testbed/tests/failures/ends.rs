@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reads and writes end when their peer is lost, however much of them was posted by then.
+
+use transport::{FakeConfig, NetLimits, Outcome, Peer};
+
+use super::job::{AT_ONCE, Job, MILLISECOND, SECOND};
+use testbed::memory::Guarded;
+use testbed::pattern;
+
+const PART: usize = 4096;
+/// More than one queue pair takes at once.
+const BYTES: usize = 100 * PART;
+const IN_PARTS: NetLimits = NetLimits {
+    part_bytes: PART as u64,
+    striped_bytes: u64::MAX,
+    ..AT_ONCE
+};
+
+/// That its parts end well says nothing of those that nobody posts any more.
+#[test]
+fn what_was_posted_in_part_ends_with_its_peer_though_all_of_that_ends_well() {
+    for is_write in [false, true] {
+        let mut job = Job::on(FakeConfig::calm(1), 2, IN_PARTS);
+        job.assert_whole();
+        let mut there = Guarded::of(&pattern(1, 1, BYTES));
+        let mut here = Guarded::new(BYTES);
+        let key = job.export(1, 0, &mut there);
+        job.pass(MILLISECOND);
+        let (work, lease) = (job.name_work(), here.lease(0, BYTES));
+        let fabric = &mut job.all[0].fabric;
+        if is_write {
+            let posted = fabric.post_write(Peer(1), lease, key, 0, work, None);
+            assert!(posted.is_ok());
+        } else {
+            fabric.post_read(Peer(1), lease, key, 0, work);
+        }
+        job.all[0].is_busy = true;
+        job.pass(SECOND);
+        let stats = job.net.stats(0);
+        let moved = (stats.reads + stats.writes) as usize;
+        assert!((2..BYTES / PART).contains(&moved), "{moved} parts");
+        job.all[0].fabric.lose(Peer(1), "it is enough");
+        job.all[0].is_busy = false;
+        assert_eq!(job.end_of(0, work), Outcome::Unreachable);
+        here.assert_guards();
+        job.assert_careful();
+    }
+}
