@@ -391,7 +391,7 @@ impl<P: Port> Links<P> {
     pub(super) fn hear(&mut self, line: Line, ack: Ack, say: Say, by_datagram: bool) {
         self.schedule.now_ns = self.rails.clock();
         let peer = line.peer;
-        let (me, now_ns) = (self.me, self.schedule.now_ns);
+        let (is_first, now_ns) = (self.me < line.peer, self.schedule.now_ns);
         let sends = &mut self.sends;
         let Some(side) = self.sides.get_mut(peer) else {
             return;
@@ -413,7 +413,7 @@ impl<P: Port> Links<P> {
                 self.sides.list_owing(peer);
             }
         } else if let Some(link) = link.filter(|_| by_datagram) {
-            let todo = link.connection.hear(say, me, peer);
+            let todo = link.connection.hear(say, is_first);
             self.carry_out(line, say, todo);
         }
         if self.sides.of(peer).session.has_unsent() {
