@@ -21,6 +21,7 @@ impl<P: Port> Links<P> {
             return None;
         }
         let now_ns = self.schedule.now_ns;
+        let key = self.sides.known().with(line.peer).key;
         let side = self.sides.of(line.peer);
         let link = side.link_mut(line.rail)?;
         let Some(address) = link.address else {
@@ -30,8 +31,6 @@ impl<P: Port> Links<P> {
             return None;
         };
         let number = address.number;
-        // All peers are of one job.
-        let key = self.rails[line.at()].port.datagram_key();
         if let Some(way) = link.way {
             return Some(Mailbox { way, number, key });
         }
@@ -92,7 +91,8 @@ impl<P: Port> Links<P> {
         };
         let (addresses, rates): (Vec<Address>, Vec<u32>) = ports.into_iter().unzip();
         let host = self.hosts.number(&String::from_utf8_lossy(host));
-        let table = pair_up(self.rails.published(), &addresses, self.me < peer.0);
+        let is_first = self.sides.known().with(peer.0).is_first;
+        let table = pair_up(self.rails.published(), &addresses, is_first);
         let links: Vec<Link> = table
             .iter()
             .map(|(ours, theirs)| Link::new(*ours, *theirs, Some(addresses[usize::from(*theirs)])))
