@@ -8,7 +8,7 @@ use channel::Channels;
 use engine::{ContextId, Engine, Event, Peer, Records, RequestId, WORDS};
 use queue_layout::{CallTable, Queued, Tally};
 use transport::seat::Awaited;
-use transport::{Completions, Fabric, Node};
+use transport::{Completions, Fabric, Far, Node};
 
 use crate::Error;
 use crate::boot::{Birth, Link};
@@ -157,10 +157,26 @@ impl Universe {
     pub fn attach(&mut self, node: Node, names: &[Name]) -> Result<(), Error> {
         self.fabric.attach(node)?;
         names.iter().for_each(|name| self.roster.meet(*name));
+        self.make_room_for_peers();
+        Ok(())
+    }
+
+    /// Meets a process of another job that the network reaches, found where `record` says: the next peer, with this name. It must
+    /// be found, since the daemon of this job, who is asked where others are, does not know it.
+    ///
+    /// # Errors
+    /// When this process has opened no network, or the key in `far` is none.
+    pub fn meet_far(&mut self, name: Name, far: Far, record: &[u8]) -> Result<Peer, Error> {
+        let peer = self.fabric.add_far(far, Some(record))?;
+        self.roster.meet_far(name);
+        self.make_room_for_peers();
+        Ok(Peer(peer.0))
+    }
+
+    fn make_room_for_peers(&mut self) {
         let peers = self.fabric.peer_count();
         self.engine.add_peers(peers);
         self.traffic.grow_to(peers);
-        Ok(())
     }
 
     /// Who the processes are that this one knows.
