@@ -93,6 +93,13 @@ impl Pump {
         }
     }
 
+    /// The fabric has more peers than before.
+    pub(crate) fn make_room_for_peers(&mut self) {
+        let peers = self.fabric.peer_count();
+        self.engine.add_peers(peers);
+        self.traffic.grow_to(peers);
+    }
+
     /// Takes over what a tool has written while MPI runs.
     pub(crate) fn renew_settings(&mut self) {
         self.limits.renew(&mut self.engine);

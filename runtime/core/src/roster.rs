@@ -33,6 +33,8 @@ pub struct Roster {
     /// Those of other jobs; the first has the number after the last of this job.
     others: Vec<Name>,
     numbers: HashMap<Name, Peer>,
+    /// Those of the others that are reached over a network, in the order of their numbers.
+    far: Vec<Peer>,
 }
 
 impl Roster {
@@ -46,6 +48,7 @@ impl Roster {
             near: Ranks::first(size),
             others: Vec::new(),
             numbers: HashMap::new(),
+            far: Vec::new(),
         }
     }
 
@@ -63,11 +66,22 @@ impl Roster {
         }
     }
 
-    /// Knows a process of another job, which gets the next number.
+    /// Knows a process of another job, which shares a segment with this one and gets the next number.
     pub(crate) fn meet(&mut self, name: Name) {
-        let count = u32::try_from(self.others.len()).expect("no process has 2^32 peers");
-        self.numbers.insert(name, Peer(self.size + count));
+        self.numbers.insert(name, self.next());
         self.others.push(name);
+    }
+
+    /// The same of one that is reached over a network.
+    pub(crate) fn meet_far(&mut self, name: Name) {
+        self.far.push(self.next());
+        self.meet(name);
+    }
+
+    /// The number of whom it meets next.
+    fn next(&self) -> Peer {
+        let count = u32::try_from(self.others.len()).expect("no process has 2^32 peers");
+        Peer(self.size + count)
     }
 
     /// The name of a process; `None`: there is none with this number.
@@ -117,8 +131,8 @@ impl Roster {
         let has_all = self.near.count() == self.size;
         group.peers().all(|peer| match peer.0 < self.size {
             true => has_all || self.near.has(peer.0),
-            // Those that come later share a segment with this process.
-            false => true,
+            // Of those that come later, most share a segment with this process.
+            false => self.far.binary_search(&peer).is_err(),
         })
     }
 }
@@ -140,6 +154,18 @@ mod tests {
         assert_eq!((second.node(), second.are_near(&group)), (2, false));
         assert!(!second.are_near(&Group::world(4)));
         assert!(second.are_near(&Group::of(vec![Peer(3), Peer(2), Peer(4)])));
+    }
+
+    #[test]
+    fn of_those_that_are_met_later_some_are_on_this_node() {
+        let name = |rank| Name { job: 9, rank };
+        let mut roster = Roster::of_one_node(7, 0, 1);
+        roster.meet(name(0));
+        roster.meet_far(name(1));
+        roster.meet(name(2));
+        let near = [1, 2, 3].map(|peer| roster.are_near(&Group::of(vec![Peer(0), Peer(peer)])));
+        assert_eq!(near, [true, false, true]);
+        assert_eq!(roster.peer(name(1)), Some(Peer(2)));
     }
 
     #[test]

@@ -39,7 +39,7 @@ use std::sync::Arc;
 
 use engine::{ContextId, Failure, Fields, Peer, RequestId};
 use queue_layout::{FLAG_CANCELLED, Tally};
-use transport::{Completions, Fabric, Node};
+use transport::{Completions, Fabric, Far, Node};
 
 use crate::Error;
 use crate::boot::Birth;
@@ -168,10 +168,21 @@ impl Universe {
         let pump = &mut self.messages.pump;
         pump.fabric.attach(node)?;
         names.iter().for_each(|name| self.roster.meet(*name));
-        let peers = pump.fabric.peer_count();
-        pump.engine.add_peers(peers);
-        pump.traffic.grow_to(peers);
+        pump.make_room_for_peers();
         Ok(())
+    }
+
+    /// Meets a process of another job that the network reaches, found where `record` says: the next peer, with this name. It must
+    /// be found, since the daemon of this job, who is asked where others are, does not know it.
+    ///
+    /// # Errors
+    /// When this process has opened no network, or the key in `far` is none.
+    pub fn meet_far(&mut self, name: Name, far: Far, record: &[u8]) -> Result<Peer, Error> {
+        let pump = &mut self.messages.pump;
+        let peer = pump.fabric.add_far(far, Some(record))?;
+        self.roster.meet_far(name);
+        pump.make_room_for_peers();
+        Ok(Peer(peer.0))
     }
 
     /// Who the processes are that this one knows.

@@ -32,6 +32,12 @@ pub enum Error {
         /// The next number.
         expected: u32,
     },
+    /// A process of another job that only a network reaches.
+    #[error("a process of another job cannot be reached: {why}")]
+    Far {
+        /// What is missing, in words.
+        why: &'static str,
+    },
     /// The node segment does not fit into the address space.
     #[error(
         "the node segment of {bytes} bytes cannot be mapped: {source}; raise the limit of address space (ulimit -v) or \

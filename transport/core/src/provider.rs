@@ -5,6 +5,7 @@ mod caps;
 mod cma;
 mod config;
 mod distance;
+mod far;
 mod later;
 mod ledger;
 mod loopback;
@@ -40,7 +41,7 @@ use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
 pub(crate) use verbs::look;
 pub use verbs::{
-    FakeConfig, FakeNet, FakeStats, FarLook, FarWord, GidPlaces, MOST_RECORD_BYTES, NetLimits,
+    FakeConfig, FakeNet, FakeStats, Far, FarLook, FarWord, GidPlaces, MOST_RECORD_BYTES, NetLimits,
     NetStats, NetTerms, Network, PortChange, Rendezvous,
 };
 use wire::Wire;
@@ -71,7 +72,7 @@ macro_rules! carried {
 ///
 /// | kind | calls |
 /// |------|-------|
-/// | opening | [`open`](Self::open); in tests `faked`, `simulated`; later `attach` |
+/// | opening | [`open`](Self::open); in tests `faked`, `simulated`; later `attach`, `add_far` |
 /// | addresses | `network_record`; `learn_address` of whom `wanted_address` names |
 /// | sending | `caps`, `max_send_bytes`; `post_send`; in a lane `post_word`, `post_at_hand`, `post_far_word`, then perhaps `ring_bell` |
 /// | memory | `export` or `offer`, `withdraw`; `register`, `deregister`; `allocate`, `free` |
@@ -150,6 +151,19 @@ impl Fabric {
         rails: u32,
         limits: NetLimits,
     ) -> Self {
+        Self::faked_with_key(net, me, peers, rails, limits, FAKE_KEY)
+    }
+
+    /// The same in a job whose network has this key, of 31 bits.
+    #[must_use]
+    pub fn faked_with_key(
+        net: &FakeNet,
+        me: Peer,
+        peers: u32,
+        rails: u32,
+        limits: NetLimits,
+        key: u32,
+    ) -> Self {
         let route = |rank| {
             if rank == me.0 {
                 Route::Loopback
@@ -164,7 +178,7 @@ impl Fabric {
             later: Later::default(),
             polls_others: false,
             sim: None,
-            net: Some(Net::faked(net, me, peers, rails, limits)),
+            net: Some(Net::faked(net, me, peers, rails, (limits, key))),
             waits: None,
             wait_set: WaitSet::new(),
         }
@@ -816,6 +830,8 @@ impl Fabric {
     }
 }
 
+/// What jobs on a fake network have as a key where nothing is said.
+const FAKE_KEY: u32 = 0x1234_5678;
 const WITH_NET: &str = "only a fabric with a network has such routes";
 const WITH_SIM: &str = "only a fabric on a simulated network has such routes";
 

@@ -4,7 +4,7 @@
 //!
 //! Who wants one makes its end and says [`Say::Connect`]; the other makes and joins its own and says [`Say::Accept`]; the
 //! first joins and says [`Say::Ready`]. Each attempt has a number, larger than all before between the two. Who asks while
-//! the other asks too: the larger number wins, and of equal ones that of the lower rank.
+//! the other asks too: the larger number wins, and of equal ones that of the first of the two.
 //!
 //! Where a carrier that is made is joined at once, as a stream of bytes is, the notes go over it, and there is nothing to be ready for.
 //!
@@ -228,15 +228,15 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         self.attempt
     }
 
-    /// A note of the peer, of rank `peer`; `me` is the rank of this process.
+    /// A note of the peer. `is_first`: whether this process counts as the first of the two, which the peer does not.
     #[must_use]
-    pub fn hear<E>(&self, say: Say<E>, me: u32, peer: u32) -> Do<E> {
+    pub fn hear<E>(&self, say: Say<E>, is_first: bool) -> Do<E> {
         match say {
             Say::Connect {
                 attempt,
                 end,
                 again,
-            } => self.hear_connect(attempt, end, again, me > peer),
+            } => self.hear_connect(attempt, end, again, !is_first),
             Say::Accept { attempt, end } if attempt == self.attempt => match self.state {
                 State::Asking { .. } => Do::Join { end },
                 State::Joined { asked: true, .. } => Do::ReadyAgain,
@@ -409,28 +409,28 @@ mod tests {
             end: END,
             again: false,
         };
-        assert_eq!(b.hear(connect(attempt), 1, 0), answer);
+        assert_eq!(b.hear(connect(attempt), false), answer);
         b.answered(attempt, 'b', 0);
         assert_eq!(b.usable(), None, "C2");
-        assert_eq!(b.hear(connect(attempt), 1, 0), Do::AnswerAgain, "C3");
+        assert_eq!(b.hear(connect(attempt), false), Do::AnswerAgain, "C3");
         let accept = Say::Accept { attempt, end: END };
-        assert_eq!(a.hear(accept, 0, 1), Do::Join { end: END });
+        assert_eq!(a.hear(accept, true), Do::Join { end: END });
         a.joined('a', true);
-        assert_eq!(a.hear(accept, 0, 1), Do::ReadyAgain, "C3");
-        assert_eq!(b.hear(ready(attempt), 1, 0), Do::Use);
+        assert_eq!(a.hear(accept, true), Do::ReadyAgain, "C3");
+        assert_eq!(b.hear(ready(attempt), false), Do::Use);
         b.joined('b', false);
         assert_eq!((a.usable(), b.usable()), (Some('a'), Some('b')));
-        assert_eq!(b.hear(ready(attempt), 1, 0), Do::Nothing);
+        assert_eq!(b.hear(ready(attempt), false), Do::Nothing);
     }
 
     #[test]
-    fn of_two_who_ask_at_once_the_lower_rank_wins() {
-        let (mut low, mut high) = (Connection::new(), Connection::new());
-        let attempt = low.ask('l', 0);
-        assert_eq!(high.ask('h', 0), attempt);
-        assert_eq!(low.hear(connect(attempt), 0, 1), Do::Nothing);
+    fn of_two_who_ask_at_once_the_first_wins() {
+        let (mut first, mut second) = (Connection::new(), Connection::new());
+        let attempt = first.ask('f', 0);
+        assert_eq!(second.ask('s', 0), attempt);
+        assert_eq!(first.hear(connect(attempt), true), Do::Nothing);
         assert!(matches!(
-            high.hear(connect(attempt), 1, 0),
+            second.hear(connect(attempt), false),
             Do::Answer { .. }
         ));
     }
@@ -441,14 +441,14 @@ mod tests {
         it.answered(5, 'x', 0);
         it.was_used();
         assert_eq!(it.usable(), Some('x'));
-        assert!(matches!(it.hear(connect(6), 0, 1), Do::Answer { .. }));
-        assert_eq!(it.hear(connect(4), 0, 1), Do::Nothing);
-        assert_eq!(it.hear(ready(4), 0, 1), Do::Nothing);
+        assert!(matches!(it.hear(connect(6), true), Do::Answer { .. }));
+        assert_eq!(it.hear(connect(4), true), Do::Nothing);
+        assert_eq!(it.hear(ready(4), true), Do::Nothing);
         let late: Say<u32> = Say::GiveUp {
             attempt: 4,
             done: true,
         };
-        assert_eq!(it.hear(late, 0, 1), Do::Nothing);
+        assert_eq!(it.hear(late, true), Do::Nothing);
     }
 
     #[test]
@@ -457,20 +457,20 @@ mod tests {
         it.answered(1, 'x', 0);
         it.was_used();
         let give_up = |done| -> Say<u32> { Say::GiveUp { attempt: 1, done } };
-        assert_eq!(it.hear(give_up(false), 0, 1), Do::Leave);
+        assert_eq!(it.hear(give_up(false), true), Do::Leave);
         it.leave('x', true);
         assert_eq!(it.usable(), None);
         it.apart();
-        assert_eq!(it.hear(give_up(false), 0, 1), Do::GoneAgain, "C3");
+        assert_eq!(it.hear(give_up(false), true), Do::GoneAgain, "C3");
 
         it.joined('y', true);
         it.leave('y', false);
-        assert_eq!(it.hear(give_up(false), 0, 1), Do::Leave, "both at once");
+        assert_eq!(it.hear(give_up(false), true), Do::Leave, "both at once");
         it.said('y', 0);
         let taken = Do::TakeApart { asked: true };
-        assert_eq!(it.hear(give_up(false), 0, 1), taken);
+        assert_eq!(it.hear(give_up(false), true), taken);
         let taken = Do::TakeApart { asked: false };
-        assert_eq!(it.hear(give_up(true), 0, 1), taken);
+        assert_eq!(it.hear(give_up(true), true), taken);
     }
 
     #[test]

@@ -7,13 +7,14 @@ use engine::RequestId;
 use pmi::{ToDaemon, ToRank};
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use transport::{FakeConfig, FakeNet};
+use transport::{FakeConfig, FakeNet, Far};
 
 use super::*;
 use crate::Universe;
 use crate::boot::Link;
-use crate::comm::WORLD_CONTEXT;
+use crate::comm::{Comm, WORLD_CONTEXT};
 use crate::operation::{Mode, Source, Status, Target};
+use crate::roster::Name;
 use crate::user_buf::UserMemory;
 
 fn boot(size: u32, local_size: u32) -> Boot {
@@ -494,4 +495,78 @@ fn limits_are_those_of_the_settings() {
         },
     };
     assert_eq!(values.net_limits(), wanted);
+}
+
+/// Two jobs of one rank each, with keys of their own, that have met: either knows the other as 1.
+fn two_jobs(net: &FakeNet) -> [Universe; 2] {
+    let keys = [0xa, 0xb];
+    let mut both = keys.map(|key| {
+        let (me, limits) = (transport::Peer(0), NetLimits::default());
+        let fabric = Fabric::faked_with_key(net, me, 1, 1, limits, key);
+        let (values, _) = Values::from_environment(std::iter::empty());
+        let mut universe = Universe::new(fabric, Peer(0), 1, &values);
+        universe.network.join(&mut universe.messages.pump, false);
+        universe
+    });
+    for (me, other) in [(0, 1), (1, 0)] {
+        let far = Far {
+            known_as: 1,
+            key: keys[other],
+            is_first: me == 0,
+        };
+        let record = both[other].messages.pump.fabric.network_record().unwrap();
+        let name = Name { job: 9, rank: 0 };
+        let peer = both[me].meet_far(name, far, &record).unwrap();
+        assert_eq!((peer, both[me].roster().peer(name)), (Peer(1), Some(peer)));
+    }
+    both
+}
+
+#[test]
+fn jobs_that_meet_over_a_network_send_to_each_other_in_a_communicator_of_both() {
+    let net = FakeNet::new(FakeConfig::calm(1));
+    let mut both = two_jobs(&net);
+    let context = ContextId(40);
+    for (rank, universe) in (0..).zip(&mut both) {
+        // The same order for both.
+        let mut members = vec![Peer(1); 2];
+        members[rank as usize] = Peer(0);
+        let mut comm = Comm::new(context, Group::of(members), rank);
+        assert!(!universe.is_on_one_node(&comm));
+        universe.adopt(&mut comm);
+    }
+    let source = Source {
+        context,
+        peer: Some(Peer(1)),
+        tag: Some(7),
+    };
+    let target = Target {
+        context,
+        peer: Peer(1),
+        tag: 7,
+    };
+    for bytes in [8, 5000, 300_000, 3_000_000] {
+        for (from, to) in [(0, 1), (1, 0)] {
+            let (mut sent, mut got) = (pattern(bytes), vec![0; bytes]);
+            let memory = UserMemory::of(&mut got);
+            let receive = both[to].messages.receive(source, memory).unwrap();
+            let memory = UserMemory::of(&mut sent);
+            let send = both[from]
+                .sending()
+                .send(target, memory, Mode::Standard)
+                .unwrap();
+            let is_under_way = |both: &[Universe; 2]| {
+                let sends = send.is_some_and(|send| !both[from].messages.is_complete(send));
+                sends || !both[to].messages.is_complete(receive)
+            };
+            while is_under_way(&both) {
+                both.iter_mut().for_each(|universe| _ = universe.progress());
+                let _ = net.advance() || net.advance_until(net.now_ns() + 1_000_000);
+            }
+            assert_eq!(both[to].collect(receive).bytes, bytes as u64);
+            assert!(got == sent, "{bytes} bytes");
+            send.map(|send| both[from].collect(send));
+        }
+    }
+    assert_eq!(both[0].messages.pump.traffic.bytes(1), 3_305_008);
 }

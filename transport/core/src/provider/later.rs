@@ -15,11 +15,16 @@ impl Later {
     /// A further one, beside the first, for a process that has so many peers now. Answers its number.
     pub(super) fn attach(&mut self, first: &mut Shm, node: Node, peers: u32) -> u32 {
         let number = self.next();
-        for shm in [&mut *first].into_iter().chain(&mut self.0) {
-            shm.make_room_for(peers);
-        }
+        self.make_room_for(first, peers);
         self.0.push(first.beside(node, peers));
         number
+    }
+
+    /// There are so many peers now; those that are new are behind none of these segments.
+    pub(super) fn make_room_for(&mut self, first: &mut Shm, peers: u32) {
+        for shm in [first].into_iter().chain(&mut self.0) {
+            shm.make_room_for(peers);
+        }
     }
 
     /// The number of the next.

@@ -9,7 +9,7 @@ use super::Stats;
 use super::caps::Caps;
 use super::ledger::NetCounts;
 use super::verbs::{
-    Device, FakeNet, FakePort, FarLook, Kind, NetLimits, NetStats, Network, PortChange, Verbs,
+    Device, FakeNet, FakePort, Far, FarLook, Kind, NetLimits, NetStats, Network, PortChange, Verbs,
 };
 use super::wire::Wire;
 use crate::wait_set::WaitSet;
@@ -50,9 +50,9 @@ impl Net {
         me: Peer,
         peers: u32,
         rails: u32,
-        limits: NetLimits,
+        (limits, key): (NetLimits, u32),
     ) -> Self {
-        let verbs = Verbs::open_on(net, me, peers, rails, limits);
+        let verbs = Verbs::open_on(net, me, peers, rails, (limits, key));
         Self::Fake(Box::new(verbs))
     }
 
@@ -75,6 +75,10 @@ impl Net {
     #[inline(always)]
     pub(super) fn has_news(&self) -> bool {
         either!(self, it => it.has_news())
+    }
+
+    pub(super) fn meet(&mut self, peer: Peer, far: Far) {
+        either!(self, it => it.meet(peer, far));
     }
 
     pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {

@@ -32,6 +32,7 @@ mod forgotten;
 mod gid;
 mod hosts;
 mod keys;
+mod known;
 mod ledger;
 mod letters;
 mod limits;
@@ -80,6 +81,7 @@ pub(super) use device::Device;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
 use keys::Told;
+pub use known::Far;
 pub use limits::{GidPlaces, NetLimits, NetTerms};
 use look::cannot_open;
 pub(crate) use look::look;
@@ -98,7 +100,7 @@ pub(super) use work::Kind;
 /// | kind | methods | file |
 /// |------|---------|------|
 /// | opening | `open_best` or `open_on`, which call `open`; `record` | `verbs.rs` |
-/// | addresses | `wanted_address`, then `learn_address`, which calls `meet_strangers` | `turn.rs`, `verbs.rs`, `arrive.rs` |
+/// | addresses | `meet`; `wanted_address`, then `learn_address`, which calls `meet_strangers` | `turn.rs`, `verbs.rs`, `arrive.rs` |
 /// | sending | `caps`; `post_word` or `post_send` | `verbs.rs` |
 /// | memory | `export` or `offer`, `withdraw`; `allocate`, `own`, `disown`; `keep_registered`, `keep_no_more` | `verbs.rs` |
 /// | one-sided | `post_work`, `post_write` | `verbs.rs` |
@@ -178,10 +180,14 @@ impl<P: Port> Verbs<P> {
             moves: Moves::new(&limits),
             chore: None,
         };
-        // Bounce buffers may take what a process on one rail has not reserved.
-        let left = MOST_MEMORY_BYTES.saturating_sub(verbs.most_bytes_on(1));
-        verbs.moves.registry.grant(left);
+        verbs.grant_bounces();
         Ok(verbs)
+    }
+
+    /// Bounce buffers may take what a process on one rail has not reserved.
+    fn grant_bounces(&mut self) {
+        let left = MOST_MEMORY_BYTES.saturating_sub(self.most_bytes_on(1));
+        self.moves.registry.grant(left);
     }
 
     /// Where this process is found, for others: its address, and the name of its host for messages.
@@ -353,6 +359,12 @@ impl<P: Port> Verbs<P> {
         posted
     }
 
+    /// Meets a process of another job, as a further peer.
+    pub(super) fn meet(&mut self, peer: Peer, far: Far) {
+        self.streams.links.sides.meet(peer.0, far);
+        self.grant_bounces();
+    }
+
     /// What the launcher says about a peer.
     pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
         if self.streams.links.learn_address(peer, record) {
@@ -400,12 +412,12 @@ impl Verbs<FakePort> {
         me: Peer,
         peers: u32,
         rails: u32,
-        limits: NetLimits,
+        (limits, key): (NetLimits, u32),
     ) -> Self {
         let (first, depths) = (net.ports(), limits.depths());
         let open = |place| {
             let first = (place != 0).then_some(first);
-            let port = net.open_beside(first, &depths, &limits.terms, FAKE_Q_KEY);
+            let port = net.open_beside(first, &depths, &limits.terms, key);
             port.expect("depths that a device has")
         };
         let ports = (0..rails).map(open);
@@ -478,5 +490,3 @@ const COMPLETION_BYTES: usize = 64;
 const SENDS_EVERY: u64 = 16;
 /// How often a process polls that sleeps in the time of a fake network, and waits for more than that.
 const POLLED_EVERY: Duration = Duration::from_millis(1);
-/// Processes on a fake network are one job.
-const FAKE_Q_KEY: u32 = 0x1234_5678;

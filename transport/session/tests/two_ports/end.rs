@@ -296,8 +296,7 @@ impl End {
         say: Say<()>,
         net: &mut Net,
     ) -> Result<(), Refused> {
-        let (me, peer) = (self.me as u32, 1 - self.me as u32);
-        match (self.connection.hear(say, me, peer), say) {
+        match (self.connection.hear(say, self.me == 0), say) {
             (Do::Answer { end, .. }, Say::Connect { attempt, .. }) => {
                 if let Some(old) = self.connection.end() {
                     self.leave(now_ns, old, net);

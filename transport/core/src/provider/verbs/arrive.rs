@@ -88,10 +88,7 @@ impl<P: Port> Verbs<P> {
     /// Whether a datagram is from a peer whose address is asked for; there is room for some of those.
     #[cold]
     fn is_stranger(&mut self, source: u32, buffer: Slot) -> bool {
-        if !is_datagram(buffer)
-            || source as usize >= self.streams.links.sides.len()
-            || source == self.streams.links.me
-        {
+        if !is_datagram(buffer) || !self.streams.links.sides.known().may_be(source) {
             return false;
         }
         let side = self.streams.links.sides.of(source);

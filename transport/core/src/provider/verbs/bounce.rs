@@ -49,10 +49,11 @@ impl Bounces {
         }
     }
 
-    /// As many as there is memory for may be made.
+    /// As many as there is memory for may be made; those that there are stay.
     pub(super) fn grant(&mut self, bytes: usize) {
         let fitting = bytes.checked_div(self.each_bytes);
-        self.most = fitting.unwrap_or(0).min(MOST_BUFFERS);
+        let fitting = fitting.unwrap_or(0).min(MOST_BUFFERS);
+        self.most = fitting.max(self.buffers.len());
     }
 
     /// Bytes of as many as there may be.

@@ -51,8 +51,8 @@ use super::NetTerms;
 use super::address::{Address, Link};
 use super::gid::{self, Route};
 use super::port::{
-    Access, Body, CallError, Depths, Done, Event, Facts, Piece, Port, Queue, QueuePair, Receives,
-    Refused, Region, Registered, Remote, Request, Way,
+    Access, Body, CallError, Depths, Done, Event, Facts, Mailbox, Piece, Port, Queue, QueuePair,
+    Receives, Refused, Region, Registered, Remote, Request, Way,
 };
 use super::slab::Slab;
 use super::words::OpenError;
@@ -335,6 +335,10 @@ impl Port for Device {
         self.datagram_number
     }
 
+    fn datagram_key(&self) -> u32 {
+        self.q_key
+    }
+
     fn open_way(&mut self, to: &Address) -> Result<Way, CallError> {
         let attributes = pair::way(&self.facts, to);
         let way = make::address_handle(self.verbs, &self.domain, attributes)?;
@@ -348,13 +352,12 @@ impl Port for Device {
     #[inline]
     fn post_datagram(
         &mut self,
-        way: Way,
-        number: u32,
+        to: Mailbox,
         work: u64,
         body: Body<'_>,
         signaled: bool,
     ) -> Result<(), Refused> {
-        self.send_datagram(way, number, work, body, signaled)
+        self.send_datagram(to, work, body, signaled)
     }
 
     fn create(&mut self) -> Result<QueuePair, CallError> {

@@ -74,9 +74,10 @@ impl Moves {
                 }
             },
         };
-        let (ranks, memory) = ((streams.links.me, peer.0), (address, bytes));
-        let main = streams.links.sides.of(peer.0).main.rail;
-        let Some(key) = self.registry.export(ranks, memory, regions, main) else {
+        let side = streams.links.sides.of(peer.0);
+        let (names, memory) = ((side.known_as, peer.0), (address, bytes));
+        let main = side.main.rail;
+        let Some(key) = self.registry.export(names, memory, regions, main) else {
             return RemoteKey::default();
         };
         let several = regions.iter().flatten().count() > 1;
@@ -99,10 +100,11 @@ impl Moves {
     ) -> RemoteKey {
         let is_copied = self.registry.is_copied(address, bytes);
         let is_small = is_copied && bytes < streams.links.limits.striped_bytes;
-        let main = streams.links.sides.of(peer.0).main.rail;
-        let (ranks, memory) = ((streams.links.me, peer.0), (address, bytes));
+        let side = streams.links.sides.of(peer.0);
+        let (names, memory) = ((side.known_as, peer.0), (address, bytes));
+        let main = side.main.rail;
         let rails = &mut streams.links.rails;
-        let copy = is_small.then(|| self.registry.export_copy(ranks, memory, main, rails));
+        let copy = is_small.then(|| self.registry.export_copy(names, memory, main, rails));
         match copy.flatten() {
             Some(key) => key,
             None => self.export(streams, peer, address, bytes),
@@ -174,9 +176,9 @@ impl Moves {
             bytes,
             check,
         };
-        let me = streams.links.me;
-        let is_one_of_several = streams.links.sides.of(peer).more.is_some();
-        if !is_one_of_several || !is_sealed(key, peer, me) {
+        let side = streams.links.sides.of(peer);
+        let is_one_of_several = side.more.is_some();
+        if !is_one_of_several || !is_sealed(key, peer, side.known_as) {
             streams.links.counts.refused.add(1);
             return;
         }
@@ -193,7 +195,8 @@ impl Moves {
         peer: Peer,
         key: RemoteKey,
     ) {
-        if !is_sealed(key, streams.links.me, peer.0) {
+        let known_as = streams.links.sides.of(peer.0).known_as;
+        if !is_sealed(key, known_as, peer.0) {
             return;
         }
         let Some(export) = self.registry.withdraw(key) else {
@@ -226,7 +229,7 @@ pub(super) fn sealed(
     bytes: u64,
     rail: u8,
     remote_key: u32,
-    ranks: (u32, u32),
+    names: (u32, u32),
 ) -> RemoteKey {
     let check = u64::from(rail) << RAIL_SHIFT | u64::from(remote_key);
     let key = RemoteKey {
@@ -235,18 +238,19 @@ pub(super) fn sealed(
         check,
     };
     RemoteKey {
-        check: check | seal(key, ranks),
+        check: check | seal(key, names),
         ..key
     }
 }
 
 /// Tells a key that was damaged, or made for another peer, before a device breaks its queue pair over it. It is no secret;
-/// what keeps others away from memory is the device's own check.
+/// what keeps others away from memory is the device's own check. The owner is named as the reader knows it, and the reader as the
+/// owner does: so both make the same of it.
 fn seal(key: RemoteKey, (owner, reader): (u32, u32)) -> u64 {
     let mut sum = 0x9e37_79b9_7f4a_7c15;
-    let ranks = u64::from(owner) << 32 | u64::from(reader);
+    let names = u64::from(owner) << 32 | u64::from(reader);
     let named = name_of(key.check);
-    for word in [key.address, key.bytes, named, ranks] {
+    for word in [key.address, key.bytes, named, names] {
         sum = (sum ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
         sum ^= sum >> 32;
     }

@@ -30,6 +30,7 @@ use crate::wait;
 /// Links to all peers, and what they go over.
 #[derive(Debug)]
 pub(super) struct Links<P: Port> {
+    /// The rank of this process in its job: what it calls itself. What a peer calls it is kept with that peer's [`Side`].
     pub(super) me: u32,
     pub(super) limits: NetLimits,
     pub(super) rails: Rails<P>,
@@ -82,12 +83,13 @@ impl<P: Port> Links<P> {
             sends,
             words,
         } = open_all(ports.into_iter().map(counted), &limits)?;
+        let key = rails[0].port.datagram_key();
         Ok(Self {
             me,
             limits,
             schedule: Schedule::new(rails.clock()),
             rails,
-            sides: Sides::new(peers),
+            sides: Sides::new(me, peers, key),
             sends,
             pairs: Pairs::default(),
             strangers: Strangers::default(),

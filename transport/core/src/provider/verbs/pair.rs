@@ -513,7 +513,7 @@ mod tests {
 
     #[test]
     fn a_broken_pair_goes_after_polls_that_find_nothing_and_its_place_is_used_again() {
-        let (mut pairs, mut rails, mut sides) = (Pairs::default(), one_rail(), Sides::new(3));
+        let (mut pairs, mut rails, mut sides) = (Pairs::default(), one_rail(), Sides::new(0, 3, 7));
         let index = make(&mut pairs, LINE, &mut rails, 0);
         assert_eq!((rails.pairs(), pairs.line(index)), (1, Some(LINE)));
         let broke = pairs.break_quietly(index, &mut rails, &mut sides);
@@ -550,7 +550,7 @@ mod tests {
 
     #[test]
     fn the_one_that_is_given_up_is_joined_and_whole() {
-        let (mut pairs, mut rails, mut sides) = (Pairs::default(), one_rail(), Sides::new(3));
+        let (mut pairs, mut rails, mut sides) = (Pairs::default(), one_rail(), Sides::new(0, 3, 7));
         let first = make(&mut pairs, LINE, &mut rails, 1);
         let second = make(&mut pairs, OTHER, &mut rails, 2);
         assert_eq!(pairs.used_least(&sides), None, "none is joined");

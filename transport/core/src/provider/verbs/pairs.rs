@@ -310,6 +310,7 @@ impl<P: Port> Links<P> {
             host: self.hosts.here(),
             facts: self.rails[pair.line.at()].port.facts(),
             peer: pair.line.peer,
+            is_of_another_job: self.sides.known().is_of_another_job(pair.line.peer),
             peer_host: self.hosts.name(side.host),
             address: link.and_then(|link| link.address.as_ref()),
         };
@@ -391,7 +392,7 @@ impl<P: Port> Links<P> {
     pub(super) fn hear(&mut self, line: Line, ack: Ack, say: Say, by_datagram: bool) {
         self.schedule.now_ns = self.rails.clock();
         let peer = line.peer;
-        let (me, now_ns) = (self.me, self.schedule.now_ns);
+        let now_ns = self.schedule.now_ns;
         let sends = &mut self.sends;
         let Some(side) = self.sides.get_mut(peer) else {
             return;
@@ -412,9 +413,12 @@ impl<P: Port> Links<P> {
                 side.session.owe_anyway();
                 self.sides.list_owing(peer);
             }
-        } else if let Some(link) = link.filter(|_| by_datagram) {
-            let todo = link.connection.hear(say, me, peer);
-            self.carry_out(line, say, todo);
+        } else if link.is_some() && by_datagram {
+            let is_first = self.sides.known().with(peer).is_first;
+            if let Some(link) = self.sides.link(line) {
+                let todo = link.connection.hear(say, is_first);
+                self.carry_out(line, say, todo);
+            }
         }
         if self.sides.of(peer).session.has_unsent() {
             self.sides.list_unsent(peer);
@@ -505,13 +509,14 @@ impl<P: Port> Links<P> {
     /// Sends a note. One that finds no room is lost, as it may be on its way.
     pub(super) fn say(&mut self, line: Line, say: Say) {
         let Some(to) = self.way_to(line) else { return };
+        let side = self.sides.of(line.peer);
+        let (source, ack) = (side.known_as, side.session.tell());
         let rail = &self.rails[line.at()];
         if rail.has_moved {
-            let note = wire::moved(self.me, rail.address());
+            let note = wire::moved(source, rail.address());
             self.rails.send_note(line.rail, to, &note, &mut self.sends);
         }
-        let ack = self.sides.of(line.peer).session.tell();
-        let note = wire::note(self.me, ack, say);
+        let note = wire::note(source, ack, say);
         self.rails.send_note(line.rail, to, &note, &mut self.sends);
         self.sides.arm(line.peer, self.schedule.now_ns);
     }
@@ -521,8 +526,9 @@ impl<P: Port> Links<P> {
         let Some(line) = self.pairs.line(index) else {
             return false;
         };
-        let ack = self.sides.of(line.peer).session.tell();
-        let note = wire::note(self.me, ack, Say::Ack { asks: true });
+        let side = self.sides.of(line.peer);
+        let (source, ack) = (side.known_as, side.session.tell());
+        let note = wire::note(source, ack, Say::Ack { asks: true });
         let (sends, rails) = (&mut self.sends, &mut self.rails);
         self.pairs.post_note(index, &note, sends, rails)
     }

@@ -8,19 +8,20 @@ use session::State;
 use super::address::{self, Address};
 use super::link::{Link, pair_up};
 use super::links::{Links, Upshot};
-use super::port::{CallError, Port, Status, Way};
+use super::port::{CallError, Mailbox, Port, Status};
 use super::rail::{Line, rail_of};
 use super::wire::Say;
 use crate::Peer;
 
 impl<P: Port> Links<P> {
     /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
-    pub(super) fn way_to(&mut self, line: Line) -> Option<(Way, u32)> {
+    pub(super) fn way_to(&mut self, line: Line) -> Option<Mailbox> {
         if self.rails.is_all_lost() {
             self.lose_with_all(line);
             return None;
         }
         let now_ns = self.schedule.now_ns;
+        let key = self.sides.known().with(line.peer).key;
         let side = self.sides.of(line.peer);
         let link = side.link_mut(line.rail)?;
         let Some(address) = link.address else {
@@ -29,8 +30,9 @@ impl<P: Port> Links<P> {
             }
             return None;
         };
+        let number = address.number;
         if let Some(way) = link.way {
-            return Some((way, address.number));
+            return Some(Mailbox { way, number, key });
         }
         if self.rails[line.at()].lost.is_some() {
             if self.sides.is_main(line) && !self.leave_for_ever(line.peer) {
@@ -46,14 +48,14 @@ impl<P: Port> Links<P> {
         if opened.is_err() && self.find_port_again(line.at()) {
             // Telling the others may have opened it.
             if let Some(way) = self.sides.link(line)?.way {
-                return Some((way, address.number));
+                return Some(Mailbox { way, number, key });
             }
             opened = self.rails[line.at()].port.open_way(&address);
         }
         match opened {
             Ok(way) => {
                 self.sides.link(line)?.way = Some(way);
-                Some((way, address.number))
+                Some(Mailbox { way, number, key })
             }
             Err(error) => {
                 self.no_way(line, error);
@@ -89,7 +91,8 @@ impl<P: Port> Links<P> {
         };
         let (addresses, rates): (Vec<Address>, Vec<u32>) = ports.into_iter().unzip();
         let host = self.hosts.number(&String::from_utf8_lossy(host));
-        let table = pair_up(self.rails.published(), &addresses, self.me < peer.0);
+        let is_first = self.sides.known().with(peer.0).is_first;
+        let table = pair_up(self.rails.published(), &addresses, is_first);
         let links: Vec<Link> = table
             .iter()
             .map(|(ours, theirs)| Link::new(*ours, *theirs, Some(addresses[usize::from(*theirs)])))

@@ -63,6 +63,9 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
     /// Number of the queue pair for datagrams.
     fn datagram_number(&self) -> u32;
 
+    /// The key that it wants.
+    fn datagram_key(&self) -> u32;
+
     /// A way for datagrams to a port elsewhere.
     fn open_way(&mut self, to: &Address) -> Result<Way, CallError>;
 
@@ -72,8 +75,7 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
     /// Sends a datagram. A body [`Body::Inline`] is at most [`Facts::inline_bytes`] long and copied at once.
     fn post_datagram(
         &mut self,
-        way: Way,
-        number: u32,
+        to: Mailbox,
         work: u64,
         body: Body<'_>,
         signaled: bool,
@@ -281,6 +283,14 @@ pub(crate) enum Queue {
 /// A way for datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Way(pub(crate) u32);
+
+/// Where a datagram goes: the way, the queue pair that receives it, and the key that it must name to be heard there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mailbox {
+    pub(crate) way: Way,
+    pub(crate) number: u32,
+    pub(crate) key: u32,
+}
 
 /// A reliable queue pair: the port's name for it, and its number on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

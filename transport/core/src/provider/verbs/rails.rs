@@ -14,7 +14,7 @@ use super::link::Link;
 use super::look::cannot_open;
 use super::memory::register_exported;
 use super::pools::{RecvPool, SendPool};
-use super::port::{Body, CallError, Done, Facts, Port, Way};
+use super::port::{Body, CallError, Done, Facts, Mailbox, Port};
 use super::rail::{MOST_RAILS, Rail, largest_datagram, rail_of};
 use super::wire::NOTE_BYTES;
 use super::work::Work;
@@ -202,7 +202,7 @@ impl<P: Port> Rails<P> {
     pub(super) fn send_note(
         &mut self,
         rail: u8,
-        to: (Way, u32),
+        to: Mailbox,
         note: &[u8; NOTE_BYTES],
         sends: &mut SendPool,
     ) {
@@ -216,7 +216,7 @@ impl<P: Port> Rails<P> {
     pub(super) fn post_datagram(
         &mut self,
         rail: u8,
-        (way, number): (Way, u32),
+        to: Mailbox,
         sends: &mut SendPool,
         (slot, bytes): (Slot, usize),
     ) -> bool {
@@ -226,7 +226,7 @@ impl<P: Port> Rails<P> {
         let body = sends.body(slot, at, bytes, inline_bytes);
         let read = matches!(body, Body::Piece(_)).then_some(slot);
         let work = name(DATAGRAMS, rail.datagrams.next());
-        let posted = rail.port.post_datagram(way, number, work, body, true);
+        let posted = rail.port.post_datagram(to, work, body, true);
         if posted.is_err() {
             return false;
         }

@@ -82,13 +82,13 @@ impl Registry {
     /// knows it.
     pub(super) fn export(
         &mut self,
-        (me, peer): (u32, u32),
+        (known_as, peer): (u32, u32),
         (address, bytes): (u64, u64),
         regions: Regions,
         main: u8,
     ) -> Option<RemoteKey> {
         let (rail, region) = first_of(&regions, main)?;
-        let key = sealed(address, bytes, rail, region.remote_key, (me, peer));
+        let key = sealed(address, bytes, rail, region.remote_key, (known_as, peer));
         if self.owned.regions(address, bytes).is_none() {
             let export = Export {
                 peer,
@@ -106,7 +106,7 @@ impl Registry {
     /// The same of a copy of some bytes. `None`: there is no buffer for it. A key that opens nothing: no rail knows the buffer.
     pub(super) fn export_copy<P: Port>(
         &mut self,
-        (me, peer): (u32, u32),
+        (known_as, peer): (u32, u32),
         (address, bytes): (u64, u64),
         main: u8,
         rails: &mut Rails<P>,
@@ -128,7 +128,13 @@ impl Registry {
         };
         self.exports.insert((rail, region.remote_key), export);
         self.lent += 1;
-        Some(sealed(place, bytes, rail, region.remote_key, (me, peer)))
+        Some(sealed(
+            place,
+            bytes,
+            rail,
+            region.remote_key,
+            (known_as, peer),
+        ))
     }
 
     /// A key is withdrawn: what it named alone. The caller takes that away from devices, or gives its buffer back.

@@ -75,7 +75,7 @@ impl<P: Port> Streams<P> {
             return false;
         };
         let packet = Packet {
-            source: self.links.me,
+            source: side.known_as,
             number: side.session.next(),
             ack: side.session.ack(),
             parts: BEGINS | ENDS,
@@ -122,7 +122,7 @@ impl<P: Port> Streams<P> {
             return Err(Full);
         };
         let packet = Packet {
-            source: self.links.me,
+            source: side.known_as,
             number: side.session.next(),
             ack: Ack::default(),
             parts,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a process keeps for one peer on the network, from the first packet on. Nothing in here reaches a port.
 
+use std::mem::offset_of;
+
 use session::{ACK_EVERY, Questions, Session, Silence, State};
 
 use super::MOST_DATAGRAM_BYTES;
@@ -18,6 +20,8 @@ pub(super) struct Side {
     pub(super) session: Session,
     /// Frames that were posted.
     pub(super) packets: u32,
+    /// The number by which it knows this process: what packets and notes to it name as their source.
+    pub(super) known_as: u32,
     /// The rail over which it was heard last.
     pub(super) heard_on: u8,
     /// What there is only where several links lead there.
@@ -75,12 +79,13 @@ impl Side {
         size_of::<Self>() + more
     }
 
-    pub(super) fn new(first_packet: u32) -> Self {
+    pub(super) fn new(first_packet: u32, known_as: u32) -> Self {
         Self {
             main: Link::new(0, 0, None),
             host: 0,
             session: Session::new(first_packet),
             packets: 0,
+            known_as,
             heard_on: 0,
             more: None,
             building: None,
@@ -355,13 +360,16 @@ const MOST_DOUBLINGS: u8 = 5;
 /// A time that does not come.
 const NEVER: u64 = u64::MAX;
 
+// What each packet names lies beside what whoever posts one looks at anyway.
+const _: () = assert!(offset_of!(Side, known_as).abs_diff(offset_of!(Side, packets)) < 16);
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// A peer with links on these rails, the first of which is the main one.
     fn side(rails: &[u8]) -> Side {
-        let mut side = Side::new(0);
+        let mut side = Side::new(0, 0);
         let links = rails.iter().map(|rail| Link::new(*rail, *rail, None));
         side.set_links(links.collect(), |link| link.rail == rails[0]);
         side

@@ -8,6 +8,7 @@ use std::mem;
 
 use super::address::Address;
 use super::keys::Keys;
+use super::known::{Far, Known};
 use super::link::Link;
 use super::port::Port;
 use super::rail::Line;
@@ -17,7 +18,8 @@ use super::side::Side;
 /// The peers of a process, by their numbers.
 #[derive(Debug)]
 pub(super) struct Sides {
-    all: Box<[Option<Box<Side>>]>,
+    all: Vec<Option<Box<Side>>>,
+    known: Known,
     /// Number of the first packet of every stream.
     first_packet: u32,
     /// Peers with something that waits to be sent.
@@ -30,10 +32,11 @@ pub(super) struct Sides {
 }
 
 impl Sides {
-    /// Nothing is kept as yet for any of so many.
-    pub(super) fn new(peers: u32) -> Self {
+    /// Nothing is kept as yet for any of so many, which are of this job.
+    pub(super) fn new(me: u32, peers: u32, key: u32) -> Self {
         Self {
             all: (0..peers).map(|_| None).collect(),
+            known: Known::new(me, peers, key),
             first_packet: 0,
             unsent: Vec::new(),
             owing: Vec::new(),
@@ -45,6 +48,18 @@ impl Sides {
     /// The streams begin with this number, here and at all others.
     pub(super) fn number_from(&mut self, first_packet: u32) {
         self.first_packet = first_packet;
+    }
+
+    /// There is a further peer, of another job. Numbers before its own are those of processes that no network reaches.
+    pub(super) fn meet(&mut self, peer: u32, far: Far) {
+        let count = self.all.len().max(peer as usize + 1);
+        self.all.resize_with(count, || None);
+        self.known.meet(peer, far);
+    }
+
+    /// By what the peers and this process know each other.
+    pub(super) fn known(&self) -> &Known {
+        &self.known
     }
 
     /// How many peers there may be.
@@ -60,8 +75,8 @@ impl Sides {
     /// What is kept for a peer, from now on if nothing was.
     #[inline(always)]
     pub(super) fn of(&mut self, peer: u32) -> &mut Side {
-        let first = self.first_packet;
-        self.all[peer as usize].get_or_insert_with(|| Box::new(Side::new(first)))
+        let (first, known) = (self.first_packet, &self.known);
+        self.all[peer as usize].get_or_insert_with(|| new_side(first, known, peer))
     }
 
     /// What is kept for a peer, if anything is.
@@ -301,8 +316,13 @@ impl Sides {
 
     /// What there is from the beginning takes so many.
     pub(super) fn fixed_bytes(&self) -> usize {
-        self.all.len() * size_of::<Option<Box<Side>>>()
+        self.all.capacity() * size_of::<Option<Box<Side>>>() + self.known.bytes()
     }
+}
+
+#[cold]
+fn new_side(first_packet: u32, known: &Known, peer: u32) -> Box<Side> {
+    Box::new(Side::new(first_packet, known.with(peer).known_as))
 }
 
 #[cfg(test)]
@@ -311,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_peer_is_on_a_list_once() {
-        let mut sides = Sides::new(4);
+        let mut sides = Sides::new(0, 4, 7);
         assert!(sides.is_calm());
         for peer in [2, 1, 2] {
             sides.list_unsent(peer);
@@ -331,7 +351,7 @@ mod tests {
 
     #[test]
     fn who_is_no_peer_is_not_found() {
-        let mut sides = Sides::new(2);
+        let mut sides = Sides::new(0, 2, 7);
         assert!(sides.find(1).is_none() && sides.find(2).is_none());
         sides.of(1).packets = 7;
         assert_eq!(sides.find_mut(1).map(|side| side.packets), Some(7));
@@ -341,7 +361,7 @@ mod tests {
 
     #[test]
     fn timers_run_out_in_their_order_and_only_the_earliest_of_a_peer_is_set() {
-        let mut sides = Sides::new(3);
+        let mut sides = Sides::new(0, 3, 7);
         sides.arm(0, 5);
         assert_eq!(sides.deadline_ns(), None, "nothing of it has a deadline");
         for (peer, until_ns) in [(1, 900), (2, 300)] {

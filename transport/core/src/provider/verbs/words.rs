@@ -276,6 +276,7 @@ pub(crate) struct Ends<'a> {
     pub(crate) host: &'a str,
     pub(crate) facts: &'a Facts,
     pub(crate) peer: u32,
+    pub(crate) is_of_another_job: bool,
     /// `None`: not known.
     pub(crate) peer_host: Option<&'a str>,
     pub(crate) address: Option<&'a Address>,
@@ -296,6 +297,14 @@ impl Ends<'_> {
         )
     }
 
+    /// Who is on the other side.
+    fn peer(&self) -> String {
+        match self.is_of_another_job {
+            true => format!("process {} (of another job)", self.peer),
+            false => format!("rank {}", self.peer),
+        }
+    }
+
     /// The other side.
     fn there(&self) -> String {
         let host = self.peer_host.map(|host| format!(" on {host}"));
@@ -303,8 +312,8 @@ impl Ends<'_> {
             .address
             .map(|at| format!(" ({})", address_in_words(at)));
         format!(
-            "rank {}{}{}",
-            self.peer,
+            "{}{}{}",
+            self.peer(),
             host.unwrap_or_default(),
             address.unwrap_or_default()
         )
@@ -354,8 +363,8 @@ pub(crate) fn of_failure(what: &str, status: Status, vendor: u32, ends: &Ends<'_
             ends.trial()
         ),
         Status::NotReady => format!(
-            ", again and again; does rank {} compute for long without a call of the library?",
-            ends.peer
+            ", again and again; does {} compute for long without a call of the library?",
+            ends.peer()
         ),
         Status::Other(2) if !ends.facts.is_up => "; the port is down".into(),
         _ => String::new(),
@@ -476,6 +485,7 @@ mod tests {
             host: "alpha",
             facts,
             peer: 5,
+            is_of_another_job: false,
             peer_host: address.map(|_| "beta"),
             address,
         };

@@ -383,7 +383,9 @@ impl Moves {
         (key, offset): (RemoteKey, u64),
         kind: Kind,
     ) -> Option<Outcome> {
-        if streams.links.sides.of(peer).is_lost() {
+        let side = streams.links.sides.of(peer);
+        let known_as = side.known_as;
+        if side.is_lost() {
             return Some(Outcome::Unreachable);
         }
         if key.check == 0 {
@@ -395,7 +397,7 @@ impl Moves {
                 Outcome::Unreachable
             });
         }
-        if !is_sealed(key, peer, streams.links.me) || !fits(lease, key, offset) {
+        if !is_sealed(key, peer, known_as) || !fits(lease, key, offset) {
             return Some(Outcome::BadKey);
         }
         let is_aligned = key.address.wrapping_add(offset).is_multiple_of(8);

@@ -509,7 +509,7 @@ mod tests {
 
     #[test]
     fn what_ends_well_is_over_with_its_last_part() {
-        let (mut works, sides) = (Works::new(), Sides::new(2));
+        let (mut works, sides) = (Works::new(), Sides::new(0, 2, 7));
         let index = under_way(&mut works, Kind::Read);
         let work = works.get_mut(index).unwrap();
         work.under_way = 2;
@@ -523,7 +523,7 @@ mod tests {
 
     #[test]
     fn what_was_flushed_goes_again_in_its_old_place() {
-        let (mut works, mut sides) = (Works::new(), Sides::new(2));
+        let (mut works, mut sides) = (Works::new(), Sides::new(0, 2, 7));
         let first = under_way(&mut works, Kind::Write);
         let second = work(&mut works, Kind::Write);
         assert_eq!(works.start(second, &mut sides), LINE);
@@ -541,7 +541,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_believed_when_it_comes_twice_in_a_row() {
-        let (mut works, mut sides) = (Works::new(), Sides::new(2));
+        let (mut works, mut sides) = (Works::new(), Sides::new(0, 2, 7));
         sides.of(1);
         let index = under_way(&mut works, Kind::Read);
         let refused = Status::RemoteAccess;
@@ -555,7 +555,7 @@ mod tests {
 
     #[test]
     fn an_atomic_operation_is_not_tried_again() {
-        let (mut works, mut sides) = (Works::new(), Sides::new(2));
+        let (mut works, mut sides) = (Works::new(), Sides::new(0, 2, 7));
         sides.of(1);
         let add = Kind::Atomic(crate::Atomic::FetchAdd { add: 1 });
         let index = under_way(&mut works, add);
@@ -569,7 +569,7 @@ mod tests {
 
     #[test]
     fn only_the_oldest_of_a_line_runs_out_of_tries() {
-        let (mut works, mut sides) = (Works::new(), Sides::new(2));
+        let (mut works, mut sides) = (Works::new(), Sides::new(0, 2, 7));
         sides.of(1);
         let indices = [0; 2].map(|_| under_way(&mut works, Kind::Write));
         let mut last = Settled::Goes;

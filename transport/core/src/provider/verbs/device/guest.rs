@@ -16,6 +16,12 @@ use super::super::address::Address;
 use super::super::port::{GRH_BYTES, Operation, Status};
 use super::*;
 
+/// A queue pair for datagrams that wants the key of most.
+fn mailbox(way: Way, number: u32) -> Mailbox {
+    let key = Q_KEY;
+    Mailbox { way, number, key }
+}
+
 /// An open port, and memory that its peers may reach.
 struct Side {
     device: Device,
@@ -228,11 +234,17 @@ fn datagrams_tell_their_sender_and_need_the_key() {
     a.block.write(0, b"from memory");
     let wrong = stranger.device.datagram_number();
     let body = Body::Inline(b"wrong key");
-    a.device.post_datagram(way, wrong, 0, body, false).unwrap();
+    a.device
+        .post_datagram(mailbox(way, wrong), 0, body, false)
+        .unwrap();
     let body = Body::Inline(b"inside");
-    a.device.post_datagram(way, to, 1, body, false).unwrap();
+    a.device
+        .post_datagram(mailbox(way, to), 1, body, false)
+        .unwrap();
     let body = Body::Piece(a.block.piece(0, 11));
-    a.device.post_datagram(way, to, 2, body, true).unwrap();
+    a.device
+        .post_datagram(mailbox(way, to), 2, body, true)
+        .unwrap();
     let sent = a.wait(Queue::Sends, 1);
     assert_eq!(statuses(&sent), [(2, Status::Success)]);
     assert_eq!(sent[0].number, number);
@@ -251,7 +263,9 @@ fn datagrams_tell_their_sender_and_need_the_key() {
         0
     );
     a.device.close_way(way);
-    let closed = a.device.post_datagram(way, to, 3, Body::Inline(b""), false);
+    let closed = a
+        .device
+        .post_datagram(mailbox(way, to), 3, Body::Inline(b""), false);
     assert_eq!(closed, Err(Refused));
 }
 

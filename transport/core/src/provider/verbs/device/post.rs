@@ -17,7 +17,7 @@ use verbs_sys::{
 };
 
 use super::super::port::{
-    Body, Operation, Piece, Queue, QueuePair, Receives, Refused, Request, Way,
+    Body, Mailbox, Operation, Piece, Queue, QueuePair, Receives, Refused, Request,
 };
 use super::datagrams::{MARK, Mark};
 use super::{Device, Held};
@@ -159,13 +159,12 @@ impl Device {
     #[inline]
     pub(super) fn send_datagram(
         &mut self,
-        to: Way,
-        number: u32,
+        to: Mailbox,
         work: u64,
         body: Body<'_>,
         is_signaled: bool,
     ) -> Result<(), Refused> {
-        let handle = self.ways.get(to.0).ok_or(Refused)?;
+        let handle = self.ways.get(to.way.0).ok_or(Refused)?;
         let (bytes, most) = match body {
             Body::Inline(bytes) => (bytes.len(), self.facts.inline_bytes),
             Body::Piece(piece) => (piece.bytes as usize, self.facts.packet_bytes),
@@ -180,7 +179,7 @@ impl Device {
         }
         let mut piece = ibv_sge::default();
         let flags = put(&mut piece, body) | signaled(is_signaled);
-        match self.post_alone(handle, number, work, Some(&mut piece), flags) {
+        match self.post_alone(handle, (to.number, to.key), work, Some(&mut piece), flags) {
             0 => Ok(()),
             _ => Err(Refused),
         }
@@ -191,7 +190,7 @@ impl Device {
     fn post_alone(
         &self,
         handle: *mut ibv_ah,
-        number: u32,
+        (number, key): (u32, u32),
         work: u64,
         piece: Option<&mut ibv_sge>,
         flags: u32,
@@ -208,7 +207,7 @@ impl Device {
                 ud: ibv_send_wr_ud {
                     ah: handle,
                     remote_qpn: number,
-                    remote_qkey: self.q_key,
+                    remote_qkey: key,
                 },
             },
             others: [0; 7],
@@ -227,8 +226,8 @@ impl Device {
                 let Some(way) = self.ways.iter_mut().next().map(|way| way.as_ptr()) else {
                     return Mark::Back;
                 };
-                let number = self.datagram_number;
-                self.post_alone(way, number, MARK, None, IBV_SEND_SIGNALED)
+                let own = (self.datagram_number, self.q_key);
+                self.post_alone(way, own, MARK, None, IBV_SEND_SIGNALED)
             }
             Queue::Receives => {
                 let mut request = ibv_recv_wr {

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::super::address::Address;
 use super::super::port::{
-    Body, CallError, Depths, Done, Event, GRH_BYTES, Piece, Queue, Receives, Refused, Status, Way,
+    Body, CallError, Depths, Done, Event, GRH_BYTES, Mailbox, Piece, Queue, Receives, Refused,
+    Status, Way,
 };
 use super::adapter::{Buffers, Source, Target, ended};
 use super::config::FakeConfig;
@@ -31,8 +32,7 @@ pub(super) struct Datagrams {
 
 #[derive(Debug)]
 struct Posted {
-    way: Way,
-    number: u32,
+    to: Mailbox,
     work: u64,
     body: Kept,
     signaled: bool,
@@ -118,8 +118,7 @@ impl Net {
     pub(super) fn post_datagram(
         &mut self,
         port: u32,
-        way: Way,
-        number: u32,
+        to: Mailbox,
         work: u64,
         body: Body<'_>,
         signaled: bool,
@@ -136,7 +135,7 @@ impl Net {
         };
         let most = most.min(adapter.facts.packet_bytes);
         let datagrams = &mut adapter.datagrams;
-        if body.bytes() > most || datagrams.is_broken || !adapter.ways.contains_key(&way.0) {
+        if body.bytes() > most || datagrams.is_broken || !adapter.ways.contains_key(&to.way.0) {
             adapter.stats.wrong += 1;
             return Err(Refused);
         }
@@ -146,8 +145,7 @@ impl Net {
         };
         adapter.stats.signaled += u64::from(signaled);
         datagrams.posted.push_back(Posted {
-            way,
-            number,
+            to,
             work,
             body,
             signaled,
@@ -170,7 +168,7 @@ impl Net {
             Kept::Inline(bytes) => Some(bytes.to_vec()),
             Kept::Piece(piece) => adapter.regions.load(*piece),
         };
-        let target = adapter.ways.get(&posted.way.0).copied();
+        let target = adapter.ways.get(&posted.to.way.0).copied();
         adapter.stats.wrong += u64::from(target.is_none());
         let status = match (&bytes, &target) {
             (None, _) => Status::LocalProtection,
@@ -189,9 +187,9 @@ impl Net {
             from: port,
             target,
             sequence: adapter.datagrams.left,
-            q_key: adapter.q_key,
+            q_key: posted.to.key,
             source: adapter.datagrams.number,
-            number: posted.number,
+            number: posted.to.number,
             bytes,
         };
         self.carry_datagram(datagram);

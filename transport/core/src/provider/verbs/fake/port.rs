@@ -14,8 +14,8 @@ use std::time::Duration;
 use super::super::NetTerms;
 use super::super::address::Address;
 use super::super::port::{
-    Access, Body, CallError, Depths, Done, Event, Facts, Piece, Port, Queue, QueuePair, Receives,
-    Refused, Region, Registered, Remote, Request, Way,
+    Access, Body, CallError, Depths, Done, Event, Facts, Mailbox, Piece, Port, Queue, QueuePair,
+    Receives, Refused, Region, Registered, Remote, Request, Way,
 };
 use super::FakeNet;
 use super::adapter::Source;
@@ -166,6 +166,10 @@ impl Port for FakePort {
         self.net.lock().port(self.index).datagrams.number
     }
 
+    fn datagram_key(&self) -> u32 {
+        self.net.lock().port(self.index).q_key
+    }
+
     fn open_way(&mut self, to: &Address) -> Result<Way, CallError> {
         let known = Source::of(&self.facts);
         self.net.lock().open_way(self.index, known, to)
@@ -177,14 +181,13 @@ impl Port for FakePort {
 
     fn post_datagram(
         &mut self,
-        way: Way,
-        number: u32,
+        to: Mailbox,
         work: u64,
         body: Body<'_>,
         signaled: bool,
     ) -> Result<(), Refused> {
         let mut net = self.net.lock();
-        net.post_datagram(self.index, way, number, work, body, signaled)
+        net.post_datagram(self.index, to, work, body, signaled)
     }
 
     fn create(&mut self) -> Result<QueuePair, CallError> {

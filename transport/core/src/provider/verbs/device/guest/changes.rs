@@ -55,13 +55,14 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
     b.post_buffers(Receives::Datagrams, 4);
     a.post_buffers(Receives::Datagrams, 3);
     let way = a.device.open_way(&b.address()).unwrap();
-    let (here, to) = (a.device.datagram_number(), b.device.datagram_number());
+    let (here, there) = (a.device.datagram_number(), b.device.datagram_number());
+    let to = mailbox(way, there);
 
     shell("ip link set $RXE_A_DEV down");
     a.wait_event(Event::PortDown);
     a.send(left, 1, Body::Inline(b"lost"));
     let body = Body::Inline(b"lost");
-    a.device.post_datagram(way, to, 2, body, true).unwrap();
+    a.device.post_datagram(to, 2, body, true).unwrap();
     // Soft-RoCE breaks both queue pairs at once.
     let done = a.wait(Queue::Sends, 2);
     assert!(
@@ -76,8 +77,7 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
     a.post_buffers(Receives::Datagrams, 3);
     // Every one that is sent has an end, in turn, however often the queue pair breaks.
     for work in 10..50 {
-        let body = Body::Inline(b"lost");
-        a.device.post_datagram(way, to, work, body, true).unwrap();
+        a.device.post_datagram(to, work, body, true).unwrap();
     }
     let done = a.wait(Queue::Sends, 40);
     assert!(done.iter().map(|done| done.work).eq(10..50), "{done:?}");
@@ -94,13 +94,13 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
     a.post_buffers(Receives::Datagrams, 3);
     a.device.close_way(way);
     let way = a.device.open_way(&b.address()).unwrap();
-    let body = Body::Inline(b"again");
-    a.device.post_datagram(way, to, 3, body, true).unwrap();
+    let (to, body) = (mailbox(way, there), Body::Inline(b"again"));
+    a.device.post_datagram(to, 3, body, true).unwrap();
     assert_eq!(statuses(&a.wait(Queue::Sends, 1)), [(3, Status::Success)]);
     assert_eq!(b.wait(Queue::Receives, 1)[0].source, here);
     let back = b.device.open_way(&a.address()).unwrap();
-    let body = Body::Inline(b"answer");
-    b.device.post_datagram(back, here, 4, body, true).unwrap();
+    let (to, body) = (mailbox(back, here), Body::Inline(b"answer"));
+    b.device.post_datagram(to, 4, body, true).unwrap();
     assert_eq!(a.wait(Queue::Receives, 1)[0].bytes as usize, GRH_BYTES + 6);
 
     a.device.destroy(left);

@@ -3,11 +3,11 @@
 
 use super::super::super::address::Link;
 use super::super::super::port::{
-    Access, Body, CallError, Depths, Done, Event, GRH_BYTES, Piece, Port, Queue, Receives, Refused,
-    Status, Way,
+    Access, Body, CallError, Depths, Done, Event, GRH_BYTES, Mailbox, Piece, Port, Queue, Receives,
+    Refused, Status, Way,
 };
 use super::super::{FakeConfig, FakeNet};
-use super::side::{DEPTHS, Q_KEY, Side, run};
+use super::side::{DEPTHS, Q_KEY, Side, mailbox, run};
 
 /// Two ports, the second with buffers, and a way from the first to it.
 fn linked(config: FakeConfig) -> (FakeNet, [Side; 2], Way) {
@@ -19,8 +19,9 @@ fn linked(config: FakeConfig) -> (FakeNet, [Side; 2], Way) {
 }
 
 fn post(side: &mut Side, way: Way, number: u32, work: u64, bytes: &[u8]) -> Result<(), Refused> {
-    let body = Body::Inline(bytes);
-    side.port.post_datagram(way, number, work, body, true)
+    let (body, key) = (Body::Inline(bytes), side.port.datagram_key());
+    let to = Mailbox { way, number, key };
+    side.port.post_datagram(to, work, body, true)
 }
 
 #[test]
@@ -84,6 +85,12 @@ fn another_number_or_key_is_not_heard() {
         "nobody tells the sender"
     );
     assert_eq!(stranger.ends(), [(2, Status::Success)]);
+    // What counts is the key that is named, not that of the sender.
+    let to = mailbox(ways[1], number);
+    let told = stranger.port.post_datagram(to, 3, Body::Inline(b"y"), true);
+    assert_eq!(told, Ok(()));
+    run(&net);
+    assert_eq!(other.arrived()[0].1[GRH_BYTES..], *b"y");
 }
 
 #[test]
@@ -114,7 +121,10 @@ fn a_datagram_fits_into_one_packet_of_both_ports() {
     );
     for (bytes, taken) in [(1025, Err(Refused)), (200, Ok(()))] {
         let body = Body::Piece(one.piece(0, bytes));
-        assert_eq!(one.port.post_datagram(way, number, 1, body, true), taken);
+        assert_eq!(
+            one.port.post_datagram(mailbox(way, number), 1, body, true),
+            taken
+        );
     }
     assert_eq!(
         post(&mut one, way, number, 2, &[0; 65]),
@@ -126,7 +136,10 @@ fn a_datagram_fits_into_one_packet_of_both_ports() {
     assert_eq!(other.done(Queue::Receives)[0].bytes, 240);
     net.set_packet_bytes(1, 256);
     let body = Body::Piece(one.piece(0, 257));
-    assert_eq!(one.port.post_datagram(way, number, 3, body, true), Ok(()));
+    assert_eq!(
+        one.port.post_datagram(mailbox(way, number), 3, body, true),
+        Ok(())
+    );
     run(&net);
     assert_eq!(other.done(Queue::Receives), [], "longer than its packets");
     assert_eq!(net.stats(1).datagrams_foreign, 1);
@@ -137,7 +150,10 @@ fn a_buffer_that_is_too_small_breaks_the_receiver() {
     let (net, [mut one, mut other], way) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     let body = Body::Piece(one.piece(0, 217));
-    assert_eq!(one.port.post_datagram(way, number, 1, body, true), Ok(()));
+    assert_eq!(
+        one.port.post_datagram(mailbox(way, number), 1, body, true),
+        Ok(())
+    );
     run(&net);
     let done = other.done(Queue::Receives);
     assert_eq!((done[0].status, done.len()), (Status::LocalLength, 64));
@@ -155,7 +171,10 @@ fn bytes_are_read_when_the_datagram_leaves() {
     let number = other.port.datagram_number();
     let body = Body::Piece(one.piece(0, 6));
     one.block.put(0, b"before");
-    assert_eq!(one.port.post_datagram(way, number, 1, body, false), Ok(()));
+    assert_eq!(
+        one.port.post_datagram(mailbox(way, number), 1, body, false),
+        Ok(())
+    );
     one.block.put(0, b"after!");
     run(&net);
     assert_eq!(other.arrived()[0].1[GRH_BYTES..], *b"after!");
@@ -172,7 +191,10 @@ fn memory_that_is_not_registered_breaks_the_sender() {
         ..one.piece(0, 8)
     };
     let body = Body::Piece(piece);
-    assert_eq!(one.port.post_datagram(way, number, 1, body, false), Ok(()));
+    assert_eq!(
+        one.port.post_datagram(mailbox(way, number), 1, body, false),
+        Ok(())
+    );
     assert_eq!(post(&mut one, way, number, 2, b"x"), Ok(()));
     one.port.deregister(region);
     run(&net);
@@ -233,7 +255,8 @@ fn datagrams_hold_their_slots_until_one_was_polled() {
     for work in 0..depth {
         let signaled = work == 7;
         assert_eq!(
-            one.port.post_datagram(way, number, work, body, signaled),
+            one.port
+                .post_datagram(mailbox(way, number), work, body, signaled),
             Ok(())
         );
     }
@@ -241,7 +264,10 @@ fn datagrams_hold_their_slots_until_one_was_polled() {
     assert_eq!(post(&mut one, way, number, 1, b"x"), Err(Refused));
     assert_eq!(one.ends(), [(7, Status::Success)]);
     for _ in 0..8 {
-        assert_eq!(one.port.post_datagram(way, number, 9, body, false), Ok(()));
+        assert_eq!(
+            one.port.post_datagram(mailbox(way, number), 9, body, false),
+            Ok(())
+        );
     }
     assert_eq!(post(&mut one, way, number, 1, b"x"), Err(Refused));
     let stats = net.stats(0);

@@ -6,7 +6,7 @@ use super::super::super::port::{
 };
 use super::super::{FakeConfig, FakeNet};
 use super::side::{
-    CARRIED_OUT, ON_THE_WIRE, Side, inline, join, joined, remote, request, run, run_to,
+    CARRIED_OUT, ON_THE_WIRE, Side, inline, join, joined, mailbox, remote, request, run, run_to,
 };
 
 #[test]
@@ -55,7 +55,10 @@ fn what_is_on_the_wire_to_a_port_that_goes_down_is_lost() {
     other.give(Receives::Datagrams, 1, 1);
     let (way, number) = (one.way(&other), other.port.datagram_number());
     let body = Body::Inline(b"datagram");
-    assert_eq!(one.port.post_datagram(way, number, 1, body, true), Ok(()));
+    assert_eq!(
+        one.port.post_datagram(mailbox(way, number), 1, body, true),
+        Ok(())
+    );
     assert!(one.send(here, 2, b"message"));
     run_to(&net, ON_THE_WIRE);
     net.port_down(1);
@@ -77,7 +80,10 @@ fn a_gid_at_another_place_kills_what_was_made_before() {
     net.move_gid(0);
     assert_eq!(one.events(), [Event::AddressChanged]);
     let body = Body::Inline(b"old");
-    assert_eq!(one.port.post_datagram(way, number, 1, body, false), Ok(()));
+    assert_eq!(
+        one.port.post_datagram(mailbox(way, number), 1, body, false),
+        Ok(())
+    );
     assert!(one.send(here, 2, b"x"));
     run(&net);
     assert_eq!(one.ends(), [(2, Status::RetryExceeded)]);
@@ -95,7 +101,10 @@ fn a_gid_at_another_place_kills_what_was_made_before() {
     let [here, _] = join(&mut sides);
     let [one, other] = &mut sides;
     let way = one.way(other);
-    assert_eq!(one.port.post_datagram(way, number, 3, body, false), Ok(()));
+    assert_eq!(
+        one.port.post_datagram(mailbox(way, number), 3, body, false),
+        Ok(())
+    );
     assert!(one.send(here, 4, b"new"));
     run(&net);
     assert_eq!(one.ends(), [(4, Status::Success)]);
@@ -120,7 +129,9 @@ fn an_old_address_is_nobodys() {
         assert_ne!(one.port.address(), old);
         let body = Body::Inline(b"x");
         assert_eq!(
-            other.port.post_datagram(way, number, 1, body, false),
+            other
+                .port
+                .post_datagram(mailbox(way, number), 1, body, false),
             Ok(())
         );
         assert!(other.send(there, 2, b"x"));
@@ -130,7 +141,9 @@ fn an_old_address_is_nobodys() {
         assert_eq!(other.port.open_way(&old).is_err(), !infiniband);
         let way = other.way(one);
         assert_eq!(
-            other.port.post_datagram(way, number, 3, body, false),
+            other
+                .port
+                .post_datagram(mailbox(way, number), 3, body, false),
             Ok(())
         );
         run(&net);

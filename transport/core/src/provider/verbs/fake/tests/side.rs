@@ -9,8 +9,8 @@
 use std::ptr::NonNull;
 
 use super::super::super::port::{
-    Access, Body, CallError, Depths, Done, Event, Facts, Operation, Piece, Port, Queue, QueuePair,
-    Receives, Region, Remote, Request, Status, Way,
+    Access, Body, CallError, Depths, Done, Event, Facts, Mailbox, Operation, Piece, Port, Queue,
+    QueuePair, Receives, Region, Remote, Request, Status, Way,
 };
 use super::super::{FakeConfig, FakeNet, FakePort};
 
@@ -74,6 +74,12 @@ pub(super) struct Side {
     pub(super) port: FakePort,
     pub(super) region: Region,
     pub(super) block: Block,
+}
+
+/// A queue pair for datagrams that wants the key of most.
+pub(super) fn mailbox(way: Way, number: u32) -> Mailbox {
+    let key = Q_KEY;
+    Mailbox { way, number, key }
 }
 
 impl Side {

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! By what this process and a peer know each other: what each calls the other, the key that the peer's datagrams must name, and
+//! which of the two counts as the first. Within a job that follows from their ranks; with a process of another job it is agreed
+//! upon when the two are told of each other.
+
+/// By what a process of another job and this one know each other. Both are told the same, each from its own side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Far {
+    /// The number by which that process knows this one.
+    pub known_as: u32,
+    /// What only processes of its job knew, and this one is told: the [key](crate::Network::with_key) of their network.
+    pub key: u32,
+    /// Whether this process counts as the first of the two, which the other one does not.
+    pub is_first: bool,
+}
+
+/// That of all peers, by their numbers here.
+#[derive(Debug)]
+pub(super) struct Known {
+    me: u32,
+    /// The key of this job.
+    key: u32,
+    /// Peers of this job.
+    ranks: u32,
+    /// Those behind them; `None`: no network reaches that one.
+    later: Vec<Option<Far>>,
+}
+
+impl Known {
+    /// Process `me` of a job of `ranks` with this key.
+    pub(super) fn new(me: u32, ranks: u32, key: u32) -> Self {
+        Self {
+            me,
+            key,
+            ranks,
+            later: Vec::new(),
+        }
+    }
+
+    /// A process of another job.
+    pub(super) fn meet(&mut self, peer: u32, far: Far) {
+        let Some(place) = peer.checked_sub(self.ranks) else {
+            return;
+        };
+        let place = place as usize;
+        if place >= self.later.len() {
+            self.later.resize(place + 1, None);
+        }
+        self.later[place] = Some(far);
+    }
+
+    fn later(&self, peer: u32) -> Option<Far> {
+        let place = peer.checked_sub(self.ranks)?;
+        self.later.get(place as usize).copied().flatten()
+    }
+
+    /// By what a peer and this process know each other. The [`Side`](super::side::Side) of one has by heart what each packet names.
+    pub(super) fn with(&self, peer: u32) -> Far {
+        self.later(peer).unwrap_or(Far {
+            known_as: self.me,
+            key: self.key,
+            is_first: self.me < peer,
+        })
+    }
+
+    /// Whether somebody who says to be this peer may be it: another process of the job, or one that was met since.
+    pub(super) fn may_be(&self, source: u32) -> bool {
+        let is_rank = source < self.ranks && source != self.me;
+        is_rank || self.is_of_another_job(source)
+    }
+
+    pub(super) fn is_of_another_job(&self, peer: u32) -> bool {
+        self.later(peer).is_some()
+    }
+
+    /// What it takes beside itself, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.later.capacity() * size_of::<Option<Far>>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_know_each_other_by_their_ranks_and_others_as_was_agreed() {
+        let mut known = Known::new(1, 3, 7);
+        let far = Far {
+            known_as: 0,
+            key: 9,
+            is_first: false,
+        };
+        known.meet(4, far);
+        for (peer, is_first) in [(0, false), (2, true)] {
+            let rank = Far {
+                known_as: 1,
+                key: 7,
+                is_first,
+            };
+            assert_eq!(known.with(peer), rank);
+        }
+        assert_eq!(known.with(4), far);
+        // Number 3 is somebody whom no network reaches.
+        let may_be = [0, 1, 2, 3, 4, 5, u32::MAX].map(|source| known.may_be(source));
+        assert_eq!(may_be, [true, false, true, false, true, false, false]);
+        let is_other = [2, 3, 4].map(|peer| known.is_of_another_job(peer));
+        assert_eq!(is_other, [false, false, true]);
+    }
+}
