@@ -86,7 +86,7 @@ impl Trouble {
     }
 }
 
-/// What an anchor says.
+/// What an anchor says, a field for each of its more than twenty.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     /// MPI is initialized and not finalized: the rest means something.

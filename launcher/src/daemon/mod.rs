@@ -116,6 +116,8 @@ struct Interests {
     streams: bool,
 }
 
+/// The daemon of a node: one loop over all that it watches. More than twenty fields and sixty methods, since each of its descriptors and
+/// clocks is a field, and what becomes of each a method; what has rules of its own (records, standstill, streams) is a type of its own.
 struct Daemon {
     job: NodeJob,
     nest: Nest,

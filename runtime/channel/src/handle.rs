@@ -9,7 +9,7 @@ use crate::wire::MOST_HANDLES;
 use crate::{ChannelError, ChannelId, Direction, Failed};
 use transport::{LocalKey, RemoteKey};
 
-/// One end of a channel.
+/// One end of a channel. More than twenty fields: what a start reads, of which nothing may be looked up.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) direction: Direction,

@@ -139,6 +139,9 @@ pub struct Failed {
 }
 
 /// The channels of a process.
+///
+/// Its methods are more than sixty since a start takes many small steps, in files by what is done (`send.rs`, `receive.rs`, `leave.rs`),
+/// each over several of the tables that a channel stands in: handles, classes, lists, memory.
 #[derive(Debug)]
 pub struct Channels {
     handles: Handles,

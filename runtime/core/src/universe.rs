@@ -58,7 +58,7 @@ use crate::var::traffic;
 use crate::var::{Values, Variable, gauges, settings};
 use crate::waiting::Waiting;
 
-/// Everything that one process knows of its job.
+/// Everything that one process knows of its job. A few methods more than sixty, of which each needs several parts at once.
 #[derive(Debug)]
 pub struct Universe {
     /// Its point-to-point messages.

@@ -281,6 +281,9 @@ pub struct Counters {
 }
 
 /// The engine of one process.
+///
+/// Its methods are more than sixty since each event of the protocol has one (a call, a frame, an end of a transfer), in a file for each
+/// part of the protocol, and all of them read and change the same two things: the slots of requests and the queues of peers.
 #[derive(Debug)]
 pub struct Engine {
     arena: Arena,

@@ -83,6 +83,8 @@ macro_rules! carried {
 /// | loss | `lose`, `why_lost`; `next_complaint`, `next_port_change` |
 /// | the end | `is_quiet` |
 /// | counts | `stats`, `ledger`, `net_stats`, `net_memory` |
+///
+/// These are more than sixty, as many as the vocabulary has calls: nearly all hand theirs on to one provider or to each.
 #[derive(Debug)]
 pub struct Fabric {
     peers: Peers,

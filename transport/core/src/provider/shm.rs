@@ -28,6 +28,8 @@ use first::Active;
 pub use first::FirstFrame;
 
 /// The rings of this process, or nothing where it is alone.
+///
+/// More than sixty methods: beside those of every wire it has the lanes, each of which is a shorter form of one of these.
 #[derive(Debug)]
 pub(super) struct Shm {
     /// By peer; one that never has room stands for a peer with whom this segment is not shared.

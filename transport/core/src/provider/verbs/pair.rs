@@ -19,7 +19,7 @@ use super::wire::{End, NOTE_BYTES, NUMBER_MASK};
 use super::{NetLimits, name};
 use crate::provider::ledger::NetCounts;
 
-/// A reliable queue pair.
+/// A reliable queue pair. More than twenty fields: the numbers by which a post and a completion decide, side by side.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) line: Line,
