@@ -75,7 +75,7 @@ macro_rules! carried {
 /// | opening | [`open`](Self::open); in tests `faked`, `simulated`; later `attach`, `add_far` |
 /// | addresses | `network_record`; `learn_address` of whom `wanted_address` names |
 /// | sending | `caps`, `max_send_bytes`; `post_send`; in a lane `post_word`, `post_at_hand`, `post_far_word`, then perhaps `ring_bell` |
-/// | memory | `export` or `offer`, `withdraw`; `register`, `deregister`; `allocate`, `free` |
+/// | memory | `export` or `offer`, `withdraw`; `register` or `expose`, `deregister`; `allocate`, `free` |
 /// | one-sided | `post_read`, `post_write`, `post_atomic` |
 /// | a turn | `poll`, then `copy_body` and `release` of each frame; in a lane `first_frame`, `look_far`, and `poll_beside_first` when `must_poll` says so |
 /// | waiting | `set_attentive`; `prepare_sleep`, then `sleep` or `stay_awake`; others: `nudge`, `nudge_all` |
@@ -412,7 +412,14 @@ impl Fabric {
         carried!(self, peer, register(address, bytes))
     }
 
-    /// The end of [`register`](Self::register), when all writes from there have ended.
+    /// Makes memory known once for all peers: what is [exported](Self::export) of it, to however many, registers nothing. It is leased
+    /// memory, which stays as it is until the key is [given back](Self::deregister), and peers reach all of it until then whose
+    /// keys were told. `None`: nothing has to be known, or it cannot be, and each export registers what it names.
+    pub fn expose(&mut self, address: u64, bytes: usize) -> Option<LocalKey> {
+        self.net.as_mut()?.expose(address, bytes)
+    }
+
+    /// The end of [`register`](Self::register), when all writes from there have ended, or of [`expose`](Self::expose).
     pub fn deregister(&mut self, key: LocalKey) {
         if let Some(net) = &mut self.net {
             net.deregister(key);

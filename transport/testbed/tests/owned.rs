@@ -80,6 +80,65 @@ async fn exchange(rank: &mut Rank, net: &FakeNet) {
     rank.barrier().await;
 }
 
+/// Rank 0 exposes memory of its own twice, of which each other rank reads a part.
+async fn expose(rank: &mut Rank, net: &FakeNet) {
+    let whole = pattern(0, 1, BYTES);
+    let mut memory = whole.clone();
+    let place = NonNull::new(memory.as_mut_ptr()).unwrap();
+    let address = place.as_ptr().expose_provenance() as u64;
+    let part = BYTES / 4;
+    let mut exposed = Vec::new();
+    if rank.me == 0 {
+        let before = net.stats(0).regions;
+        for _ in 0..2 {
+            exposed.push(rank.fabric.expose(address, BYTES).unwrap());
+        }
+        assert_eq!(net.stats(0).regions, before + 2);
+        for peer in 1..4 {
+            let start = address + u64::from(peer) * part as u64;
+            let key = rank.fabric.export(Peer(peer), start, part as u64);
+            rank.tell_key(peer, key).await;
+            rank.fabric.withdraw(Peer(peer), key);
+        }
+        assert_eq!(net.stats(0).regions, before + 2, "once for all peers");
+    }
+    let theirs = match rank.me {
+        0 => None,
+        _ => Some(rank.hear_key(0).await),
+    };
+    let mut target = vec![0; part];
+    let place = NonNull::new(target.as_mut_ptr()).unwrap();
+    for outcome in [Outcome::Done, Outcome::BadKey] {
+        if let Some(key) = theirs {
+            target.fill(0);
+            let got = rank.read(0, lease(place, 0, part), key, 0).await;
+            assert_eq!(got, outcome);
+            let is_there = target == whole[rank.me as usize * part..][..part];
+            assert_eq!(is_there, outcome == Outcome::Done);
+            let beyond = rank.read(0, lease(place, 0, 2), key, part as u64 - 1).await;
+            assert_eq!(beyond, Outcome::BadKey);
+        }
+        rank.barrier().await;
+        exposed
+            .drain(..)
+            .for_each(|key| rank.fabric.deregister(key));
+        rank.barrier().await;
+    }
+}
+
+#[test]
+fn what_is_exposed_is_registered_once_and_told_to_many() {
+    for reads in [FakeConfig::calm(1).reads, 0] {
+        let net = FakeNet::new(FakeConfig {
+            reads,
+            ..FakeConfig::calm(1)
+        });
+        fake_on(&net, 4, NetLimits::default(), async |rank: &mut Rank| {
+            expose(rank, &net).await;
+        });
+    }
+}
+
 #[test]
 fn what_is_allocated_moves_without_being_registered_again() {
     let net = FakeNet::new(FakeConfig::calm(1));

@@ -111,6 +111,10 @@ impl Net {
         either!(self, it => it.disown(place))
     }
 
+    pub(super) fn expose(&mut self, address: u64, bytes: usize) -> Option<LocalKey> {
+        either!(self, it => it.expose(address, bytes))
+    }
+
     pub(super) fn deregister(&mut self, key: LocalKey) {
         either!(self, it => it.keep_no_more(key));
     }

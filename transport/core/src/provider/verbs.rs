@@ -102,7 +102,7 @@ pub(super) use work::Kind;
 /// | opening | `open_best` or `open_on`, which call `open`; `record` | `verbs.rs` |
 /// | addresses | `meet`; `wanted_address`, then `learn_address`, which calls `meet_strangers` | `turn.rs`, `verbs.rs`, `arrive.rs` |
 /// | sending | `caps`; `post_word` or `post_send` | `verbs.rs` |
-/// | memory | `export` or `offer`, `withdraw`; `allocate`, `own`, `disown`; `keep_registered`, `keep_no_more` | `verbs.rs` |
+/// | memory | `export` or `offer`, `withdraw`; `allocate`, `own`, `disown`; `keep_registered` or `expose`, `keep_no_more` | `verbs.rs` |
 /// | one-sided | `post_work`, `post_write` | `verbs.rs` |
 /// | a turn | `poll`: `take_all_received`, `flush_all`, `look_at_clock`, `take_all_events`; `settle` | `turn.rs` |
 /// | what comes | `take_filled`: `take_packet`, then `deliver` or `assemble`, `hand_up`, `deliver_held`; later `copy_lent`, `release` | `arrive.rs` |
@@ -248,7 +248,13 @@ impl<P: Port> Verbs<P> {
             .keep(base, bytes, &mut self.streams.links.rails)
     }
 
-    /// Forgets it.
+    /// Registers memory of the program's for exports of parts of it to any peers.
+    pub(super) fn expose(&mut self, base: u64, bytes: usize) -> Option<LocalKey> {
+        let rails = &mut self.streams.links.rails;
+        self.moves.registry.owned.expose(base, bytes, rails)
+    }
+
+    /// Forgets what one of these has registered.
     pub(super) fn keep_no_more(&mut self, key: LocalKey) {
         self.moves
             .registry

@@ -271,7 +271,7 @@ pub(super) fn register_exported<P: Port>(
         errno: libc::EFAULT,
     })?;
     // SAFETY: what is exported is leased memory (`Fabric::export`), which stays until its lease ends; whoever ends it
-    // withdraws the key first. The lease of a read that a peer carries out ends after `deregister` (`fetch.rs`).
+    // withdraws the key first. What is exposed (`Fabric::expose`) stays until its key is given back. The lease of a read that a peer carries out ends after `deregister` (`fetch.rs`).
     unsafe { port.register(base, bytes, Access::Full) }
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory that stays registered: what is in it moves without a registration for each message. To our own, which the program
-//! has from here, peers reach for as long as it is there; from the program's there are only writes.
+//! has from here, peers reach for as long as it is there. Of the program's, peers reach what is exposed, once for all of them; from the
+//! rest there are only writes.
 
 use std::ptr::NonNull;
 
 use super::keys::Regions;
-use super::memory::{Shared, register_leased, register_owned};
+use super::memory::{Shared, register_exported, register_leased, register_owned};
 use super::port::{Access, CallError, Port};
 use super::rails::Rails;
 use super::slab::Slab;
@@ -16,6 +17,8 @@ use crate::LocalKey;
 pub(super) struct Owned {
     ours: Vec<Ours>,
     kept: Slab<Kept>,
+    /// Those of them that peers reach.
+    exposed: Vec<u32>,
 }
 
 /// A stretch of our own.
@@ -41,6 +44,7 @@ impl Owned {
         Self {
             ours: Vec::new(),
             kept: Slab::new(),
+            exposed: Vec::new(),
         }
     }
 
@@ -87,12 +91,59 @@ impl Owned {
         ours.mapping.is_some()
     }
 
-    /// The regions that all of this memory is in, of our own.
+    /// The regions that all of this memory is in, of our own or exposed.
     pub(super) fn regions(&self, address: u64, bytes: u64) -> Option<Regions> {
+        let ours = self.regions_of_ours(address, bytes);
+        ours.or_else(|| self.regions_of_exposed(address, bytes).next())
+    }
+
+    /// The same of those which have this key on this rail: memory may be exposed more than once.
+    pub(super) fn regions_with_key(
+        &self,
+        (rail, key): (u8, u32),
+        (address, bytes): (u64, u64),
+    ) -> Option<Regions> {
+        let ours = self.regions_of_ours(address, bytes).into_iter();
+        let mut all = ours.chain(self.regions_of_exposed(address, bytes));
+        let has_key = |regions: &Regions| {
+            let region = regions.get(usize::from(rail)).copied().flatten();
+            region.is_some_and(|region| region.remote_key == key)
+        };
+        all.find(has_key)
+    }
+
+    fn regions_of_ours(&self, address: u64, bytes: u64) -> Option<Regions> {
         let after = self.ours.partition_point(|ours| ours.base <= address);
         let ours = self.ours.get(after.checked_sub(1)?)?;
         let end = (address - ours.base).checked_add(bytes)?;
         (end <= ours.bytes).then_some(ours.regions)
+    }
+
+    fn regions_of_exposed(&self, address: u64, bytes: u64) -> impl Iterator<Item = Regions> {
+        let all = self.exposed.iter().map(|number| LocalKey(*number));
+        all.filter_map(move |key| self.kept_regions(Some(key), address, bytes))
+    }
+
+    /// Registers memory of the program's with all rails, so that any peer may be told a key of any part of it. `None`: it is known
+    /// already, or cannot be registered; then each export tries that.
+    pub(super) fn expose<P: Port>(
+        &mut self,
+        base: u64,
+        bytes: usize,
+        rails: &mut Rails<P>,
+    ) -> Option<LocalKey> {
+        if bytes == 0 || self.regions_of_ours(base, bytes as u64).is_some() {
+            return None;
+        }
+        let mut regions = Regions::default();
+        for (rail, region) in rails.iter_mut().zip(&mut regions) {
+            if rail.lost.is_none() {
+                *region = register_exported(&mut rail.port, base, bytes).ok();
+            }
+        }
+        let key = self.insert(base, bytes as u64, regions)?;
+        self.exposed.push(key.0);
+        Some(key)
     }
 
     /// Registers memory of the program's for many writes from there. `None`: it is known already, or cannot be registered; then
@@ -112,6 +163,10 @@ impl Owned {
                 *region = register_leased(&mut rail.port, base, bytes, Access::OwnRead).ok();
             }
         }
+        self.insert(base, bytes, regions)
+    }
+
+    fn insert(&mut self, base: u64, bytes: u64, regions: Regions) -> Option<LocalKey> {
         let kept = Kept {
             base,
             bytes,
@@ -123,6 +178,7 @@ impl Owned {
 
     /// Forgets it.
     pub(super) fn keep_no_more<P: Port>(&mut self, key: LocalKey, rails: &mut Rails<P>) {
+        self.exposed.retain(|number| *number != key.0);
         if let Some(kept) = self.kept.remove(key.0) {
             rails.deregister(kept.regions);
         }

@@ -173,9 +173,8 @@ impl Registry {
             return is_theirs.then_some(export.regions);
         }
         // What stays registered is known to all who were told its key, whole.
-        let regions = self.owned.regions(address, bytes).filter(|_| bytes != 0)?;
-        let region = regions[usize::from(name.0)]?;
-        (region.remote_key == name.1).then_some(regions)
+        let known = self.owned.regions_with_key(name, (address, bytes));
+        known.filter(|_| bytes != 0)
     }
 
     /// The key to a work's memory on its rail, and its region if it was registered for this.
