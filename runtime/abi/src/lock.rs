@@ -121,9 +121,9 @@ impl Drop for Passed {
     }
 }
 
-/// Whether other threads take the lock as well. Not below `MPI_THREAD_MULTIPLE`.
+/// Whether other threads take the lock as well, for a thread that has it: not if it has the bias, or has come alone for long.
 pub fn has_company() -> bool {
-    MAY_BIAS.load(Ordering::Relaxed) && !BIAS.is_owner(thread_number())
+    !BIAS.is_owner(thread_number()) && STREAK.load(Ordering::Relaxed) < ALONE
 }
 
 /// Gives the lock up while `inside` runs: calls that block in the system, and functions of the program, which may wait for
@@ -188,14 +188,18 @@ fn pass_turnstile(me: usize) {
 /// Waits at the turnstile.
 fn wait_for_turn(me: usize) {
     TURNSTILE.begin_to_wait();
-    let mut looks = 0;
+    let mut looks = 0u64;
     while !TURNSTILE.enter_waiting(me) {
         looks += 1;
-        if looks % LOOKS_PER_YIELD != 0 {
+        if !looks.is_multiple_of(LOOKS_PER_YIELD) {
             std::hint::spin_loop();
         } else if looks < MOST_LOOKS {
             std::thread::yield_now();
         } else if let Some(place) = TURNSTILE.word(me) {
+            // Those that pass may be inside for long each time.
+            if looks >= PATIENCE {
+                TURNSTILE.insist();
+            }
             sleep_at(place, NAP);
         }
     }
@@ -213,13 +217,12 @@ fn leave_turnstile(me: usize) {
 fn note_entered(me: usize) {
     let before = LAST.swap(me, Ordering::Relaxed);
     let streak = match before == me {
-        true => STREAK.load(Ordering::Relaxed) + 1,
+        true => STREAK.load(Ordering::Relaxed).saturating_add(1),
         false => 0,
     };
     STREAK.store(streak, Ordering::Relaxed);
     let comes_alone = before == 0 || streak >= OFTEN;
     if comes_alone && !TURNSTILE.is_wanted() && MAY_BIAS.load(Ordering::Relaxed) {
-        STREAK.store(0, Ordering::Relaxed);
         BIAS.give(me);
     }
 }
@@ -228,10 +231,14 @@ fn note_entered(me: usize) {
 const BY_TURNSTILE: u32 = 0;
 /// So often in a row a thread takes the lock before it gets a bias.
 const OFTEN: u32 = 64;
+/// After so often nobody else is about to come: more than what a thread does in its turn on a core that it shares.
+const ALONE: u32 = 1 << 16;
 /// Who waits gives its core away after so many looks.
-const LOOKS_PER_YIELD: u32 = 32;
+const LOOKS_PER_YIELD: u64 = 32;
 /// After so many it sleeps.
-const MOST_LOOKS: u32 = 100 * LOOKS_PER_YIELD;
+const MOST_LOOKS: u64 = 100 * LOOKS_PER_YIELD;
+/// After some naps it insists on its turn.
+const PATIENCE: u64 = MOST_LOOKS + 10 * LOOKS_PER_YIELD;
 /// For so long: whoever leaves does not always wake those that sleep.
 const NAP: Duration = Duration::from_micros(100);
 

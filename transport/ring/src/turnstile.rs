@@ -48,6 +48,11 @@ impl Turnstile {
         true
     }
 
+    /// A thread has waited for long: whoever leaves next offers the lock. It may be overlooked, so that who still waits says it again.
+    pub fn insist(&self) {
+        self.passes.store(PASSES, Ordering::Relaxed);
+    }
+
     fn take_offer(&self, thread: usize) -> bool {
         // PAIR(turnstile): as in `enter`; it also sees who has offered.
         let is_offered = self.word.load(Ordering::Acquire) == OFFERED;
@@ -74,7 +79,7 @@ impl Turnstile {
 
     #[inline(never)]
     fn leave_to_others(&self, thread: usize) -> bool {
-        let passes = self.passes.load(Ordering::Relaxed) + 1;
+        let passes = self.passes.load(Ordering::Relaxed).saturating_add(1);
         self.passes.store(passes, Ordering::Relaxed);
         let offers = passes >= PASSES;
         if offers {
@@ -175,6 +180,16 @@ mod tests {
         assert!(lock.enter_waiting(2) && !lock.enter_waiting(1));
         assert!(!lock.leave(2) && lock.enter_waiting(1));
         assert!(!lock.is_wanted() && !lock.leave(1));
+    }
+
+    #[test]
+    fn who_has_waited_for_long_comes_next() {
+        let lock = Turnstile::new();
+        assert!(lock.enter());
+        lock.begin_to_wait();
+        lock.insist();
+        assert!(lock.leave(1) && !lock.enter() && lock.enter_waiting(2));
+        assert!(!lock.leave(2) && lock.enter() && !lock.leave(1));
     }
 
     #[test]
