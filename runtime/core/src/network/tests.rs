@@ -15,6 +15,7 @@ use crate::boot::Link;
 use crate::comm::{Comm, WORLD_CONTEXT};
 use crate::operation::{Mode, Source, Status, Target};
 use crate::roster::Name;
+use crate::testing::talk;
 use crate::user_buf::UserMemory;
 
 fn boot(size: u32, local_size: u32) -> Boot {
@@ -526,47 +527,9 @@ fn two_jobs(net: &FakeNet) -> [Universe; 2] {
 fn jobs_that_meet_over_a_network_send_to_each_other_in_a_communicator_of_both() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let mut both = two_jobs(&net);
-    let context = ContextId(40);
-    for (rank, universe) in (0..).zip(&mut both) {
-        // The same order for both.
-        let mut members = vec![Peer(1); 2];
-        members[rank as usize] = Peer(0);
-        let mut comm = Comm::new(context, Group::of(members), rank);
-        assert!(!universe.is_on_one_node(&comm));
-        universe.adopt(&mut comm);
-    }
-    let source = Source {
-        context,
-        peer: Some(Peer(1)),
-        tag: Some(7),
-    };
-    let target = Target {
-        context,
-        peer: Peer(1),
-        tag: 7,
-    };
-    for bytes in [8, 5000, 300_000, 3_000_000] {
-        for (from, to) in [(0, 1), (1, 0)] {
-            let (mut sent, mut got) = (pattern(bytes), vec![0; bytes]);
-            let memory = UserMemory::of(&mut got);
-            let receive = both[to].messages.receive(source, memory).unwrap();
-            let memory = UserMemory::of(&mut sent);
-            let send = both[from]
-                .sending()
-                .send(target, memory, Mode::Standard)
-                .unwrap();
-            let is_under_way = |both: &[Universe; 2]| {
-                let sends = send.is_some_and(|send| !both[from].messages.is_complete(send));
-                sends || !both[to].messages.is_complete(receive)
-            };
-            while is_under_way(&both) {
-                both.iter_mut().for_each(|universe| _ = universe.progress());
-                let _ = net.advance() || net.advance_until(net.now_ns() + 1_000_000);
-            }
-            assert_eq!(both[to].collect(receive).bytes, bytes as u64);
-            assert!(got == sent, "{bytes} bytes");
-            send.map(|send| both[from].collect(send));
-        }
-    }
-    assert_eq!(both[0].messages.pump.traffic.bytes(1), 3_305_008);
+    let both_of_them = Comm::new(ContextId(44), Group::of(vec![Peer(0), Peer(1)]), 0);
+    assert!(!both[0].is_on_one_node(&both_of_them));
+    talk(&mut both, &[8, 5000, 300_000, 3_000_000], || {
+        let _ = net.advance() || net.advance_until(net.now_ns() + 1_000_000);
+    });
 }
