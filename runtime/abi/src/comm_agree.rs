@@ -150,7 +150,7 @@ pub(crate) fn swap(mpi: Mpi, comm: &Comm, mine: Vec<u32>) -> Result<Swapped> {
     if comm.rank == 0
         && let Some(leader) = comm.partners().peer(0)
     {
-        told = swap_leaders(mpi, Lane::of(comm, 0), leader, mine)?;
+        told = swap_leaders(mpi, Lane::of(comm, 0), &comm.group, leader, mine)?;
     }
     let mut told = deal_out(mpi, &comm.local(), 0, told)?;
     let context = match told.pop().unwrap_or(0) {
@@ -163,15 +163,28 @@ pub(crate) fn swap(mpi: Mpi, comm: &Comm, mine: Vec<u32>) -> Result<Swapped> {
     })
 }
 
+/// The same without a context: answers what the leader of the remote group said.
+pub(crate) fn swap_words(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>> {
+    let mut told = Vec::new();
+    if comm.rank == 0
+        && let Some(leader) = comm.partners().peer(0)
+    {
+        told = Lane::of(comm, 0).exchange(mpi, leader, mine)?;
+    }
+    deal_out(mpi, &comm.local(), 0, told)
+}
+
 /// What a leader does of the above: the other side's words, and the new context after them; 0 if all have to agree on one.
 pub(crate) fn swap_leaders(
     mpi: Mpi,
     lane: Lane,
+    own: &Group,
     leader: Peer,
     mut mine: Vec<u32>,
 ) -> Result<Vec<u32>> {
+    // The other leader looks at its own group.
     let other = Group::of(vec![leader]);
-    let proposed = propose(mpi, [None, Some(&other)], For::One);
+    let proposed = propose(mpi, [Some(own), Some(&other)], For::One);
     mine.push(proposed);
     let mut theirs = lane.exchange(mpi, leader, &mine)?;
     let other = theirs.pop().unwrap_or(0);

@@ -51,7 +51,7 @@ pub(crate) async fn choose_context(
         if let Some(remote) = &comm.remote
             && let Some(leader) = remote.peer(0)
         {
-            let other = exchange_word(mpi, Lane::of(comm, 0), leader, word).await?;
+            let other = exchange_word(mpi, lane_of(comm, line), leader, word).await?;
             word = choose(mpi, word, other);
         }
     }
@@ -68,6 +68,14 @@ pub(crate) fn agree_all(mpi: Mpi, comm: &Comm) -> Result<ContextId> {
     Ok(Line::run(mpi, &comm.local(), async |line| {
         Makers::of(comm, line).agree(mpi).await
     })?)
+}
+
+/// Where messages of the call that `line` is for go, among its others.
+fn lane_of(comm: &Comm, line: &Line<Mpi>) -> Lane {
+    Lane {
+        context: comm.collective_context(),
+        tag: line.call(),
+    }
 }
 
 /// What a leader proposes alone for a communicator of these groups; 0: nothing, so that all have to agree.
@@ -117,10 +125,7 @@ pub(crate) struct Makers {
 impl Makers {
     /// All members of a communicator, in the call that `line` is for: with its tag, among its other messages.
     pub(crate) fn of(comm: &Comm, line: &Line<Mpi>) -> Self {
-        let lane = Lane {
-            context: comm.collective_context(),
-            tag: line.call(),
-        };
+        let lane = lane_of(comm, line);
         let remote = comm.remote.as_ref().filter(|_| comm.rank == 0);
         Self {
             group: comm.group.clone(),
@@ -164,28 +169,33 @@ impl Makers {
 
     /// A context that none of them uses, kept by each. All call.
     pub(crate) async fn agree(&self, mpi: Mpi) -> Outcome<ContextId> {
-        let mut from = 0;
+        let (mut from, mut attempt) = (0, 0);
         loop {
             let lowest = mpi.visit(|universe| universe.comms.propose_context(from));
-            // Who has none says so to all, by a proposal that nobody can keep.
-            let lowest = lowest.map_or(u32::MAX, |context| context.0);
-            let highest = self.highest(mpi, lowest).await?;
-            if highest == u32::MAX {
-                return Err(runtime::Error::ContextsExhausted);
-            }
-            let context = ContextId(highest);
+            // Who has none says so to all.
+            let lowest = lowest.map_or(NONE_LEFT, |context| context.0);
+            let context = ContextId(self.highest(mpi, lowest).await?);
             let keeps = mpi.visit(|universe| universe.comms.keep_context(context));
             match self.highest(mpi, u32::from(!keeps)).await {
                 Ok(0) => return Ok(context),
-                failed => {
+                refused => {
                     if keeps {
                         let_go(mpi, context);
                     }
-                    failed?;
+                    refused?;
                 }
             }
-            from = highest.saturating_add(1);
+            // Others may be about to agree on the same numbers: they go on at another distance.
+            attempt += 1;
+            from = context.0.saturating_add(1 + self.spread(attempt));
         }
+    }
+
+    /// How far to go on after so many attempts, other than whoever makes another communicator meanwhile.
+    fn spread(&self, attempt: u32) -> u32 {
+        let Lane { context, tag } = self.lane;
+        let seed = context.0 ^ tag.cast_unsigned().rotate_left(16);
+        seed.wrapping_add(attempt).wrapping_mul(0x9E37_79B9) >> 22
     }
 
     /// The same, outside of tasks.
@@ -210,12 +220,17 @@ impl Makers {
             }
             span <<= 1;
         }
+        let mut failed = None;
         if rank != 0 {
             if let Some(parent) = member(rank - span) {
                 highest = exchange_word(mpi, lane, parent, highest).await?;
             }
         } else if let Some((lane, leader)) = self.other {
-            highest = highest.max(exchange_word(mpi, lane, leader, highest).await?);
+            match exchange_word(mpi, lane, leader, highest).await {
+                Ok(word) => highest = highest.max(word),
+                // The members of this group are not told that the other leader is lost: they hear it here.
+                Err(error) => (highest, failed) = (UNREACHED, Some(error)),
+            }
         }
         while span > 1 {
             span >>= 1;
@@ -223,7 +238,12 @@ impl Makers {
                 send_word(mpi, lane, child, highest).await?;
             }
         }
-        Ok(highest)
+        match (failed, highest) {
+            (Some(error), _) => Err(error),
+            (None, UNREACHED) => Err(runtime::Error::Unagreed),
+            (None, NONE_LEFT) => Err(runtime::Error::ContextsExhausted),
+            (None, highest) => Ok(highest),
+        }
     }
 }
 
@@ -287,3 +307,7 @@ async fn ended(mpi: Mpi, request: RequestId) -> Outcome<()> {
 }
 
 const WORD: usize = size_of::<u32>();
+/// In place of a context: a process has none left to propose.
+const NONE_LEFT: u32 = u32::MAX - 1;
+/// The same: the other leader does not answer.
+const UNREACHED: u32 = u32::MAX;

@@ -8,7 +8,7 @@ use runtime::{Comm, ContextId, Group, Line, Peer, Universe, Visit};
 use crate::args::Out;
 use crate::comm::{any, int, of};
 use crate::comm_agree::{Lane, deal_out, group_of, swap, swap_leaders, words_of};
-use crate::comm_context::Makers;
+use crate::comm_context::{Makers, let_go};
 use crate::comm_make::keep;
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -65,11 +65,9 @@ pub fn intercomm_create(
         let detail = "the local leader could not reach the remote leader";
         return Err(Error::new(ErrorClass::OTHER, detail));
     };
-    let remote = group_of(mpi, &told)?;
-    if let Some(both) = remote
-        .peers()
-        .find(|peer| local.group.rank_of(*peer).is_some())
-    {
+    let remote = group_of(mpi, &told);
+    let peers = || remote.iter().flat_map(Group::peers);
+    if let Some(both) = peers().find(|peer| local.group.rank_of(*peer).is_some()) {
         let detail = format!(
             "the process with world rank {} is in both groups, which must have none in common",
             both.0
@@ -83,6 +81,8 @@ pub fn intercomm_create(
         })?,
         context => ContextId(context),
     };
+    // Only now, as the others wait for this process to agree.
+    let remote = remote.inspect_err(|_| let_go(mpi, context))?;
     let made = Comm::new(context, local.group, local.rank).with_remote(Some(remote));
     newintercomm.set(keep(mpi, local_comm, made)?);
     Ok(())
@@ -114,7 +114,7 @@ fn meet(
         return Err(Error::new(ErrorClass::RANK, detail));
     }
     let lane = Lane::of(&bridge, tag);
-    let told = swap_leaders(mpi, lane, peer, words_of(mpi, &local.group))?;
+    let told = swap_leaders(mpi, lane, &local.group, peer, words_of(mpi, &local.group))?;
     Ok((told, (lane, peer)))
 }
 

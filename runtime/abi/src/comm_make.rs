@@ -7,7 +7,9 @@ use runtime::{Comm, ContextId, Group, Peer, Visit};
 
 use crate::args::Out;
 use crate::comm::{any, of};
-use crate::comm_agree::{Lane, check_members, gather_all, group_of, swap, words_of};
+use crate::comm_agree::{
+    Lane, Swapped, check_members, gather_all, group_of, swap, swap_words, words_of,
+};
 use crate::comm_context::{For, Makers, agree_all, let_go, new_context, propose};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -68,8 +70,9 @@ pub fn comm_create(
     let members = mpi.state(|state| state.group(group))?;
     check_members(&parent, &members)?;
     let (context, remote) = if parent.is_inter() {
-        let swapped = swap(mpi, &parent, words_of(mpi, &members))?;
-        (swapped.context, Some(group_of(mpi, &swapped.theirs)?))
+        let Swapped { context, theirs } = swap(mpi, &parent, words_of(mpi, &members))?;
+        let remote = group_of(mpi, &theirs).inspect_err(|_| let_go(mpi, context))?;
+        (context, Some(remote))
     } else {
         // Each rank may name another group, and only knows its own.
         let purpose = match members.size() == parent.size() {
@@ -204,11 +207,7 @@ pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result
     let local = parent.local();
     let all = gather_all(mpi, &local, &mine.to_words())?;
     let other = match parent.is_inter() {
-        true => {
-            let swapped = swap(mpi, parent, all.clone())?;
-            let_go(mpi, swapped.context);
-            Some(swapped.theirs)
-        }
+        true => Some(swap_words(mpi, parent, &all)?),
         false => None,
     };
     // All see the same entries. If somebody has no context for its color, one is for all colors, as nobody has two.
@@ -223,10 +222,10 @@ pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result
         Some(context) => context.0,
         None => part.context.max(chosen),
     };
-    if proposed != 0 && proposed != context {
+    let nobody = theirs.as_ref().is_some_and(|part| part.peers.is_empty());
+    if proposed != 0 && (proposed != context || nobody) {
         mpi.visit(|universe| universe.release_context(ContextId(proposed)));
     }
-    let nobody = theirs.as_ref().is_some_and(|part| part.peers.is_empty());
     if color == c::MPI_UNDEFINED || nobody {
         let_go(mpi, ContextId(context));
         return Ok(None);

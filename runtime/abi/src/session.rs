@@ -20,7 +20,7 @@ use crate::buffer;
 use crate::c;
 use crate::comm::int;
 use crate::comm_agree::{Lane, group_of, swap_leaders, words_of};
-use crate::comm_context::Makers;
+use crate::comm_context::{Makers, let_go};
 use crate::comm_make::{keep, lead};
 use crate::enter::{Mpi, On, enter};
 use crate::errhandler::{check_for_comms, check_for_sessions};
@@ -236,7 +236,8 @@ pub fn intercomm_create_from_groups(
         Some(0) => makers.agree_now(mpi)?,
         Some(context) => ContextId(context),
     };
-    let made = Comm::new(context, members, rank).with_remote(Some(group_of(mpi, &words)?));
+    let remote = group_of(mpi, &words).inspect_err(|_| let_go(mpi, context))?;
+    let made = Comm::new(context, members, rank).with_remote(Some(remote));
     newintercomm.set(own(mpi, made, local_group, errhandler)?);
     Ok(())
 }
@@ -258,7 +259,10 @@ fn meet(
             format!("the remote leader, rank {remote_leader}, is a process of the local group");
         return Err(Error::new(ErrorClass::RANK, detail));
     }
-    Ok((swap_leaders(mpi, lane, peer, words_of(mpi, members))?, peer))
+    Ok((
+        swap_leaders(mpi, lane, members, peer, words_of(mpi, members))?,
+        peer,
+    ))
 }
 
 /// Keeps a communicator that has no parent, but a group from a session.

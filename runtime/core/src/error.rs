@@ -46,6 +46,11 @@ pub enum Error {
     /// No communicator can be made any more.
     #[error("the process made so many communicators that no context is left for another one")]
     ContextsExhausted,
+    /// Who makes a communicator could not ask all others for a context.
+    #[error(
+        "the processes that make the communicator could not agree on its context: one of them does not answer"
+    )]
+    Unagreed,
     /// Two sides of a collective describe blocks of different sizes.
     #[error("a block of {given} bytes meets one of {expected}: counts and datatypes must match")]
     Unequal {

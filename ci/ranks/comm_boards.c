@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Communicators that were made of an intercommunicator, and freed, leave nothing taken: the ranks of a node still have the short way
+// of collectives in a new one, where a barrier sends no messages.
+#include "check.h"
+
+enum { SPLITS = 40, MOST = 64 };
+
+static MPI_T_pvar_session session;
+static MPI_T_pvar_handle sent;
+
+static void begin_counting(void)
+{
+    int index = -1, count = 0;
+    GOOD(MPI_T_pvar_session_create(&session));
+    GOOD(MPI_T_pvar_get_index("sent_messages_to", MPI_T_PVAR_CLASS_COUNTER, &index));
+    GOOD(MPI_T_pvar_handle_alloc(session, index, NULL, &sent, &count));
+    GOOD(MPI_T_pvar_start(session, sent));
+    EQUAL(count, size);
+}
+
+// Messages of this rank so far.
+static unsigned long long messages(void)
+{
+    unsigned long long row[MOST], sum = 0;
+    GOOD(MPI_T_pvar_read(session, sent, row));
+    for (int to = 0; to < size; to++)
+        sum += row[to];
+    return sum;
+}
+
+static void s7_4_2_splits_of_an_intercommunicator_leave_nothing_taken(void)
+{
+    MPI_Comm half, inter, part, comm;
+    int is_low = rank < size / 2;
+    MPI_Comm_split(MPI_COMM_WORLD, is_low, rank, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, is_low ? size / 2 : 0, 5, &inter);
+    for (int i = 0; i < SPLITS; i++) {
+        // In turns one color for all, and one for each group, so that nobody of the other has it.
+        MPI_Comm_split(inter, i % 2 ? 0 : is_low, rank, &part);
+        EQUAL(part != MPI_COMM_NULL, i % 2);
+        if (part != MPI_COMM_NULL)
+            MPI_Comm_free(&part);
+    }
+    MPI_Comm_free(&inter);
+    MPI_Comm_free(&half);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    unsigned long long before = messages();
+    for (int i = 0; i < 10; i++)
+        MPI_Barrier(comm);
+    EQUAL(messages() - before, 0);
+    MPI_Comm_free(&comm);
+}
+
+int main(int argc, char **argv)
+{
+    int provided;
+    GOOD(MPI_T_init_thread(MPI_THREAD_SINGLE, &provided));
+    start(&argc, &argv);
+    begin_counting();
+    RUN(s7_4_2_splits_of_an_intercommunicator_leave_nothing_taken);
+    GOOD(MPI_T_pvar_session_free(&session));
+    GOOD(MPI_T_finalize());
+    return finish();
+}
