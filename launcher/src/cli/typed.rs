@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The words of a command line as people type them: long options with one dash, and what is said of words that are not
+//! understood.
+
+use super::{Options, UsageError};
+use crate::elsewhere;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, FromArgMatches};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// The options of one program, whose words these are.
+pub(super) fn options(words: &[OsString]) -> Result<Options, clap::Error> {
+    let mut command = Options::command();
+    let mut words = words.to_vec();
+    lengthen(&command, &mut words);
+    let name = OsString::from("rmpiexec");
+    let matches = command.try_get_matches_from_mut(std::iter::once(name).chain(words))?;
+    Options::from_arg_matches(&matches)
+}
+
+/// Gives long options that were typed with one dash, as `-np` and `-genv`, their second one, up to the program.
+fn lengthen(command: &clap::Command, words: &mut [OsString]) {
+    let mut next = 0;
+    while let Some(word) = words.get_mut(next) {
+        let bytes = word.as_bytes();
+        if bytes == b"--" || !bytes.starts_with(b"-") || bytes == b"-" {
+            return;
+        }
+        let inline = bytes.contains(&b'=');
+        let name = bytes.split(|byte| *byte == b'=').next().unwrap_or(bytes);
+        let name = String::from_utf8_lossy(name).into_owned();
+        if !name.starts_with("--") && is_long(command, &name[1..]) {
+            let longer = [b"-", word.as_bytes()].concat();
+            *word = OsString::from_vec(longer);
+        }
+        next += 1 + if inline { 0 } else { values_of(command, &name) };
+    }
+}
+
+/// Whether the text behind a single dash is a long option, known or mistyped, rather than a group of short ones.
+fn is_long(command: &clap::Command, name: &str) -> bool {
+    let short = |letter: char| {
+        command
+            .get_arguments()
+            .find(|arg| arg.get_short() == Some(letter))
+    };
+    let mut letters = name.chars();
+    let (Some(first), rest) = (letters.next(), letters.as_str()) else {
+        return false;
+    };
+    if rest.is_empty() {
+        return false;
+    }
+    if find_long(command, name).is_some() || matches!(name, "help" | "version") {
+        return true;
+    }
+    if first == 'n' {
+        return !rest.starts_with(|letter: char| letter.is_ascii_digit());
+    }
+    if short(first).is_some_and(|arg| arg.get_action().takes_values()) {
+        return false;
+    }
+    !name
+        .chars()
+        .all(|letter| short(letter).is_some() || "hV".contains(letter))
+}
+
+fn find_long<'a>(command: &'a clap::Command, name: &str) -> Option<&'a clap::Arg> {
+    command.get_arguments().find(|arg| {
+        let aliases = arg.get_all_aliases().unwrap_or_default();
+        arg.get_long() == Some(name) || aliases.contains(&name)
+    })
+}
+
+/// Words after option `name` that belong to it.
+fn values_of(command: &clap::Command, name: &str) -> usize {
+    let bare = name.trim_start_matches('-');
+    let by_letter = |arg: &&clap::Arg| {
+        arg.get_short()
+            .is_some_and(|letter| bare == letter.to_string())
+    };
+    let arg = find_long(command, bare).or_else(|| command.get_arguments().find(by_letter));
+    let Some(arg) = arg.filter(|arg| arg.get_action().takes_values()) else {
+        return 0;
+    };
+    arg.get_num_args().map_or(1, |range| range.min_values())
+}
+
+pub(super) fn in_words(error: &clap::Error, typed: &[OsString]) -> UsageError {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    let option = context(ContextKind::InvalidArg).unwrap_or_default();
+    let known = || elsewhere::advice(&as_typed(&option, typed));
+    let text = match error.kind() {
+        ErrorKind::UnknownArgument if known().is_some() => known().unwrap_or_default(),
+        ErrorKind::UnknownArgument => match context(ContextKind::SuggestedArg) {
+            Some(near) => format!(
+                "unknown option {}; the nearest is {near}. Type rmpiexec --help for all of them",
+                as_typed(&option, typed)
+            ),
+            None => format!(
+                "unknown option {}. Type rmpiexec --help for all of them; a program's own options stand behind its name",
+                as_typed(&option, typed)
+            ),
+        },
+        ErrorKind::InvalidValue
+            if context(ContextKind::InvalidValue).is_some_and(|v| !v.is_empty()) =>
+        {
+            one_of(error, &option, typed)
+        }
+        ErrorKind::InvalidValue | ErrorKind::WrongNumberOfValues | ErrorKind::TooFewValues => {
+            let mut words = option.splitn(2, ' ');
+            let (name, values) = (words.next().unwrap_or_default(), words.next());
+            let name = as_typed(name, typed);
+            let values = values.unwrap_or("VALUE");
+            format!(
+                "nothing stands behind {name}; expected {name} {values}. Type rmpiexec --help for examples"
+            )
+        }
+        ErrorKind::TooManyValues => {
+            format!("option {option} takes no value. Type rmpiexec --help for examples")
+        }
+        _ => error
+            .to_string()
+            .trim_start_matches("error: ")
+            .trim_end()
+            .to_owned(),
+    };
+    UsageError(text)
+}
+
+/// What to say of a value that is none of those that the option takes.
+fn one_of(error: &clap::Error, option: &str, typed: &[OsString]) -> String {
+    let name = option.split(' ').next().unwrap_or_default();
+    let name = as_typed(name, typed);
+    let given = match error.get(ContextKind::InvalidValue) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let known = match error.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(known)) => known.as_slice(),
+        _ => &[],
+    };
+    let expected = match known {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => known.concat(),
+    };
+    format!("{name} {given}: expected {expected}")
+}
+
+/// An option with the dashes that the user gave it.
+fn as_typed(option: &str, typed: &[OsString]) -> String {
+    let Some(bare) = option.strip_prefix("--") else {
+        return option.to_owned();
+    };
+    // The one option with several names.
+    let names: &[&str] = if bare == "np" { &["np", "n"] } else { &[bare] };
+    let name = |word: &OsString| {
+        let word = word.to_string_lossy();
+        let name = word.split('=').next().unwrap_or_default();
+        let bare = name.trim_start_matches('-');
+        (name != bare && names.contains(&bare)).then(|| name.to_owned())
+    };
+    let found = typed.iter().find_map(name);
+    found.unwrap_or_else(|| option.to_owned())
+}
