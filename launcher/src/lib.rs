@@ -37,6 +37,8 @@ mod elsewhere;
 mod failure;
 mod foreign;
 mod front;
+#[allow(dead_code, reason = "the command line does not say hosts yet")]
+pub mod hosts;
 #[cfg(feature = "hwloc")]
 mod hwloc;
 mod job;

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which host each rank goes to. Pure: slots, programs and the user's wish give a host for each rank.
+//!
+//! - `slot`, and what counts inside a host (`core`, `numa`, `socket`): each host is filled before the next one.
+//! - `node`: one rank for each host in turn; a host that is full is passed over.
+//!
+//! Programs follow each other: the second one begins where the first one has left room. When all hosts are full each has as
+//! much room again.
+
+use super::Part;
+use crate::place::Mapping;
+
+/// A program's ranks and the hosts that they may go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Program<'a> {
+    /// How many.
+    pub ranks: u32,
+    /// In the order in which they are filled; `None` for all.
+    pub hosts: Option<&'a [Part]>,
+}
+
+/// The host of each rank, for hosts that have these many slots. A host without slots is dealt with as if it had one.
+///
+/// # Panics
+/// If a program names a host that is not there.
+#[must_use]
+pub fn deal(slots: &[u32], programs: &[Program<'_>], mapping: Mapping) -> Vec<u32> {
+    let every: Vec<u32> = (0..).zip(slots).map(|(number, _)| number).collect();
+    let numbers = |parts: &[Part]| parts.iter().map(|part| part.host).collect();
+    let mut table = Table {
+        slots,
+        taken: vec![0; slots.len()],
+        next: 0,
+        dealt: Vec::new(),
+    };
+    for program in programs {
+        let hosts: Vec<u32> = program.hosts.map_or_else(|| every.clone(), numbers);
+        match mapping {
+            _ if hosts.is_empty() => {}
+            Mapping::Node => table.in_turn(&hosts, program.ranks),
+            Mapping::Slot | Mapping::Core | Mapping::Numa | Mapping::Socket => {
+                table.fill(&hosts, program.ranks);
+            }
+        }
+    }
+    table.dealt
+}
+
+struct Table<'a> {
+    slots: &'a [u32],
+    taken: Vec<u64>,
+    /// The host after the last one in turn.
+    next: u32,
+    dealt: Vec<u32>,
+}
+
+impl Table<'_> {
+    fn fill(&mut self, hosts: &[u32], ranks: u32) {
+        let mut left = u64::from(ranks);
+        while left > 0 {
+            let round = self.round(hosts);
+            for host in hosts {
+                let count = self.room(*host, round).min(left);
+                (0..count).for_each(|_| self.put(*host));
+                left -= count;
+            }
+        }
+    }
+
+    fn in_turn(&mut self, hosts: &[u32], ranks: u32) {
+        let first = hosts
+            .iter()
+            .position(|host| *host >= self.next)
+            .unwrap_or(0);
+        let (before, behind) = hosts.split_at(first);
+        let mut left = ranks;
+        while left > 0 {
+            let round = self.round(hosts);
+            for host in behind.iter().chain(before) {
+                if left > 0 && self.room(*host, round) > 0 {
+                    self.put(*host);
+                    self.next = host + 1;
+                    left -= 1;
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, host: u32) {
+        self.dealt.push(host);
+        self.taken[host as usize] += 1;
+    }
+
+    /// How often all of these hosts are full, and once more: one of them has room then.
+    fn round(&self, hosts: &[u32]) -> u64 {
+        let full = |host: &u32| self.taken[*host as usize] / self.slots_of(*host);
+        1 + hosts.iter().map(full).min().unwrap_or(0)
+    }
+
+    fn room(&self, host: u32, round: u64) -> u64 {
+        (self.slots_of(host) * round).saturating_sub(self.taken[host as usize])
+    }
+
+    fn slots_of(&self, host: u32) -> u64 {
+        u64::from(self.slots[host as usize].max(1))
+    }
+}
+
+/// How many ranks each host got.
+#[must_use]
+pub fn loads(hosts: usize, dealt: &[u32]) -> Vec<u32> {
+    let mut loads = vec![0; hosts];
+    for host in dealt {
+        loads[*host as usize] += 1;
+    }
+    loads
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all(ranks: u32) -> Program<'static> {
+        Program { ranks, hosts: None }
+    }
+
+    fn parts(hosts: &[u32]) -> Vec<Part> {
+        let part = |host: &u32| Part {
+            host: *host,
+            slots: None,
+        };
+        hosts.iter().map(part).collect()
+    }
+
+    fn on(ranks: u32, hosts: &[Part]) -> Program<'_> {
+        let hosts = Some(hosts);
+        Program { ranks, hosts }
+    }
+
+    #[test]
+    fn hosts_are_filled_in_order() {
+        for mapping in [Mapping::Slot, Mapping::Core, Mapping::Numa, Mapping::Socket] {
+            assert_eq!(deal(&[2, 1, 3], &[all(5)], mapping), [0, 0, 1, 2, 2]);
+        }
+    }
+
+    #[test]
+    fn by_node_they_take_turns_and_full_ones_are_passed_over() {
+        assert_eq!(
+            deal(&[3, 1, 2], &[all(6)], Mapping::Node),
+            [0, 1, 2, 0, 2, 0]
+        );
+    }
+
+    #[test]
+    fn more_ranks_than_slots_wrap_round() {
+        assert_eq!(
+            deal(&[2, 1], &[all(7)], Mapping::Slot),
+            [0, 0, 1, 0, 0, 1, 0]
+        );
+        assert_eq!(deal(&[2, 1], &[all(6)], Mapping::Node), [0, 1, 0, 0, 1, 0]);
+        assert_eq!(deal(&[0, 0], &[all(3)], Mapping::Slot), [0, 1, 0]);
+    }
+
+    #[test]
+    fn a_program_goes_on_where_the_one_before_it_left_room() {
+        assert_eq!(
+            deal(&[2, 2], &[all(1), all(3)], Mapping::Slot),
+            [0, 0, 1, 1]
+        );
+        assert_eq!(
+            deal(&[2, 2], &[all(1), all(3)], Mapping::Node),
+            [0, 1, 0, 1]
+        );
+        assert_eq!(
+            deal(&[1, 1], &[all(3), all(1)], Mapping::Slot),
+            [0, 1, 0, 1]
+        );
+    }
+
+    #[test]
+    fn a_program_may_have_hosts_of_its_own() {
+        let (one, others) = (parts(&[1]), parts(&[2, 0]));
+        let programs = [on(2, &one), on(3, &others), all(1)];
+        assert_eq!(
+            deal(&[2, 2, 2], &programs, Mapping::Slot),
+            [1, 1, 2, 2, 0, 0]
+        );
+        let (first, both) = (parts(&[0]), parts(&[0, 1]));
+        let crowd = [on(3, &first), on(2, &both)];
+        assert_eq!(deal(&[1, 1], &crowd, Mapping::Slot), [0, 0, 0, 1, 1]);
+        assert_eq!(deal(&[], &[on(3, &[])], Mapping::Slot), []);
+    }
+
+    proptest! {
+        #[test]
+        fn every_rank_has_a_host_and_none_is_full_before_all_are(
+            slots in proptest::collection::vec(1..9u32, 1..9), ranks in 0..99u32, by_node in any::<bool>(),
+        ) {
+            let mapping = if by_node { Mapping::Node } else { Mapping::Slot };
+            let dealt = deal(&slots, &[all(ranks)], mapping);
+            prop_assert_eq!(dealt.len(), ranks as usize);
+            let loads = loads(slots.len(), &dealt);
+            let whole = ranks / slots.iter().sum::<u32>();
+            for (load, slots) in loads.iter().zip(&slots) {
+                prop_assert!((whole * slots..=(whole + 1) * slots).contains(load));
+            }
+            if !by_node && whole == 0 {
+                prop_assert!(dealt.is_sorted());
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From the places where hosts are named to a list in which each stands once.
+
+use super::word::Count;
+use super::{Host, Slots};
+use std::collections::HashMap;
+
+/// A host, named in one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mention {
+    pub(crate) name: String,
+    pub(crate) user: Option<String>,
+    pub(crate) port: Option<u16>,
+    pub(crate) count: Count,
+    /// `max_slots`.
+    pub(crate) most: Option<u32>,
+}
+
+impl Mention {
+    /// Whether nothing is said of slots.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.count == Count::Bare && self.most.is_none()
+    }
+}
+
+/// What a name without a count stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bare {
+    /// One slot.
+    OneSlot,
+    /// All cores, but for a name that has a count elsewhere: there it is one more slot.
+    Cores,
+}
+
+/// The hosts in the order in which they are named first; what is named again adds slots. Hosts of the same name and port
+/// are one.
+pub(crate) fn gather(mentions: Vec<Mention>, bare: Bare) -> Result<Vec<Host>, String> {
+    let mut sums: Vec<Sum> = Vec::new();
+    let mut known: HashMap<(String, Option<u16>), usize> = HashMap::new();
+    for mention in mentions {
+        let key = (mention.name.clone(), mention.port);
+        let at = *known.entry(key).or_insert(sums.len());
+        if at == sums.len() {
+            sums.push(Sum::of(&mention));
+        }
+        sums[at].add(mention)?;
+    }
+    sums.into_iter().map(|sum| sum.host(bare)).collect()
+}
+
+/// What was said of a host so far.
+struct Sum {
+    name: String,
+    user: Option<String>,
+    port: Option<u16>,
+    number: u32,
+    bare: u32,
+    all: bool,
+    most: Option<u32>,
+}
+
+impl Sum {
+    fn of(mention: &Mention) -> Self {
+        Self {
+            name: mention.name.clone(),
+            user: None,
+            port: mention.port,
+            number: 0,
+            bare: 0,
+            all: false,
+            most: None,
+        }
+    }
+
+    fn add(&mut self, mention: Mention) -> Result<(), String> {
+        match (&self.user, mention.user) {
+            (Some(one), Some(other)) if *one != other => {
+                let name = &self.name;
+                return Err(format!(
+                    "{name} is named with two users, {one} and {other}; expected one"
+                ));
+            }
+            (None, user) => self.user = user,
+            (Some(_), _) => {}
+        }
+        match mention.count {
+            Count::Bare => self.bare += 1,
+            Count::Number(number) => self.number = self.number.saturating_add(number),
+            Count::All => self.all = true,
+        }
+        if let Some(most) = mention.most {
+            self.most = Some(self.most.map_or(most, |before| before.max(most)));
+        }
+        Ok(())
+    }
+
+    fn host(self, bare: Bare) -> Result<Host, String> {
+        let number = self.number.saturating_add(self.bare);
+        let only_bare = self.number == 0 && bare == Bare::Cores;
+        let slots = match self.most {
+            _ if self.all => Slots::Cores,
+            Some(most) if only_bare => Slots::Number(most),
+            None if only_bare => Slots::Cores,
+            _ => Slots::Number(number),
+        };
+        if let (Slots::Number(number), Some(most)) = (slots, self.most)
+            && number > most
+        {
+            let name = self.name;
+            return Err(format!(
+                "{name} has {number} slots and max_slots={most}; expected at most as many slots"
+            ));
+        }
+        Ok(Host {
+            name: self.name,
+            user: self.user,
+            port: self.port,
+            slots,
+            most: self.most,
+        })
+    }
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From the texts of the command line to the hosts of a job.
+//!
+//! `--host` belongs to the program that it stands with, as under Open MPI; a program without one may use all hosts of the
+//! job: those of the file, or without a file all that `--host` names anywhere. With a file `--host` selects hosts of it, and
+//! a file's host that no program may use is no part of the job.
+
+use super::file::{self, Listed};
+use super::gather::{Bare, Mention, gather};
+use super::word::{self, Count};
+use super::{Host, MOST_HOSTS, Part, Slots};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// Hosts, and for each program those that are its own.
+pub(crate) type Selected = (Vec<Host>, Vec<Option<Vec<Part>>>);
+
+/// Larger files are none of ours.
+const MOST_FILE_BYTES: u64 = 16 << 20;
+
+/// The hosts of a job with this host file whose programs have these `--host`, each given any number of times; `None` if nobody
+/// names one.
+pub(crate) fn find(
+    file: Option<&Path>,
+    programs: &[&[String]],
+    remarks: &mut Vec<String>,
+) -> Result<Option<Selected>, String> {
+    let Some(path) = file else {
+        return select(None, programs);
+    };
+    let listed = listed(path)?;
+    remarks.extend(listed.remarks);
+    select(Some((path, listed.hosts)), programs)
+}
+
+/// Reads a host file.
+fn listed(path: &Path) -> Result<Listed, String> {
+    let name = format!("host file {}", path.display());
+    let mut bytes = Vec::new();
+    let read = File::open(path)
+        .and_then(|file| file.take(MOST_FILE_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|error| format!("{name}: cannot be read: {}", crate::program::cause(&error)))?;
+    if read as u64 > MOST_FILE_BYTES {
+        let most = MOST_FILE_BYTES >> 20;
+        return Err(format!(
+            "{name}: more than {most} MiB; expected a host on each line"
+        ));
+    }
+    file::read(&name, &bytes)
+}
+
+fn select(
+    file: Option<(&Path, Vec<Host>)>,
+    programs: &[&[String]],
+) -> Result<Option<Selected>, String> {
+    let own: Vec<Vec<Mention>> = programs
+        .iter()
+        .map(|texts| mentions(texts))
+        .collect::<Result<_, _>>()?;
+    if own.iter().map(Vec::len).sum::<usize>() > MOST_HOSTS {
+        return Err(format!("--host: {}", word::too_many().what));
+    }
+    match file {
+        Some((path, hosts)) => of_file(path, hosts, &own).map(Some),
+        None if own.iter().all(Vec::is_empty) => Ok(None),
+        None => named(&own).map(Some),
+    }
+}
+
+fn mentions(texts: &[String]) -> Result<Vec<Mention>, String> {
+    let mut all = Vec::new();
+    for text in texts {
+        for (before, part) in word::split(text) {
+            let read = word::read(part).map_err(|fault| {
+                let column = before + fault.at + 1;
+                format!("--host {text}: at character {column}: {}", fault.what)
+            })?;
+            let mention = |name| Mention {
+                name,
+                user: read.user.clone(),
+                port: None,
+                count: read.count,
+                most: None,
+            };
+            all.extend(read.names.into_iter().map(mention));
+            if all.len() > MOST_HOSTS {
+                return Err(format!("--host {text}: {}", word::too_many().what));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The hosts that are named, where there is no file.
+fn named(own: &[Vec<Mention>]) -> Result<Selected, String> {
+    let gathered =
+        |mentions| gather(mentions, Bare::OneSlot).map_err(|what| format!("--host: {what}"));
+    let all = gathered(own.concat())?;
+    let numbers: HashMap<&str, u32> = all.iter().map(|host| host.name.as_str()).zip(0..).collect();
+    let part = |host: Host| Part {
+        host: numbers[host.name.as_str()],
+        slots: match host.slots {
+            Slots::Number(number) => Some(number),
+            Slots::Cores => None,
+        },
+    };
+    let mut parts = Vec::with_capacity(own.len());
+    for mentions in own {
+        let hosts = gathered(mentions.clone())?;
+        parts.push((!hosts.is_empty()).then(|| hosts.into_iter().map(part).collect()));
+    }
+    Ok((all, parts))
+}
+
+/// The hosts of a file that `--host` selects.
+fn of_file(path: &Path, mut hosts: Vec<Host>, own: &[Vec<Mention>]) -> Result<Selected, String> {
+    let mut chosen = Chosen::new(&hosts);
+    let mut parts = Vec::with_capacity(own.len());
+    for mentions in own {
+        let mut program = Parts::default();
+        for mention in mentions {
+            let Some(numbers) = chosen.numbers.get(&mention.name).cloned() else {
+                return Err(format!(
+                    "--host {}: no such host in {}, which names {}; with a host file --host selects hosts of it",
+                    mention.name,
+                    path.display(),
+                    some(&hosts)
+                ));
+            };
+            for host in numbers {
+                chosen.count(host, mention.count);
+                program.add(host, mention.count);
+                if mention.user.is_some() {
+                    hosts[host as usize].user.clone_from(&mention.user);
+                }
+            }
+        }
+        parts.push((!program.all.is_empty()).then_some(program.all));
+    }
+    for (host, slots) in hosts.iter_mut().zip(&chosen.slots) {
+        if let Some(Some(number)) = slots {
+            host.slots = Slots::Number(*number);
+        }
+    }
+    let is_used = chosen.slots.iter().map(Option::is_some).collect::<Vec<_>>();
+    if parts.iter().all(Option::is_some) {
+        keep(&is_used, &mut hosts, &mut parts);
+    }
+    Ok((hosts, parts))
+}
+
+/// What `--host` says of the hosts of a file.
+struct Chosen {
+    /// Of each name; it has several with several ports.
+    numbers: HashMap<String, Vec<u32>>,
+    /// Of each host: whether it is selected, and with how many slots, if not those of the file.
+    slots: Vec<Option<Option<u32>>>,
+}
+
+impl Chosen {
+    fn new(hosts: &[Host]) -> Self {
+        let mut numbers: HashMap<String, Vec<u32>> = HashMap::new();
+        for (number, host) in (0..).zip(hosts) {
+            numbers.entry(host.name.clone()).or_default().push(number);
+        }
+        let slots = vec![None; hosts.len()];
+        Self { numbers, slots }
+    }
+
+    fn count(&mut self, host: u32, count: Count) {
+        let slots = &mut self.slots[host as usize];
+        *slots = Some(sum(*slots, count));
+    }
+}
+
+/// Slots so far (`None` if the host is new, `Some(None)` if all are meant) and some more.
+fn sum(before: Option<Option<u32>>, count: Count) -> Option<u32> {
+    match (before, count) {
+        (Some(None), _) | (_, Count::Bare | Count::All) => None,
+        (Some(Some(before)), Count::Number(more)) => Some(before.saturating_add(more)),
+        (None, Count::Number(number)) => Some(number),
+    }
+}
+
+/// The hosts of a program.
+#[derive(Default)]
+struct Parts {
+    all: Vec<Part>,
+    seats: HashMap<u32, usize>,
+}
+
+impl Parts {
+    fn add(&mut self, host: u32, count: Count) {
+        let seat = *self.seats.entry(host).or_insert(self.all.len());
+        match self.all.get_mut(seat) {
+            Some(part) => part.slots = sum(Some(part.slots), count),
+            None => self.all.push(Part {
+                host,
+                slots: sum(None, count),
+            }),
+        }
+    }
+}
+
+/// Leaves out the hosts that nobody uses.
+fn keep(is_used: &[bool], hosts: &mut Vec<Host>, parts: &mut [Option<Vec<Part>>]) {
+    let mut before = 0;
+    let number = |used: &bool| {
+        let number = before;
+        before += u32::from(*used);
+        number
+    };
+    let numbers: Vec<u32> = is_used.iter().map(number).collect();
+    for part in parts.iter_mut().flatten().flatten() {
+        part.host = numbers[part.host as usize];
+    }
+    let mut used = is_used.iter();
+    hosts.retain(|_| used.next().copied().unwrap_or(false));
+}
+
+/// The first names of a list.
+fn some(hosts: &[Host]) -> String {
+    const SHOWN: usize = 5;
+    let names: Vec<&str> = hosts
+        .iter()
+        .take(SHOWN)
+        .map(|host| host.name.as_str())
+        .collect();
+    let rest = hosts.len().saturating_sub(SHOWN);
+    match rest {
+        0 => names.join(", "),
+        _ => format!("{} and {rest} more", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(program: &str) -> Vec<String> {
+        program.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Hosts with their slots, then each program's own ones.
+    fn selected(file: &str, programs: &[&str]) -> Result<String, String> {
+        let programs: Vec<Vec<String>> = programs.iter().map(|text| texts(text)).collect();
+        let programs: Vec<&[String]> = programs.iter().map(Vec::as_slice).collect();
+        let hosts = file::read("F", file.as_bytes()).map(|listed| listed.hosts);
+        let file = hosts.ok().map(|hosts| (Path::new("F"), hosts));
+        let Some((hosts, parts)) = select(file, &programs)? else {
+            return Ok("here".to_owned());
+        };
+        let host = |host: &Host| {
+            let user = host.user.iter().map(|user| format!("{user}@"));
+            let slots = match host.slots {
+                Slots::Number(number) => number.to_string(),
+                Slots::Cores => "*".to_owned(),
+            };
+            format!("{}{}:{slots}", user.collect::<String>(), host.name)
+        };
+        let part = |part: &Part| match part.slots {
+            Some(slots) => format!("{}:{slots}", part.host),
+            None => part.host.to_string(),
+        };
+        let own = |own: &Option<Vec<Part>>| match own {
+            Some(own) => own.iter().map(part).collect::<Vec<_>>().join(" "),
+            None => "all".to_owned(),
+        };
+        let hosts: Vec<String> = hosts.iter().map(host).collect();
+        let parts: Vec<String> = parts.iter().map(own).collect();
+        Ok(format!("{} | {}", hosts.join(" "), parts.join(" | ")))
+    }
+
+    fn good(file: &str, programs: &[&str]) -> String {
+        selected(file, programs).unwrap_or_else(|words| panic!("{file} {programs:?}: {words}"))
+    }
+
+    #[test]
+    fn a_name_alone_is_one_slot_and_repeats_add() {
+        assert_eq!(good("", &[""]), "here");
+        assert_eq!(good("", &["a,b"]), "a:1 b:1 | 0:1 1:1");
+        assert_eq!(good("", &["b:2,a,b a:*"]), "b:3 a:* | 0:3 1");
+        assert_eq!(good("", &["me@n[1-2]:2"]), "me@n1:2 me@n2:2 | 0:2 1:2");
+    }
+
+    #[test]
+    fn each_program_has_its_own_hosts_or_all() {
+        assert_eq!(good("", &["a", "b:3"]), "a:1 b:3 | 0:1 | 1:3");
+        assert_eq!(good("", &["a:2", "b,a"]), "a:3 b:1 | 0:2 | 1:1 0:1");
+        assert_eq!(good("", &["a,b", ""]), "a:1 b:1 | 0:1 1:1 | all");
+    }
+
+    #[test]
+    fn with_a_file_hosts_of_it_are_selected() {
+        let file = "a:4\nb\nc:2\n";
+        assert_eq!(good(file, &[""]), "a:4 b:* c:2 | all");
+        assert_eq!(good(file, &["c,a"]), "a:4 c:2 | 1 0");
+        assert_eq!(good(file, &["a:2,b:3"]), "a:2 b:3 | 0:2 1:3");
+        assert_eq!(good(file, &["a:1,a:1"]), "a:2 | 0:2");
+        assert_eq!(good(file, &["a:1,a"]), "a:4 | 0");
+        assert_eq!(good(file, &["me@b:*"]), "me@b:* | 0");
+        assert_eq!(good(file, &["c", ""]), "a:4 b:* c:2 | 2 | all");
+        assert_eq!(good(file, &["c", "a:1"]), "a:1 c:2 | 1 | 0:1");
+    }
+
+    #[test]
+    fn a_name_that_is_not_in_the_file_is_named() {
+        let words = selected("a\nb\nc\nd\ne\nf\n", &["a,x"]).unwrap_err();
+        let expected = "--host x: no such host in F, which names a, b, c, d, e and 1 more; with a host file --host selects";
+        assert!(words.starts_with(expected), "{words}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_the_character() {
+        let words = selected("", &["a,b:x"]).unwrap_err();
+        let expected =
+            "--host a,b:x: at character 5: `x` is no number of slots; expected a number from 1";
+        assert_eq!(words, expected);
+        let words = selected("", &["a,,b"]).unwrap_err();
+        assert_eq!(words, "--host a,,b: at character 3: expected a host's name");
+        let words = selected("", &["me@a,you@a"]).unwrap_err();
+        assert_eq!(
+            words,
+            "--host: a is named with two users, me and you; expected one"
+        );
+        assert!(
+            selected("", &["n[1-40000],m[1-40000]"])
+                .unwrap_err()
+                .contains("more than 65536 hosts")
+        );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named() {
+        let words = listed(Path::new("/no/hosts")).unwrap_err();
+        assert_eq!(
+            words,
+            "host file /no/hosts: cannot be read: no such file or directory"
+        );
+        assert!(
+            listed(Path::new("/"))
+                .unwrap_err()
+                .contains("cannot be read")
+        );
+        assert!(
+            listed(Path::new("/dev/zero"))
+                .unwrap_err()
+                .contains("more than 16 MiB")
+        );
+    }
+}

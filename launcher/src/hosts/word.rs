@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One word that names hosts: `a`, `a:3`, `a:*`, `me@a`, `192.0.2.1:2`, `[fe80::1]:2`, and ranges of numbers, which
+//! keep their leading zeros: `n[01-16,20]:2`, `c[1-2]x[3-4]`.
+
+use super::MOST_HOSTS;
+use std::net::Ipv6Addr;
+
+/// How many slots stand behind a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Count {
+    /// Nothing is said.
+    #[default]
+    Bare,
+    /// `:3`.
+    Number(u32),
+    /// `:*`.
+    All,
+}
+
+/// What a word names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Word {
+    /// The hosts, all with the same user and count.
+    pub(crate) names: Vec<String>,
+    /// Who logs in there.
+    pub(crate) user: Option<String>,
+    /// How many slots each has.
+    pub(crate) count: Count,
+}
+
+/// What is wrong with a text, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// Characters before the place.
+    pub(crate) at: usize,
+    /// In words.
+    pub(crate) what: String,
+}
+
+impl Fault {
+    pub(crate) fn new(at: usize, what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self { at, what }
+    }
+
+    fn behind(mut self, text: &str) -> Self {
+        self.at += text.chars().count();
+        self
+    }
+}
+
+/// The words of a list that are separated by commas, with the characters before each. Commas inside brackets separate
+/// nothing.
+pub(crate) fn split(list: &str) -> Vec<(usize, &str)> {
+    let (mut words, mut from, mut characters, mut before) = (Vec::new(), 0, 0, 0);
+    let mut inside = false;
+    for (number, (at, letter)) in list.char_indices().enumerate() {
+        match letter {
+            '[' => inside = true,
+            ']' => inside = false,
+            ',' if !inside => {
+                words.push((before, &list[from..at]));
+                (from, before) = (at + 1, number + 1);
+            }
+            _ => {}
+        }
+        characters = number + 1;
+    }
+    words.push((before.min(characters), &list[from..]));
+    words
+}
+
+/// Reads a word.
+pub(crate) fn read(text: &str) -> Result<Word, Fault> {
+    let (user, rest) = match text.rsplit_once('@') {
+        Some((user, rest)) => (Some(user), rest),
+        None => (None, text),
+    };
+    let head = &text[..text.len() - rest.len()];
+    if let Some(user) = user {
+        check_user(user)?;
+    }
+    let (name, count) = halves(rest).map_err(|fault| fault.behind(head))?;
+    let behind = &text[..text.len() - count.map_or(0, str::len)];
+    let count = match count {
+        None => Count::Bare,
+        Some("*") => Count::All,
+        Some(count) => Count::Number(slots(count).map_err(|fault| fault.behind(behind))?),
+    };
+    let names = names(name).map_err(|fault| fault.behind(head))?;
+    let user = user.map(str::to_owned);
+    Ok(Word { names, user, count })
+}
+
+/// The number of slots of a host.
+pub(crate) fn slots(text: &str) -> Result<u32, Fault> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse() {
+        Ok(0) => Err(Fault::new(0, "a host that is named has at least one slot")),
+        Ok(number) if digits && number <= MOST_SLOTS => Ok(number),
+        _ if digits => {
+            let what = format!("{text} slots are too many, expected at most {MOST_SLOTS}");
+            Err(Fault::new(0, what))
+        }
+        _ => {
+            let what = format!("`{text}` is no number of slots; expected a number from 1");
+            Err(Fault::new(0, what))
+        }
+    }
+}
+
+/// More slots than that are a mistake: so many processes no system has.
+const MOST_SLOTS: u32 = 1 << 22;
+
+/// A user that may stand on the line of a remote shell.
+pub(crate) fn check_user(user: &str) -> Result<(), Fault> {
+    let fits = |letter: char| letter.is_alphanumeric() || "._-+@\\%".contains(letter);
+    match user.chars().position(|letter| !fits(letter)) {
+        _ if user.is_empty() => Err(Fault::new(0, "a user's name stands before @")),
+        _ if user.starts_with('-') => Err(Fault::new(0, "a user's name does not begin with -")),
+        Some(at) => Err(Fault::new(at, letter_words(user, at, "a user's name"))),
+        None => Ok(()),
+    }
+}
+
+/// The name and what stands behind its colon.
+fn halves(text: &str) -> Result<(&str, Option<&str>), Fault> {
+    if let Some(inner) = text.strip_prefix('[')
+        && let Some((address, rest)) = inner.split_once(']')
+        && address.contains(':')
+    {
+        check_address(address).map_err(|fault| fault.behind("["))?;
+        let behind = &text[..text.len() - rest.len()];
+        return match (rest, rest.strip_prefix(':')) {
+            ("", _) => Ok((address, None)),
+            (_, Some(count)) => Ok((address, Some(count))),
+            (_, None) => {
+                Err(Fault::new(0, "expected :N behind an address in brackets").behind(behind))
+            }
+        };
+    }
+    match text.matches(':').count() {
+        0 => Ok((text, None)),
+        1 => Ok(text
+            .split_once(':')
+            .map_or((text, None), |(name, count)| (name, Some(count)))),
+        _ => check_address(text).map(|()| (text, None)),
+    }
+}
+
+/// An IPv6 address, whose zone may be named: `fe80::1%eth0`.
+fn check_address(text: &str) -> Result<(), Fault> {
+    let (address, zone) = text.split_once('%').unwrap_or((text, "-"));
+    let zone_fits = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    if address.parse::<Ipv6Addr>().is_ok() && !zone.is_empty() && zone.chars().all(zone_fits) {
+        return Ok(());
+    }
+    let what = format!(
+        "`{text}` is no IPv6 address; one with a number of slots is written [fe80::1]:2, a name with one a:2"
+    );
+    Err(Fault::new(0, what))
+}
+
+/// The hosts of a name with ranges.
+fn names(text: &str) -> Result<Vec<String>, Fault> {
+    if text.contains(':') {
+        return Ok(vec![text.to_owned()]);
+    }
+    let mut all = vec![String::new()];
+    let mut rest = text;
+    while let Some(at) = rest.find(['[', ']']) {
+        let (plain, brackets) = rest.split_at(at);
+        let before = &text[..text.len() - brackets.len()];
+        let inner = brackets
+            .strip_prefix('[')
+            .and_then(|inner| inner.split_once(']'));
+        let Some((inner, behind)) = inner else {
+            let what = "a bracket without its other one; a range is written n[01-16,20]";
+            return Err(Fault::new(0, what).behind(before));
+        };
+        let numbers = numbers(inner).map_err(|fault| fault.behind(before).behind("["))?;
+        if all.len().saturating_mul(numbers.len()) > MOST_HOSTS {
+            return Err(too_many().behind(before));
+        }
+        let longer = |head: &String| {
+            let heads = numbers
+                .iter()
+                .map(move |number| format!("{head}{plain}{number}"));
+            heads.collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(longer).collect();
+        rest = behind;
+    }
+    all.iter_mut().for_each(|name| name.push_str(rest));
+    check_name(text)?;
+    Ok(all)
+}
+
+/// A name that a resolver or a remote shell's configuration may know.
+fn check_name(text: &str) -> Result<(), Fault> {
+    let mut inside = false;
+    let fits = |letter: char| {
+        inside = (inside || letter == '[') && letter != ']';
+        inside || letter.is_ascii_alphanumeric() || "._-]".contains(letter)
+    };
+    match text.chars().map(fits).position(|fits| !fits) {
+        _ if text.is_empty() => Err(Fault::new(0, "expected a host's name")),
+        _ if text.starts_with('-') => Err(Fault::new(0, "a host's name does not begin with -")),
+        Some(at) => Err(Fault::new(at, letter_words(text, at, "a host's name"))),
+        None => Ok(()),
+    }
+}
+
+/// What is said of the character at `at`, which has no place in `thing`.
+fn letter_words(text: &str, at: usize, thing: &str) -> String {
+    let letter = text.chars().nth(at).unwrap_or_default();
+    format!("{letter:?} has no place in {thing}")
+}
+
+/// The numbers of what stands in brackets, as they are written.
+fn numbers(text: &str) -> Result<Vec<String>, Fault> {
+    let mut all = Vec::new();
+    let mut at = 0;
+    for part in text.split(',') {
+        let fault = |what| Fault::new(at, what);
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (from, to) = number(first).zip(number(last)).ok_or_else(|| {
+            fault(format!(
+                "`{part}` is no range; expected numbers, as in n[01-16,20]"
+            ))
+        })?;
+        if from > to {
+            return Err(fault(format!("{part} ends before it begins")));
+        }
+        if last.starts_with('0') && last.len() != first.len() {
+            return Err(fault(format!("{part}: both ends need as many digits")));
+        }
+        if to - from >= MOST_HOSTS.saturating_sub(all.len()) as u64 {
+            return Err(Fault::new(at, too_many().what));
+        }
+        let width = if first.starts_with('0') {
+            first.len()
+        } else {
+            1
+        };
+        all.extend((from..=to).map(|number| format!("{number:0width$}")));
+        at += part.chars().count() + 1;
+    }
+    Ok(all)
+}
+
+fn number(text: &str) -> Option<u64> {
+    let digits = (1..=18).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
+pub(crate) fn too_many() -> Fault {
+    Fault::new(0, format!("more than {MOST_HOSTS} hosts"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn named(text: &str) -> (String, Count) {
+        let word = read(text).unwrap_or_else(|fault| panic!("{text}: {fault:?}"));
+        (word.names.join(" "), word.count)
+    }
+
+    fn refused(text: &str) -> (usize, String) {
+        let fault = read(text).expect_err(text);
+        (fault.at, fault.what)
+    }
+
+    #[test]
+    fn names_and_addresses_may_have_a_count() {
+        for (text, name, count) in [
+            ("a", "a", Count::Bare),
+            ("a:3", "a", Count::Number(3)),
+            ("a:*", "a", Count::All),
+            ("n1.lab.example:12", "n1.lab.example", Count::Number(12)),
+            ("10.77.0.1", "10.77.0.1", Count::Bare),
+            ("10.77.0.1:2", "10.77.0.1", Count::Number(2)),
+            ("fe80::1", "fe80::1", Count::Bare),
+            ("fe80::1:2", "fe80::1:2", Count::Bare),
+            ("::1", "::1", Count::Bare),
+            ("[fe80::1]", "fe80::1", Count::Bare),
+            ("[fe80::1]:2", "fe80::1", Count::Number(2)),
+            ("[fe80::1%eth0]:*", "fe80::1%eth0", Count::All),
+        ] {
+            assert_eq!(named(text), (name.to_owned(), count), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_user_stands_before_the_last_at_sign() {
+        let user = |text| read(text).unwrap().user;
+        assert_eq!(user("me@a:2").as_deref(), Some("me"));
+        assert_eq!(user("me@lab.org@a").as_deref(), Some("me@lab.org"));
+        assert_eq!(user("me@[::1]:2").as_deref(), Some("me"));
+        assert_eq!(user("a"), None);
+    }
+
+    #[test]
+    fn ranges_keep_their_zeros() {
+        for (text, names) in [
+            ("n[1-3]", "n1 n2 n3"),
+            ("n[08-11,20]", "n08 n09 n10 n11 n20"),
+            ("n[8-10]", "n8 n9 n10"),
+            ("c[1-2]x[3-4]", "c1x3 c1x4 c2x3 c2x4"),
+            ("r[1-2].lab:4", "r1.lab r2.lab"),
+            ("[01-02]", "01 02"),
+            ("n[3,1,1]", "n3 n1 n1"),
+        ] {
+            assert_eq!(named(text).0, names, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        for (text, at, words) in [
+            ("", 0, "expected a host's name"),
+            (":3", 0, "expected a host's name"),
+            ("a:", 2, "`` is no number of slots"),
+            (
+                "a:x",
+                2,
+                "`x` is no number of slots; expected a number from 1",
+            ),
+            ("a:+1", 2, "`+1` is no number of slots"),
+            ("a:0", 2, "at least one slot"),
+            ("me@a:99999999999", 5, "slots are too many"),
+            ("a:1:2", 0, "`a:1:2` is no IPv6 address"),
+            ("[a:1", 0, "a bracket without its other one"),
+            ("[fe80::1]2", 9, "expected :N behind an address"),
+            ("[fe80::zz]:2", 1, "is no IPv6 address"),
+            ("n[1-", 1, "a bracket without its other one"),
+            ("n1]", 2, "a bracket without its other one"),
+            ("n[[1-2]]", 2, "is no range"),
+            ("n[]", 2, "`` is no range"),
+            ("n[1-2,x]", 6, "`x` is no range"),
+            ("n[3-1]", 2, "3-1 ends before it begins"),
+            ("n[1-010]", 2, "both ends need as many digits"),
+            ("n[0-99999999]", 2, "more than 65536 hosts"),
+            ("n[1-1000][1-1000]", 9, "more than 65536 hosts"),
+            ("-oProxyCommand=x", 0, "does not begin with -"),
+            ("-l@a", 0, "does not begin with -"),
+            ("@a", 0, "a user's name stands before @"),
+            ("a;b", 1, "';' has no place in a host's name"),
+            ("n[1-2] x", 6, "' ' has no place in a host's name"),
+            ("m$e@a", 1, "'$' has no place in a user's name"),
+        ] {
+            let (place, what) = refused(text);
+            assert!(what.contains(words), "{text}: {what}");
+            assert_eq!(place, at, "{text}: {what}");
+        }
+    }
+
+    #[test]
+    fn commas_in_brackets_separate_nothing() {
+        assert_eq!(
+            split("a:2,n[1,3]:2,é,"),
+            [(0, "a:2"), (4, "n[1,3]:2"), (13, "é"), (15, "")]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_answered(text in "\\PC*") {
+            for (_, word) in split(&text) {
+                let _ = read(word);
+            }
+        }
+
+        #[test]
+        fn texts_of_these_letters_are_answered(text in "[a1:\\[\\],@*%.-]{0,24}") {
+            for (at, word) in split(&text) {
+                let letters = word.chars().count();
+                prop_assert!(text.chars().skip(at).take(letters).eq(word.chars()));
+                match read(word) {
+                    Ok(read) => prop_assert!(read.names.iter().all(|name| !name.is_empty() && !name.starts_with('-'))),
+                    Err(fault) => prop_assert!(fault.at <= letters, "{word}: {fault:?}"),
+                }
+            }
+        }
+    }
+}
