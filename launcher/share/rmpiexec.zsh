@@ -16,9 +16,9 @@ _rmpiexec() {
 
     local context curcontext="$curcontext" state line
     _arguments "${_arguments_options[@]}" : \
-'-n+[Ranks to start \[default\: one per CPU that this shell may use\]]:RANKS:_default' \
-'--np=[Ranks to start \[default\: one per CPU that this shell may use\]]:RANKS:_default' \
-'--n=[Ranks to start \[default\: one per CPU that this shell may use\]]:RANKS:_default' \
+'-n+[Ranks to start \[default\: one per CPU that this shell may use, or one per slot of the hosts\]]:RANKS:_default' \
+'--np=[Ranks to start \[default\: one per CPU that this shell may use, or one per slot of the hosts\]]:RANKS:_default' \
+'--n=[Ranks to start \[default\: one per CPU that this shell may use, or one per slot of the hosts\]]:RANKS:_default' \
 '*-x+[Set NAME for the ranks of this program; without a value, pass NAME on as it is here]:NAME[=VALUE]:_default' \
 '*--env=[Set NAME for the ranks of this program]:NAME:_default:NAME:_default' \
 '*--genv=[Set NAME for the ranks of all programs]:NAME:_default:NAME:_default' \
@@ -36,11 +36,27 @@ core\:"one core for each rank"
 hwthread\:"one hardware thread for each rank"
 numa\:"all CPUs of a NUMA node for each rank"
 socket\:"all CPUs of a socket for each rank"))' \
-'--map-by=[Where the next rank goes \[default\: slot, ranks in order and spread evenly over all cores\]]:slot|core|numa|socket|node:((slot\:"ranks in order, spread evenly over all cores"
+'--map-by=[Where the next rank goes \[default\: slot, ranks in order, a host after the other, and spread evenly over its cores\]; node is the next host, ppr\:N\:node as --ranks-per-node N. More ranks than slots are allowed, unless \:NOOVERSUBSCRIBE stands behind it]:slot|core|numa|socket|node:((slot\:"ranks in order, spread evenly over all cores"
 core\:"each rank on the next core, without a gap"
 numa\:"each rank on the next NUMA node"
 socket\:"each rank on the next socket"
-node\:"each rank on the next machine\: as slot, while there is one"))' \
+node\:"each rank on the next host, and there as slot"))' \
+'*-H+[Start ranks on these hosts, for example a\:2,b\:* or n\[01-16\]\:4; a name alone is one slot, \:* all cores of the host. With --hostfile\: on these hosts of the file]:HOSTS:_hosts' \
+'*--host=[Start ranks on these hosts, for example a\:2,b\:* or n\[01-16\]\:4; a name alone is one slot, \:* all cores of the host. With --hostfile\: on these hosts of the file]:HOSTS:_hosts' \
+'*--hosts=[Start ranks on these hosts, for example a\:2,b\:* or n\[01-16\]\:4; a name alone is one slot, \:* all cores of the host. With --hostfile\: on these hosts of the file]:HOSTS:_hosts' \
+'-f+[Start ranks on the hosts of this file, one on each line, as MPICH (name\:4) or Open MPI (name slots=4) write it; a name alone is all its cores]:FILE:_files' \
+'--hostfile=[Start ranks on the hosts of this file, one on each line, as MPICH (name\:4) or Open MPI (name slots=4) write it; a name alone is all its cores]:FILE:_files' \
+'--machinefile=[Start ranks on the hosts of this file, one on each line, as MPICH (name\:4) or Open MPI (name slots=4) write it; a name alone is all its cores]:FILE:_files' \
+'--machine=[Start ranks on the hosts of this file, one on each line, as MPICH (name\:4) or Open MPI (name slots=4) write it; a name alone is all its cores]:FILE:_files' \
+'-N+[Put so many ranks on each host before the next one \[default\: as many as it has slots\]]:RANKS:_default' \
+'--ranks-per-node=[Put so many ranks on each host before the next one \[default\: as many as it has slots\]]:RANKS:_default' \
+'--ppn=[Put so many ranks on each host before the next one \[default\: as many as it has slots\]]:RANKS:_default' \
+'--npernode=[Put so many ranks on each host before the next one \[default\: as many as it has slots\]]:RANKS:_default' \
+'--perhost=[Put so many ranks on each host before the next one \[default\: as many as it has slots\]]:RANKS:_default' \
+'--launcher=[Reach other hosts with this command in place of ssh]:COMMAND:_default' \
+'--launcher-exec=[Reach other hosts with this command in place of ssh]:COMMAND:_default' \
+'--prefix=[Where rmpi is installed on the other hosts \[default\: where it is here\]]:FOLDER:_files -/' \
+'--heartbeat=[Seconds between two words of another host that it is there, and seconds without one after which it is given up \[default\: 1,20\]]:SECONDS[,DEAD_AFTER]:_default' \
 '--topology=[With --dry-run\: as if the machine were this one, for example "socket\:2 numa\:1 core\:8 pu\:2 mask\:0-15"]:TEXT:_default' \
 '-l[Begin each line of output with the rank that wrote it]' \
 '--tag-output[Begin each line of output with the rank that wrote it]' \
@@ -50,7 +66,7 @@ node\:"each rank on the next machine\: as slot, while there is one"))' \
 '--report[Say which CPUs each rank gets, and at the end how long each phase of the start took]' \
 '--stats-calls[Also measure how long each call of MPI takes, and tell which calls took most; some 50 ns more for each call]' \
 '--report-bindings[Say which CPUs each rank gets]' \
-'--dry-run[Print which rank would get which CPUs, and start nothing]' \
+'--dry-run[Print which rank would go where, and start nothing]' \
 '--genvall[Accepted for compatibility\: the environment is always passed on]' \
 '--oversubscribe[Accepted for compatibility\: more ranks than CPUs are always allowed]' \
 '--allow-run-as-root[Accepted for compatibility\: running as root is always allowed]' \

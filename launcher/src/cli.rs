@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line. [`Options`] is its one definition: `--help` comes from it, and so can completions and man pages.
 
+mod map_by;
 mod typed;
 
+pub(crate) use map_by::MapBy;
+
 use crate::choice;
+use crate::hosts::{self, Heartbeat, HostOptions, Hosts, Wish};
 use crate::place::{Binding, Mapping};
 use crate::topology::Topology;
 use clap::Parser;
@@ -34,6 +38,18 @@ impl Room {
         cpus.min(self.most_ranks())
     }
 
+    /// Whether it holds the ranks of these.
+    pub(crate) fn check(self, apps: &[App]) -> Result<(), UsageError> {
+        let total: u64 = apps.iter().map(|app| u64::from(app.ranks)).sum();
+        if total <= u64::from(self.most_ranks()) {
+            return Ok(());
+        }
+        let limit = self.limit();
+        Err(UsageError(format!(
+            "the programs have {total} ranks together, {limit}"
+        )))
+    }
+
     /// How many those are, in words.
     fn limit(self) -> String {
         let most = self.most_ranks();
@@ -52,7 +68,8 @@ Examples:
   rmpiexec -n 4 -l ./a.out                    each line begins with the rank that wrote it: [3] ...
   rmpiexec -n 4 -x OMP_NUM_THREADS=2 ./a.out  with a variable in the ranks' environment
   rmpiexec -n 4 --timeout 60 ./a.out          ended after a minute, exit code 124
-  rmpiexec -n 4 --dry-run ./a.out             only show which rank would get which CPUs
+  rmpiexec --host n1:16,n2:16 ./a.out         16 ranks on each of two hosts, which ssh reaches
+  rmpiexec -n 4 --dry-run ./a.out             only show which rank would go where
 
 The environment is passed on to the ranks. Scripts find RMPI_RANK, RMPI_SIZE, RMPI_LOCAL_RANK and RMPI_LOCAL_SIZE.
 Exit code: that of the first rank that failed (128 + signal if it was killed), 0 if none did.";
@@ -67,7 +84,7 @@ Exit code: that of the first rank that failed (128 + signal if it was killed), 0
     args_override_self = true
 )]
 pub struct Options {
-    /// Ranks to start [default: one per CPU that this shell may use]
+    /// Ranks to start [default: one per CPU that this shell may use, or one per slot of the hosts]
     #[arg(
         short = 'n',
         long = "np",
@@ -136,18 +153,22 @@ pub struct Options {
         value_name = "none|core|hwthread|numa|socket"
     )]
     bind_to: Option<Binding>,
-    /// Where the next rank goes [default: slot, ranks in order and spread evenly over all cores]
+    /// Where the next rank goes [default: slot, ranks in order, a host after the other, and spread evenly over its cores]; node
+    /// is the next host, ppr:N:node as --ranks-per-node N. More ranks than slots are allowed, unless :NOOVERSUBSCRIBE stands
+    /// behind it
     #[arg(
         long,
-        value_enum,
+        value_parser = map_by::MapByParser,
         hide_possible_values = true,
         value_name = "slot|core|numa|socket|node"
     )]
-    map_by: Option<Mapping>,
+    map_by: Option<MapBy>,
+    #[command(flatten)]
+    places: HostOptions,
     /// Say which CPUs each rank gets
     #[arg(long)]
     report_bindings: bool,
-    /// Print which rank would get which CPUs, and start nothing
+    /// Print which rank would go where, and start nothing
     #[arg(long)]
     dry_run: bool,
     /// With --dry-run: as if the machine were this one, for example "socket:2 numa:1 core:8 pu:2 mask:0-15"
@@ -222,7 +243,7 @@ impl StatsPlace {
 /// One program of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct App {
-    /// Ranks that run it.
+    /// Ranks that run it; 0 where the slots of hosts decide, until [`Request::with_slots`].
     pub ranks: u32,
     /// The program as typed.
     pub program: OsString,
@@ -273,6 +294,14 @@ pub struct Request {
     pub gdb: Vec<u32>,
     /// `-q`.
     pub quiet: bool,
+    /// `--host`, `--hostfile`: without them all ranks are of this machine.
+    pub hosts: Option<Hosts>,
+    /// `--launcher`.
+    pub launcher: Option<String>,
+    /// `--prefix`.
+    pub prefix: Option<PathBuf>,
+    /// `--heartbeat`.
+    pub heartbeat: Heartbeat,
     /// Things that the user should know although they stop nothing.
     pub remarks: Vec<String>,
 }
@@ -283,13 +312,23 @@ impl Request {
     pub fn size(&self) -> u32 {
         self.apps.iter().map(|app| app.ranks).sum()
     }
+
+    /// Takes the choices of single ranks, once their number is known.
+    pub(crate) fn choose(&mut self, gdb: Option<&str>) -> Result<(), UsageError> {
+        reader_in_range(self)?;
+        if let Some(text) = gdb {
+            let chosen = choice::ranks(text, self.size());
+            self.gdb = chosen.map_err(|words| UsageError(format!("--gdb {text}: {words}")))?;
+        }
+        Ok(())
+    }
 }
 
 /// A command line that was understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed {
     /// Start this.
-    Run(Request),
+    Run(Box<Request>),
     /// Print this on standard output and end: help or version.
     Print(String),
 }
@@ -313,51 +352,132 @@ pub fn parse(words: Vec<OsString>, room: Room) -> Result<Parsed, UsageError> {
             Err(error) => return Err(typed::in_words(&error, part)),
         }
     }
-    let mut request = Request {
-        apps: Vec::with_capacity(all.len()),
-        tag_output: all.iter().any(|options| options.tag_output),
-        timeout: last(&all, |options| options.timeout.as_ref())
-            .map(|s| seconds(s))
-            .transpose()?,
-        binding: last(&all, |options| options.bind_to).unwrap_or_default(),
-        mapping: last(&all, |options| options.map_by).unwrap_or_default(),
-        report_bindings: all.iter().any(|options| options.report_bindings),
-        dry_run: all.iter().any(|options| options.dry_run),
-        topology: last(&all, |options| options.topology.as_deref())
-            .map(|text| Topology::parse(text).map_err(UsageError))
-            .transpose()?,
-        output: last(&all, |options| options.output.clone()),
-        stdin: last(&all, |options| options.stdin.as_deref())
-            .map_or(Ok(Reader::Rank(0)), reader)?,
-        keep_going: all.iter().any(|options| options.keep_going),
-        report: all.iter().any(|options| options.report),
-        stats: last(&all, |options| options.stats.clone()).map(StatsPlace::of),
-        stats_calls: all.iter().any(|options| options.stats_calls),
-        stats_plot: last(&all, |options| options.stats_plot.clone()),
-        verbose: all.iter().any(|options| options.verbose),
-        quiet: all.iter().any(|options| options.quiet),
-        gdb: Vec::new(),
-        remarks: Vec::new(),
+    let mut request = wanted(&all)?;
+    let map_by = last(&all, |options| options.map_by).unwrap_or_default();
+    let per_host = last(&all, |options| options.places.ranks_per_node.as_deref());
+    let per_host = per_host
+        .map(per_host_number)
+        .transpose()?
+        .or(map_by.per_host);
+    request.hosts = hosts_of(&all, (per_host, map_by), &mut request.remarks)?;
+    let room = request.hosts.as_ref().map_or(room, |hosts| Room {
+        nodes: u32::try_from(hosts.list.len()).unwrap_or(u32::MAX),
+        ..room
+    });
+    let unsaid = match (&request.hosts, per_host) {
+        _ if !only => None,
+        (Some(_), _) => Some(0),
+        (None, number) => Some(number.unwrap_or_else(|| room.default_ranks())),
     };
     let gdb = last(&all, |options| options.gdb.clone());
-    let reader_is_named = all.iter().any(|options| options.stdin.is_some());
+    if gdb.is_some() {
+        let reader_is_named = all.iter().any(|options| options.stdin.is_some());
+        gdb_reads(&mut request, reader_is_named)?;
+    }
     let everywhere = for_all_programs(&all)?;
     for options in all {
-        let app = app(options, (room, only), &everywhere, &mut request.remarks)?;
+        let app = app(options, (room, unsaid), &everywhere, &mut request)?;
         request.apps.push(app);
     }
-    in_range(&request.apps, room)?;
-    reader_in_range(&request)?;
-    if let Some(text) = gdb {
-        with_gdb(&mut request, &text, reader_is_named)
-            .map_err(|words| UsageError(format!("--gdb {text}: {words}")))?;
+    room.check(&request.apps)?;
+    match &mut request.hosts {
+        Some(hosts) => hosts.gdb = gdb,
+        None => {
+            not_crowded(&request, room, map_by)?;
+            request.choose(gdb.as_deref())?;
+        }
     }
     if request.topology.is_some() && !request.dry_run {
         return Err(UsageError(
             "--topology describes a machine that is not this one, where nothing can be started; add --dry-run".into(),
         ));
     }
-    Ok(Parsed::Run(request))
+    Ok(Parsed::Run(Box::new(request)))
+}
+
+/// What the options of all programs say, without the programs.
+fn wanted(all: &[Options]) -> Result<Request, UsageError> {
+    let heartbeat = last(all, |options| options.places.heartbeat.as_deref());
+    Ok(Request {
+        apps: Vec::with_capacity(all.len()),
+        tag_output: all.iter().any(|options| options.tag_output),
+        timeout: last(all, |options| options.timeout.as_ref())
+            .map(|s| seconds(s))
+            .transpose()?,
+        binding: last(all, |options| options.bind_to).unwrap_or_default(),
+        mapping: last(all, |options| options.map_by)
+            .unwrap_or_default()
+            .mapping,
+        report_bindings: all.iter().any(|options| options.report_bindings),
+        dry_run: all.iter().any(|options| options.dry_run),
+        topology: last(all, |options| options.topology.as_deref())
+            .map(|text| Topology::parse(text).map_err(UsageError))
+            .transpose()?,
+        output: last(all, |options| options.output.clone()),
+        stdin: last(all, |options| options.stdin.as_deref()).map_or(Ok(Reader::Rank(0)), reader)?,
+        keep_going: all.iter().any(|options| options.keep_going),
+        report: all.iter().any(|options| options.report),
+        stats: last(all, |options| options.stats.clone()).map(StatsPlace::of),
+        stats_calls: all.iter().any(|options| options.stats_calls),
+        stats_plot: last(all, |options| options.stats_plot.clone()),
+        verbose: all.iter().any(|options| options.verbose),
+        quiet: all.iter().any(|options| options.quiet),
+        hosts: None,
+        launcher: last(all, |options| options.places.launcher.clone()),
+        prefix: last(all, |options| options.places.prefix.clone()),
+        heartbeat: heartbeat
+            .map_or_else(|| Ok(Heartbeat::default()), Heartbeat::read)
+            .map_err(UsageError)?,
+        gdb: Vec::new(),
+        remarks: Vec::new(),
+    })
+}
+
+/// The hosts of the job, each with what the programs want of them.
+fn hosts_of(
+    all: &[Options],
+    (per_host, map_by): (Option<u32>, MapBy),
+    remarks: &mut Vec<String>,
+) -> Result<Option<Hosts>, UsageError> {
+    let file = last(all, |options| options.places.hostfile.as_deref());
+    let own: Vec<&[String]> = all
+        .iter()
+        .map(|options| options.places.host.as_slice())
+        .collect();
+    let found = hosts::find(file, &own, remarks).map_err(UsageError)?;
+    Ok(found.map(|(list, own)| Hosts {
+        list,
+        wishes: own
+            .into_iter()
+            .map(|hosts| Wish { ranks: None, hosts })
+            .collect(),
+        per_host,
+        is_strict: map_by.is_strict,
+        gdb: None,
+        dealt: Vec::new(),
+    }))
+}
+
+fn per_host_number(text: &str) -> Result<u32, UsageError> {
+    let number = text.parse().ok();
+    let number = number.filter(|number| (1..=MAX_LOCAL_RANKS).contains(number));
+    number.ok_or_else(|| {
+        UsageError(format!(
+            "--ranks-per-node {text}: expected a whole number from 1 to {MAX_LOCAL_RANKS}"
+        ))
+    })
+}
+
+/// Whether there is a CPU for each rank, where the user wants that.
+fn not_crowded(request: &Request, room: Room, map_by: MapBy) -> Result<(), UsageError> {
+    let (ranks, cpus) = (request.size(), room.cpus);
+    if !map_by.is_strict || ranks as usize <= cpus {
+        return Ok(());
+    }
+    Err(UsageError(format!(
+        "{ranks} ranks are more than the {cpus} CPUs that this shell may use, and NOOVERSUBSCRIBE allows one for each; \
+         start fewer ranks, or leave it out"
+    )))
 }
 
 /// The variables of `-genv`, of whichever program they were given with.
@@ -381,23 +501,23 @@ fn reader_in_range(request: &Request) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// gdb has standard input, and these ranks.
-fn with_gdb(request: &mut Request, text: &str, reader_is_named: bool) -> Result<(), String> {
+/// gdb has standard input.
+fn gdb_reads(request: &mut Request, reader_is_named: bool) -> Result<(), UsageError> {
     if reader_is_named && request.stdin != Reader::Nobody {
-        return Err(
-            "gdb takes standard input; leave --stdin out, or let the ranks read files".into(),
-        );
+        return Err(UsageError(
+            "--gdb takes standard input; leave --stdin out, or let the ranks read files".into(),
+        ));
     }
-    request.gdb = choice::ranks(text, request.size())?;
     request.stdin = Reader::Nobody;
     Ok(())
 }
 
+/// A program and its ranks, of which there are `unsaid` where nobody says; `None` if somebody must.
 fn app(
     options: Options,
-    (room, only): (Room, bool),
+    (room, unsaid): (Room, Option<u32>),
     everywhere: &[Variable],
-    remarks: &mut Vec<String>,
+    request: &mut Request,
 ) -> Result<App, UsageError> {
     let mut command = options.command.into_iter();
     let Some(program) = command.next() else {
@@ -405,20 +525,31 @@ fn app(
             "no program to start; type for example: rmpiexec -n 4 ./a.out".into(),
         ));
     };
-    let ranks = match &options.ranks {
-        Some(text) => ranks(text, room)?,
-        None if only => room.default_ranks(),
-        None => {
+    let number = request.apps.len();
+    let wish = request
+        .hosts
+        .as_mut()
+        .and_then(|hosts| hosts.wishes.get_mut(number));
+    let by_slots = wish
+        .as_ref()
+        .and_then(|wish| wish.hosts.as_ref().map(|_| 0));
+    let ranks = match (&options.ranks, unsaid.or(by_slots)) {
+        (Some(text), _) => ranks(text, room)?,
+        (None, Some(ranks)) => ranks,
+        (None, None) => {
             let program = program.display();
             return Err(UsageError(format!(
                 "no number of ranks for {program}; with several programs each needs one: rmpiexec -n 1 ./a : -n 4 ./b"
             )));
         }
     };
+    if let Some(wish) = wish {
+        wish.ranks = (ranks > 0).then_some(ranks);
+    }
     let mut variables = everywhere.to_vec();
     variables.extend(pairs("-env", &options.env)?);
     for word in &options.export {
-        variables.extend(exported(word, remarks)?);
+        variables.extend(exported(word, &mut request.remarks)?);
     }
     let arguments = command.collect();
     Ok(App {
@@ -443,17 +574,6 @@ fn ranks(text: &str, room: Room) -> Result<u32, UsageError> {
         Err(_) => format!("expected a whole number from 1 to {most}"),
     };
     Err(UsageError(format!("-n {text}: {problem}")))
-}
-
-fn in_range(apps: &[App], room: Room) -> Result<(), UsageError> {
-    let total: u64 = apps.iter().map(|app| u64::from(app.ranks)).sum();
-    if total <= u64::from(room.most_ranks()) {
-        return Ok(());
-    }
-    let limit = room.limit();
-    Err(UsageError(format!(
-        "the programs have {total} ranks together, {limit}"
-    )))
 }
 
 fn seconds(text: &str) -> Result<Duration, UsageError> {
@@ -542,7 +662,7 @@ mod tests {
 
     fn run(line: &str) -> Request {
         match parse(words(line), ROOM) {
-            Ok(Parsed::Run(request)) => request,
+            Ok(Parsed::Run(request)) => *request,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -649,18 +769,15 @@ mod tests {
     fn options_of_other_launchers_are_answered_with_what_to_do() {
         for (line, words) in [
             (
-                "-n 2 --host a,b ./a",
-                "option --host of other launchers: this version starts ranks on this machine",
+                "--add-host a ./a",
+                "type --host NAME:SLOTS,... or --hostfile FILE",
             ),
-            ("-host a ./a", "option -host of"),
-            ("-H a ./a", "option -H of"),
-            ("--hostfile=x ./a", "option --hostfile of"),
-            ("-f x ./a", "option -f of"),
+            ("-bootstrap ssh ./a", "type --launcher COMMAND"),
+            ("-pernode ./a", "type --ranks-per-node 1"),
             (
-                "-N 4 ./a",
-                "option -N of other launchers: this version starts ranks on one machine only",
+                "--nooversubscribe ./a",
+                "type --map-by slot:NOOVERSUBSCRIBE",
             ),
-            ("-ppn 4 ./a", "Type -n and the number of all ranks"),
             ("-rankfile f ./a", "type --map-by core, numa or socket"),
             ("--display-map ./a", "type --report-bindings, or --dry-run"),
             ("-n 2 --mca btl self ./a", "variables of another MPI"),
@@ -680,7 +797,7 @@ mod tests {
             ),
             (
                 "--map-by ppr:2:socket ./a",
-                "--map-by ppr:2:socket: expected slot, core, numa, socket or node",
+                "--map-by ppr:2:socket: expected slot, core, numa, socket, node, ppr:N:node or one of these with :NOOVERSUBSCRIBE",
             ),
             (
                 "--bind-to",

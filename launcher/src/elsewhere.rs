@@ -14,55 +14,38 @@ pub(crate) fn advice(given: &str) -> Option<String> {
 const OPTIONS: &[(&[&str], &str)] = &[
     (
         &[
-            "H",
-            "host",
-            "hosts",
             "hostlist",
-            "f",
-            "hostfile",
-            "machinefile",
-            "machine",
             "machines",
             "default-hostfile",
             "add-host",
             "add-hostfile",
-            "nolocal",
-            "launcher",
-            "launcher-exec",
-            "bootstrap",
-            "bootstrap-exec",
-            "rsh",
-            "rmk",
-            "iface",
-            "plm-agent",
-            "dvm",
-            "prefix",
-            "preload-binary",
-            "preload-files",
         ],
-        "this version starts ranks on this machine only. Leave it out to start all of them here, or log in on the other \
-         machine and start rmpiexec there",
+        "type --host NAME:SLOTS,... or --hostfile FILE",
     ),
     (
-        &[
-            "N",
-            "ppn",
-            "perhost",
-            "npernode",
-            "npersocket",
-            "pernode",
-            "persocket",
-            "ranks-per-node",
-        ],
-        "this version starts ranks on one machine only, so there is nothing to divide. Type -n and the number of all ranks",
+        &["bootstrap", "bootstrap-exec", "rsh", "plm-agent"],
+        "ssh reaches other hosts; for another command type --launcher COMMAND",
+    ),
+    (
+        &["nolocal", "rmk", "iface", "dvm"],
+        "ranks are started where --host or --hostfile says. Leave it out",
+    ),
+    (
+        &["preload-binary", "preload-files"],
+        "files are not copied to other hosts. Leave it out, and put them where all hosts see them",
+    ),
+    (&["pernode"], "type --ranks-per-node 1"),
+    (
+        &["npersocket", "persocket"],
+        "type -n and the number of all ranks, and --map-by socket",
     ),
     (&["c"], "type -n and the number of ranks"),
+    (&["bynode"], "type --map-by node"),
     (&["bind-to-core"], "type --bind-to core"),
     (&["bind-to-none"], "type --bind-to none"),
     (
         &[
             "rank-by",
-            "bynode",
             "bycore",
             "byslot",
             "bysocket",
@@ -103,7 +86,7 @@ const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (
         &["nooversubscribe", "no-oversubscribe"],
-        "more ranks than CPUs are always allowed here. Leave it out",
+        "type --map-by slot:NOOVERSUBSCRIBE",
     ),
     (
         &[
@@ -223,9 +206,9 @@ mod tests {
 
     #[test]
     fn an_option_is_named_as_it_was_typed() {
-        let words = advice("--hostfile").unwrap();
+        let words = advice("--add-host").unwrap();
         assert!(
-            words.starts_with("option --hostfile of other launchers: this version starts ranks on this machine only"),
+            words.starts_with("option --add-host of other launchers: type --host NAME:SLOTS"),
             "{words}"
         );
         assert_eq!(advice("--nonsense"), None);

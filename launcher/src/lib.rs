@@ -37,7 +37,6 @@ mod elsewhere;
 mod failure;
 mod foreign;
 mod front;
-#[allow(dead_code, reason = "the command line does not say hosts yet")]
 pub mod hosts;
 #[cfg(feature = "hwloc")]
 mod hwloc;
@@ -63,6 +62,7 @@ pub use topology::{Level, Topology, Unit};
 
 use edge::Edge;
 use front::{Debugger, Extras, Files, Front, Gdb, Node, Nodes, Phases, Signals};
+use hosts::{Host, map};
 use job::{Keys, NodeJob, Program};
 use link::Order;
 use mpir::Starter;
@@ -91,10 +91,16 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         nodes,
     };
     let mut request = match parse(words.skip(1).collect(), room) {
-        Ok(Parsed::Run(request)) => request,
+        Ok(Parsed::Run(request)) => *request,
         Ok(Parsed::Print(text)) => return print(&text),
         Err(UsageError(words)) => return complain(&words, USAGE_CODE),
     };
+    if let Err(UsageError(words)) = request.stay_here(&front::host(), room) {
+        return complain(&words, USAGE_CODE);
+    }
+    if request.hosts.is_some() {
+        return on_hosts(request);
+    }
     let plan = Plan::make(&request, &cpus, granted);
     request.remarks.extend(plan.remarks(&request));
     let job = Keys::draw()
@@ -110,11 +116,48 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// A job that is not of this machine alone.
+fn on_hosts(mut request: Request) -> ExitCode {
+    if !request.dry_run {
+        let own = front::host();
+        let other = request.hosts.iter().flat_map(|hosts| &hosts.list);
+        let other = other
+            .filter(|host| !host.is_here(&own))
+            .map(Host::label)
+            .next();
+        return complain(
+            &format!(
+                "cannot start ranks on host {}: starting on other hosts is not there yet. Add --dry-run to see where ranks \
+                 would go, or leave --host and --hostfile out to start all of them here",
+                other.unwrap_or_default()
+            ),
+            1,
+        );
+    }
+    let cores = request
+        .topology
+        .as_ref()
+        .map(|one| one.groups(Level::Core).len());
+    let cores = cores.and_then(|cores| u32::try_from(cores).ok());
+    let known = request.hosts.as_ref().and_then(|hosts| hosts.slots(cores));
+    if let Some(slots) = known
+        && let Err(UsageError(words)) = request.with_slots(&slots)
+    {
+        return complain(&words, USAGE_CODE);
+    }
+    show(&request, &map::lines(&request))
+}
+
 fn dry_run(request: &Request, plan: &Plan) -> ExitCode {
+    show(request, &plan.lines(request))
+}
+
+/// Prints lines on standard output, and first what the user should know.
+fn show(request: &Request, lines: &[String]) -> ExitCode {
     for words in &request.remarks {
         eprintln!("rmpiexec: {words}");
     }
-    print(&(plan.lines(request).join("\n") + "\n"))
+    print(&(lines.join("\n") + "\n"))
 }
 
 fn start(

@@ -42,7 +42,7 @@ pub enum Mapping {
     Numa,
     /// each rank on the next socket
     Socket,
-    /// each rank on the next machine: as slot, while there is one
+    /// each rank on the next host, and there as slot
     Node,
 }
 

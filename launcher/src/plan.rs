@@ -109,7 +109,7 @@ mod tests {
     fn request(line: &str) -> Request {
         let words = line.split(' ').map(Into::into).collect();
         match parse(words, Room { cpus: 2, nodes: 1 }) {
-            Ok(Parsed::Run(request)) => request,
+            Ok(Parsed::Run(request)) => *request,
             other => panic!("{line}: {other:?}"),
         }
     }

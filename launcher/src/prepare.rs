@@ -333,6 +333,10 @@ mod tests {
             verbose: false,
             gdb: Vec::new(),
             quiet: false,
+            hosts: None,
+            launcher: None,
+            prefix: None,
+            heartbeat: crate::hosts::Heartbeat::default(),
             remarks: Vec::new(),
         }
     }

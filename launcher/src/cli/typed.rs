@@ -86,7 +86,6 @@ fn values_of(command: &clap::Command, name: &str) -> usize {
     };
     arg.get_num_args().map_or(1, |range| range.min_values())
 }
-
 pub(super) fn in_words(error: &clap::Error, typed: &[OsString]) -> UsageError {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -157,8 +156,9 @@ fn as_typed(option: &str, typed: &[OsString]) -> String {
     let Some(bare) = option.strip_prefix("--") else {
         return option.to_owned();
     };
-    // The one option with several names.
-    let names: &[&str] = if bare == "np" { &["np", "n"] } else { &[bare] };
+    let alone = [bare];
+    let several = SEVERAL.iter().find(|names| names[0] == bare);
+    let names = several.copied().unwrap_or(&alone);
     let name = |word: &OsString| {
         let word = word.to_string_lossy();
         let name = word.split('=').next().unwrap_or_default();
@@ -168,3 +168,12 @@ fn as_typed(option: &str, typed: &[OsString]) -> String {
     let found = typed.iter().find_map(name);
     found.unwrap_or_else(|| option.to_owned())
 }
+
+/// The options with several names, each first as clap calls it.
+const SEVERAL: &[&[&str]] = &[
+    &["np", "n"],
+    &["host", "hosts", "H"],
+    &["hostfile", "machinefile", "machine", "f"],
+    &["ranks-per-node", "ppn", "npernode", "perhost", "N"],
+    &["launcher", "launcher-exec"],
+];

@@ -6,15 +6,22 @@
 //!
 //! - `word`: one word, as `--host` has it. `file`: host files. `gather`: what is named several times adds up.
 //! - `select`: from the command line's texts to [`Hosts`].
-//! - `deal`: which host each rank goes to, once all slots are known.
+//! - `deal`: which host each rank goes to, once all slots are known. `settle`: what follows for the request.
+//! - `map`: that as a table. `options`: the command line's.
 
 mod deal;
 mod file;
 mod gather;
+pub(crate) mod map;
+mod options;
 mod select;
+mod settle;
 mod word;
 
 pub use deal::{Program, deal, loads};
+pub use options::Heartbeat;
+pub(crate) use options::HostOptions;
+pub(crate) use select::find;
 
 /// A machine that ranks may run on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +66,10 @@ pub struct Hosts {
     pub wishes: Vec<Wish>,
     /// `--ranks-per-node`: as if each host had so many slots.
     pub per_host: Option<u32>,
+    /// More ranks than slots are an error.
+    pub is_strict: bool,
+    /// `--gdb`, which is understood when the number of ranks is known.
+    pub(crate) gdb: Option<String>,
     /// The host of each rank; empty until all slots are known.
     pub dealt: Vec<u32>,
 }

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What follows for a request once the slots of its hosts are known: how many ranks there are, and where each goes.
+
+use super::{Host, Hosts, Slots, loads};
+use crate::cli::{Request, Room, UsageError};
+use crate::failure::counted;
+use ring::layout::MAX_LOCAL_RANKS;
+
+impl Request {
+    /// Says how many slots each host of [`hosts`](Self::hosts) has. The programs' ranks and [`Hosts::dealt`] are known
+    /// afterwards, and what was asked of single ranks is checked.
+    ///
+    /// # Errors
+    /// With words for the user.
+    pub fn with_slots(&mut self, slots: &[u32]) -> Result<(), UsageError> {
+        let Some(mut hosts) = self.hosts.take() else {
+            return Ok(());
+        };
+        let ranks = hosts.ranks(slots);
+        let total: u64 = ranks.iter().map(|ranks| u64::from(*ranks)).sum();
+        let most = hosts.list.len() as u64 * u64::from(MAX_LOCAL_RANKS);
+        if total > most {
+            let number = counted(
+                u32::try_from(hosts.list.len()).unwrap_or(u32::MAX),
+                "host",
+                "hosts",
+            );
+            return Err(UsageError(format!(
+                "the hosts have slots for {total} ranks, and {number} can hold {most}; type -n and fewer ranks"
+            )));
+        }
+        for (app, ranks) in self.apps.iter_mut().zip(&ranks) {
+            app.ranks = *ranks;
+        }
+        hosts.dealt = hosts.deal(slots, &ranks, self.mapping);
+        let loads = loads(hosts.list.len(), &hosts.dealt);
+        let crowd = hosts.check(slots, &loads)?;
+        if self.report || self.dry_run {
+            self.remarks.extend(crowd);
+        }
+        self.choose(hosts.gdb.as_deref())?;
+        self.hosts = Some(hosts);
+        Ok(())
+    }
+}
+
+impl Request {
+    /// Lets a job whose hosts are all this machine, which calls itself `own`, be one of this machine alone.
+    pub(crate) fn stay_here(&mut self, own: &str, room: Room) -> Result<(), UsageError> {
+        let Some(hosts) = &self.hosts else {
+            return Ok(());
+        };
+        if !hosts.list.iter().all(|host| host.is_here(own)) {
+            return Ok(());
+        }
+        let cpus = u32::try_from(room.cpus.max(1)).unwrap_or(u32::MAX);
+        let slots: Vec<u32> = hosts.list.iter().map(|host| host.slots.or(cpus)).collect();
+        self.with_slots(&slots)?;
+        self.hosts = None;
+        room.check(&self.apps)
+    }
+}
+
+impl Slots {
+    /// Their number on a host with so many cores.
+    #[must_use]
+    pub fn or(self, cores: u32) -> u32 {
+        match self {
+            Self::Number(number) => number,
+            Self::Cores => cores,
+        }
+    }
+}
+
+impl Hosts {
+    /// The ranks of each program.
+    fn ranks(&self, slots: &[u32]) -> Vec<u32> {
+        let ranks = |wish: &super::Wish| wish.ranks.unwrap_or_else(|| self.counted(slots, wish));
+        self.wishes.iter().map(ranks).collect()
+    }
+
+    /// Whether each host may have so many ranks; a remark where some share slots.
+    fn check(&self, slots: &[u32], loads: &[u32]) -> Result<Option<String>, UsageError> {
+        let mut crowd = None;
+        for ((host, slots), load) in self.list.iter().zip(slots).zip(loads) {
+            let (name, slots) = (&host.name, self.per_host.unwrap_or(*slots).max(1));
+            if let Some(words) = beyond(host, *load) {
+                return Err(UsageError(words));
+            }
+            if *load <= slots {
+                continue;
+            }
+            let (ranks, slots) = (
+                counted(*load, "rank", "ranks"),
+                counted(slots, "slot", "slots"),
+            );
+            if self.is_strict {
+                return Err(UsageError(format!(
+                    "host {name} would get {ranks} and has {slots}, and NOOVERSUBSCRIBE allows one for each; start fewer \
+                     ranks, name more hosts, or leave it out"
+                )));
+            }
+            crowd.get_or_insert_with(|| {
+                format!(
+                    "there are more ranks than slots; host {name}, which has {slots}, gets {ranks}"
+                )
+            });
+        }
+        Ok(crowd)
+    }
+}
+
+/// What is said of a host that would get more ranks than it can have.
+fn beyond(host: &Host, load: u32) -> Option<String> {
+    let name = &host.name;
+    if load > MAX_LOCAL_RANKS {
+        return Some(format!(
+            "host {name} would get {load} ranks, and one host holds at most {MAX_LOCAL_RANKS}; name more hosts, give this one \
+             fewer slots, as {name}:{MAX_LOCAL_RANKS}, or start fewer ranks"
+        ));
+    }
+    let most = host.most.filter(|most| load > *most)?;
+    Some(format!(
+        "host {name} would get {load} ranks, and the host file says max_slots={most}; name more hosts, or start fewer ranks"
+    ))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use crate::cli::{Parsed, Request, Room, UsageError, parse};
+
+    fn request(line: &str) -> Request {
+        let words = line.split_whitespace().map(Into::into).collect();
+        match parse(words, Room { cpus: 2, nodes: 1 }) {
+            Ok(Parsed::Run(request)) => *request,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    /// With as many slots as are named, 4 where a host would have to be asked.
+    pub(in crate::hosts) fn settled(line: &str) -> Result<Request, String> {
+        let mut request = request(line);
+        let slots = |host: &super::Host| host.slots.or(4);
+        let slots: Vec<u32> = request
+            .hosts
+            .iter()
+            .flat_map(|hosts| hosts.list.iter().map(slots))
+            .collect();
+        match request.with_slots(&slots) {
+            Ok(()) => Ok(request),
+            Err(UsageError(words)) => Err(words),
+        }
+    }
+
+    fn dealt(line: &str) -> (Vec<u32>, Vec<u32>) {
+        let request = settled(line).unwrap_or_else(|words| panic!("{line}: {words}"));
+        let ranks = request.apps.iter().map(|app| app.ranks).collect();
+        (ranks, request.hosts.unwrap().dealt)
+    }
+
+    #[test]
+    fn without_a_number_there_is_a_rank_for_each_slot() {
+        assert_eq!(dealt("--host a:2,b ./x"), (vec![3], vec![0, 0, 1]));
+        assert_eq!(dealt("--host a:*,b ./x"), (vec![5], vec![0, 0, 0, 0, 1]));
+        assert_eq!(
+            dealt("--host a:2,b -ppn 2 ./x"),
+            (vec![4], vec![0, 0, 1, 1])
+        );
+        assert_eq!(
+            dealt("--host a:2,b --map-by ppr:1:node ./x"),
+            (vec![2], vec![0, 1])
+        );
+    }
+
+    #[test]
+    fn with_a_number_ranks_wrap_round() {
+        assert_eq!(dealt("--host a,b -n 3 ./x"), (vec![3], vec![0, 1, 0]));
+        assert_eq!(
+            dealt("-n 5 -ppn 2 --host a,b ./x"),
+            (vec![5], vec![0, 0, 1, 1, 0])
+        );
+        assert_eq!(
+            dealt("-n 3 --map-by node --host a:2,b:2 ./x"),
+            (vec![3], vec![0, 1, 0])
+        );
+    }
+
+    #[test]
+    fn programs_share_all_hosts_or_have_their_own() {
+        let all = "-hosts a,b -n 1 ./x : -n 1 ./y";
+        assert_eq!(dealt(all), (vec![1, 1], vec![0, 1]));
+        let own = "-host a:2 ./x : -host b:3,a ./y";
+        assert_eq!(dealt(own), (vec![2, 4], vec![0, 0, 1, 1, 1, 0]));
+        let ppn = "-ppn 2 -host a ./x : -host b ./y";
+        assert_eq!(dealt(ppn), (vec![2, 2], vec![0, 0, 1, 1]));
+    }
+
+    #[test]
+    fn what_a_host_cannot_hold_is_refused_with_its_name() {
+        let words = settled("--host a:2000 ./x").unwrap_err();
+        assert!(
+            words.contains("slots for 2000 ranks, and 1 host can hold 1024"),
+            "{words}"
+        );
+        let words = settled("--host a:2000,b -n 1500 ./x").unwrap_err();
+        let expected = "host a would get 1500 ranks, and one host holds at most 1024; name more hosts, give this one fewer";
+        assert!(words.starts_with(expected), "{words}");
+        let words = settled("--host a,b:2 -n 4 --map-by slot:NOOVERSUBSCRIBE ./x").unwrap_err();
+        assert!(
+            words.starts_with("host a would get 2 ranks and has 1 slot, and NOOVERSUBSCRIBE"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn a_job_whose_hosts_are_all_this_machine_is_one_of_it_alone() {
+        let room = Room { cpus: 3, nodes: 1 };
+        let stay = |line: &str| {
+            let mut request = request(line);
+            let done = request.stay_here("n1.lab", room);
+            done.map(|()| (request.hosts.is_some(), request.size()))
+        };
+        assert_eq!(stay("--host localhost:2,n1.lab ./x"), Ok((false, 3)));
+        assert_eq!(stay("--host localhost:* ./x"), Ok((false, 3)));
+        assert_eq!(stay("--host localhost,n1 ./x"), Ok((true, 0)));
+        assert_eq!(stay("./x"), Ok((false, 2)));
+        let words = stay("--host localhost:1000,n1.lab:1000 ./x").unwrap_err().0;
+        assert!(
+            words.contains("one machine holds at most 1024 ranks"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn sharing_of_slots_is_remarked_in_a_report() {
+        let remark = |line: &str| settled(line).unwrap().remarks;
+        let words = "there are more ranks than slots; host a, which has 1 slot, gets 2 ranks";
+        assert_eq!(remark("--report --host a,b -n 3 ./x"), [words]);
+        assert!(remark("--host a,b -n 3 ./x").is_empty());
+        assert!(remark("--report --host a,b -n 2 ./x").is_empty());
+    }
+
+    #[test]
+    fn what_is_asked_of_single_ranks_is_checked_when_their_number_is_known() {
+        let words = settled("--host a,b:2 --stdin 3 ./x").unwrap_err();
+        assert!(words.contains("expected a number from 0 to 2"), "{words}");
+        let words = settled("--host a,b:2 --gdb 3 ./x").unwrap_err();
+        assert!(
+            words.contains("there is no rank 3: the job has 3"),
+            "{words}"
+        );
+        assert_eq!(
+            settled("--host a,b:2 --gdb all ./x").map(|request| request.gdb),
+            Ok(vec![0, 1, 2])
+        );
+    }
+}
