@@ -773,6 +773,7 @@ mod tests {
                 "type --host NAME:SLOTS,... or --hostfile FILE",
             ),
             ("-bootstrap ssh ./a", "type --launcher COMMAND"),
+            ("-file x", "type its lines here"),
             ("-pernode ./a", "type --ranks-per-node 1"),
             (
                 "--nooversubscribe ./a",

@@ -17,7 +17,7 @@
 //!
 //! # Decisions
 //! - Without `-n` there is one rank per CPU that the mask of the shell allows; with several programs each needs `-n`.
-//! - CPUs: see `place`. Lines: see `lines`. What a rank's end means: see `failure` and the daemon's `rank`.
+//! - Hosts: see `hosts`. CPUs: see `place`. Lines: see `lines`. What a rank's end means: see `failure` and the daemon's `rank`.
 //! - After a failure the others get SIGTERM and after 1 s SIGKILL; after Ctrl-C they get SIGINT, after 2 s SIGTERM,
 //!   after another 5 s SIGKILL, and a second Ctrl-C kills at once.
 //! - A rank that fails after `MPI_Finalize` gives the job its exit code and disturbs nobody.
@@ -118,34 +118,26 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// A job that is not of this machine alone.
 fn on_hosts(mut request: Request) -> ExitCode {
-    if !request.dry_run {
-        let own = front::host();
-        let other = request.hosts.iter().flat_map(|hosts| &hosts.list);
-        let other = other
-            .filter(|host| !host.is_here(&own))
-            .map(Host::label)
-            .next();
-        return complain(
-            &format!(
-                "cannot start ranks on host {}: starting on other hosts is not there yet. Add --dry-run to see where ranks \
-                 would go, or leave --host and --hostfile out to start all of them here",
-                other.unwrap_or_default()
-            ),
-            1,
-        );
-    }
-    let cores = request
-        .topology
-        .as_ref()
-        .map(|one| one.groups(Level::Core).len());
-    let cores = cores.and_then(|cores| u32::try_from(cores).ok());
+    let cores = |topology: &Topology| u32::try_from(topology.groups(Level::Core).len()).ok();
+    let cores = request.topology.as_ref().and_then(cores);
     let known = request.hosts.as_ref().and_then(|hosts| hosts.slots(cores));
     if let Some(slots) = known
         && let Err(UsageError(words)) = request.with_slots(&slots)
     {
         return complain(&words, USAGE_CODE);
     }
-    show(&request, &map::lines(&request))
+    if request.dry_run {
+        return show(&request, &map::lines(&request));
+    }
+    let own = front::host();
+    let mut others = request.hosts.iter().flat_map(|hosts| &hosts.list);
+    let other = others.find(|host| !host.is_here(&own)).map(Host::label);
+    let words = format!(
+        "cannot start ranks on host {}: starting on other hosts is not there yet. Add --dry-run to see where ranks would \
+         go, or leave --host and --hostfile out to start all of them here",
+        other.unwrap_or_default()
+    );
+    complain(&words, 1)
 }
 
 fn dry_run(request: &Request, plan: &Plan) -> ExitCode {

@@ -65,6 +65,15 @@ fn a_job_whose_hosts_are_all_this_machine_is_started() {
 }
 
 #[test]
+fn other_hosts_are_refused_in_words() {
+    let outcome = rmpiexec(["--host", "localhost,no-such-host", "true"])
+        .run()
+        .expect(1);
+    outcome
+        .says("cannot start ranks on host no-such-host: starting on other hosts is not there yet");
+}
+
+#[test]
 fn what_is_wrong_with_hosts_is_said_with_its_place() {
     let (_folder, file) = host_file("n1:2\nn2 slots=many\n");
     let refused = |words: &[&str], text: &str| {

@@ -58,6 +58,9 @@ fn is_long(command: &clap::Command, name: &str) -> bool {
     if first == 'n' {
         return !rest.starts_with(|letter: char| letter.is_ascii_digit());
     }
+    if elsewhere::advice(name).is_some() {
+        return true;
+    }
     if short(first).is_some_and(|arg| arg.get_action().takes_values()) {
         return false;
     }

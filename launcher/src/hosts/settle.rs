@@ -186,6 +186,32 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn options_have_the_spellings_of_other_launchers() {
+        let both = (vec![3], vec![0, 0, 1]);
+        for line in [
+            "-host a:2 -host b ./x",
+            "-H a,a --hosts b ./x",
+            "-hosts=a:2,b ./x",
+            "-Ha -Ha,b ./x",
+            "--host a:9,b:9 -n 3 -npernode 2 ./x",
+            "-N 2 --host a,b -n 3 ./x",
+            "-perhost=2 --host a,b -n 3 ./x",
+            "--ranks-per-node 1 -ppn 2 --host a,b -n 3 ./x",
+        ] {
+            assert_eq!(dealt(line), both, "{line}");
+        }
+    }
+
+    #[test]
+    fn how_other_hosts_are_reached_is_understood() {
+        let line = "--launcher-exec=/bin/rsh -prefix /opt/rmpi --heartbeat 2 ./x";
+        let request = request(line);
+        assert_eq!(request.launcher.as_deref(), Some("/bin/rsh"));
+        assert_eq!(request.prefix, Some("/opt/rmpi".into()));
+        assert_eq!(request.heartbeat.dead_after.as_secs(), 40);
+    }
+
+    #[test]
     fn programs_share_all_hosts_or_have_their_own() {
         let all = "-hosts a,b -n 1 ./x : -n 1 ./y";
         assert_eq!(dealt(all), (vec![1, 1], vec![0, 1]));
