@@ -3,6 +3,7 @@
 
 mod map_by;
 mod typed;
+mod variables;
 
 pub(crate) use map_by::MapBy;
 
@@ -12,8 +13,7 @@ use crate::place::{Binding, Mapping};
 use crate::topology::Topology;
 use clap::Parser;
 use ring::layout::MAX_LOCAL_RANKS;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -374,7 +374,7 @@ pub fn parse(words: Vec<OsString>, room: Room) -> Result<Parsed, UsageError> {
         let reader_is_named = all.iter().any(|options| options.stdin.is_some());
         gdb_reads(&mut request, reader_is_named)?;
     }
-    let everywhere = for_all_programs(&all)?;
+    let everywhere = variables::of_all(&all)?;
     for options in all {
         let app = app(options, (room, unsaid), &everywhere, &mut request)?;
         request.apps.push(app);
@@ -480,15 +480,6 @@ fn not_crowded(request: &Request, room: Room, map_by: MapBy) -> Result<(), Usage
     )))
 }
 
-/// The variables of `-genv`, of whichever program they were given with.
-fn for_all_programs(all: &[Options]) -> Result<Vec<Variable>, UsageError> {
-    let mut everywhere = Vec::new();
-    for options in all {
-        everywhere.extend(pairs("-genv", &options.genv)?);
-    }
-    Ok(everywhere)
-}
-
 fn reader_in_range(request: &Request) -> Result<(), UsageError> {
     if let Reader::Rank(rank) = request.stdin
         && rank >= request.size()
@@ -547,9 +538,9 @@ fn app(
         wish.ranks = (ranks > 0).then_some(ranks);
     }
     let mut variables = everywhere.to_vec();
-    variables.extend(pairs("-env", &options.env)?);
+    variables.extend(variables::pairs("-env", &options.env)?);
     for word in &options.export {
-        variables.extend(exported(word, &mut request.remarks)?);
+        variables.extend(variables::exported(word, &mut request.remarks)?);
     }
     let arguments = command.collect();
     Ok(App {
@@ -598,51 +589,6 @@ fn reader(text: &str) -> Result<Reader, UsageError> {
             "--stdin {text}: expected the number of a rank, all or none"
         ))),
     }
-}
-
-fn pairs(option: &str, words: &[OsString]) -> Result<Vec<Variable>, UsageError> {
-    let pair = |pair: &[OsString]| match pair {
-        [name, value] if is_name(name) => Ok((name.clone(), value.clone())),
-        _ => {
-            let name = pair
-                .first()
-                .map(|name| name.display().to_string())
-                .unwrap_or_default();
-            Err(UsageError(format!(
-                "{option} {name}: expected a variable's name and its value, separated by a space"
-            )))
-        }
-    };
-    words.chunks(2).map(pair).collect()
-}
-
-fn exported(word: &OsStr, remarks: &mut Vec<String>) -> Result<Option<Variable>, UsageError> {
-    let bytes = word.as_bytes();
-    let equals = bytes.iter().position(|byte| *byte == b'=');
-    let (name, value) = match equals {
-        Some(at) => (&bytes[..at], Some(&bytes[at + 1..])),
-        None => (bytes, None),
-    };
-    let name = OsStr::from_bytes(name);
-    if !is_name(name) {
-        let word = word.display();
-        return Err(UsageError(format!(
-            "-x {word}: expected NAME or NAME=VALUE"
-        )));
-    }
-    let value = value.map(|value| OsStr::from_bytes(value).to_owned());
-    let value = value.or_else(|| std::env::var_os(name));
-    if value.is_none() {
-        let name = name.display();
-        remarks.push(format!(
-            "-x {name}: no such variable is set here, so the ranks do not get it"
-        ));
-    }
-    Ok(value.map(|value| (name.to_owned(), value)))
-}
-
-fn is_name(name: &OsStr) -> bool {
-    !name.is_empty() && !name.as_bytes().contains(&b'=')
 }
 
 fn last<'a, T>(all: &'a [Options], of: impl Fn(&'a Options) -> Option<T>) -> Option<T> {
