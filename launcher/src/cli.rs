@@ -367,7 +367,8 @@ pub fn parse(words: Vec<OsString>, room: Room) -> Result<Parsed, UsageError> {
     let unsaid = match (&request.hosts, per_host) {
         _ if !only => None,
         (Some(_), _) => Some(0),
-        (None, number) => Some(number.unwrap_or_else(|| room.default_ranks())),
+        (None, Some(number)) => Some(number.saturating_mul(room.nodes)),
+        (None, None) => Some(room.default_ranks()),
     };
     let gdb = last(&all, |options| options.gdb.clone());
     if gdb.is_some() {

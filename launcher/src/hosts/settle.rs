@@ -17,18 +17,7 @@ impl Request {
             return Ok(());
         };
         let ranks = hosts.ranks(slots);
-        let total: u64 = ranks.iter().map(|ranks| u64::from(*ranks)).sum();
-        let most = hosts.list.len() as u64 * u64::from(MAX_LOCAL_RANKS);
-        if total > most {
-            let number = counted(
-                u32::try_from(hosts.list.len()).unwrap_or(u32::MAX),
-                "host",
-                "hosts",
-            );
-            return Err(UsageError(format!(
-                "the hosts have slots for {total} ranks, and {number} can hold {most}; type -n and fewer ranks"
-            )));
-        }
+        hosts.hold(slots, &ranks)?;
         for (app, ranks) in self.apps.iter_mut().zip(&ranks) {
             app.ranks = *ranks;
         }
@@ -77,6 +66,22 @@ impl Hosts {
     fn ranks(&self, slots: &[u32]) -> Vec<u32> {
         let ranks = |wish: &super::Wish| wish.ranks.unwrap_or_else(|| self.counted(slots, wish));
         self.wishes.iter().map(ranks).collect()
+    }
+
+    /// Whether so many ranks have room at all, before they are dealt.
+    fn hold(&self, slots: &[u32], ranks: &[u32]) -> Result<(), UsageError> {
+        let total: u64 = ranks.iter().map(|ranks| u64::from(*ranks)).sum();
+        let most = self.list.len() as u64 * u64::from(MAX_LOCAL_RANKS);
+        if total <= most {
+            return Ok(());
+        }
+        let own = |slots: &u32| self.per_host.unwrap_or(*slots);
+        let mut large = self.list.iter().zip(slots.iter().map(own));
+        let large = large.find(|(_, slots)| *slots > MAX_LOCAL_RANKS);
+        let words = large.and_then(|(host, slots)| beyond(host, slots));
+        Err(UsageError(words.unwrap_or_else(|| {
+            format!("the programs have {total} ranks together, and their hosts hold at most {most}; start fewer ranks")
+        })))
     }
 
     /// Whether each host may have so many ranks; a remark where some share slots.
@@ -224,10 +229,11 @@ pub(super) mod tests {
     #[test]
     fn what_a_host_cannot_hold_is_refused_with_its_name() {
         let words = settled("--host a:2000 ./x").unwrap_err();
-        assert!(
-            words.contains("slots for 2000 ranks, and 1 host can hold 1024"),
-            "{words}"
-        );
+        let expected =
+            "host a would get 2000 ranks, and one host holds at most 1024; name more hosts";
+        assert!(words.starts_with(expected), "{words}");
+        let words = settled("--host a:600 ./x : --host a:600 ./y").unwrap_err();
+        assert!(words.contains("host a would get 1200 ranks"), "{words}");
         let words = settled("--host a:2000,b -n 1500 ./x").unwrap_err();
         let expected = "host a would get 1500 ranks, and one host holds at most 1024; name more hosts, give this one fewer";
         assert!(words.starts_with(expected), "{words}");
