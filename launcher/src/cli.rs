@@ -371,9 +371,9 @@ pub fn parse(words: Vec<OsString>, room: Room) -> Result<Parsed, UsageError> {
         (None, None) => Some(room.default_ranks()),
     };
     let gdb = last(&all, |options| options.gdb.clone());
-    if gdb.is_some() {
+    if let Some(text) = &gdb {
         let reader_is_named = all.iter().any(|options| options.stdin.is_some());
-        gdb_reads(&mut request, reader_is_named)?;
+        gdb_reads(&mut request, text, reader_is_named)?;
     }
     let everywhere = variables::of_all(&all)?;
     for options in all {
@@ -494,11 +494,11 @@ fn reader_in_range(request: &Request) -> Result<(), UsageError> {
 }
 
 /// gdb has standard input.
-fn gdb_reads(request: &mut Request, reader_is_named: bool) -> Result<(), UsageError> {
+fn gdb_reads(request: &mut Request, text: &str, reader_is_named: bool) -> Result<(), UsageError> {
     if reader_is_named && request.stdin != Reader::Nobody {
-        return Err(UsageError(
-            "--gdb takes standard input; leave --stdin out, or let the ranks read files".into(),
-        ));
+        return Err(UsageError(format!(
+            "--gdb {text}: gdb takes standard input; leave --stdin out, or let the ranks read files"
+        )));
     }
     request.stdin = Reader::Nobody;
     Ok(())
