@@ -8,7 +8,7 @@ mod variables;
 pub(crate) use map_by::MapBy;
 
 use crate::choice;
-use crate::hosts::{self, Heartbeat, HostOptions, Hosts, Wish};
+use crate::hosts::{self, Claim, Heartbeat, HostOptions, Hosts};
 use crate::place::{Binding, Mapping};
 use crate::topology::Topology;
 use clap::Parser;
@@ -448,9 +448,9 @@ fn hosts_of(
     let found = hosts::find(file, &own, remarks).map_err(UsageError)?;
     Ok(found.map(|(list, own)| Hosts {
         list,
-        wishes: own
+        claims: own
             .into_iter()
-            .map(|hosts| Wish { ranks: None, hosts })
+            .map(|hosts| Claim { ranks: None, hosts })
             .collect(),
         per_host,
         is_strict: map_by.is_strict,
@@ -518,13 +518,13 @@ fn app(
         ));
     };
     let number = request.apps.len();
-    let wish = request
+    let claim = request
         .hosts
         .as_mut()
-        .and_then(|hosts| hosts.wishes.get_mut(number));
-    let by_slots = wish
+        .and_then(|hosts| hosts.claims.get_mut(number));
+    let by_slots = claim
         .as_ref()
-        .and_then(|wish| wish.hosts.as_ref().map(|_| 0));
+        .and_then(|claim| claim.hosts.as_ref().map(|_| 0));
     let ranks = match (&options.ranks, unsaid.or(by_slots)) {
         (Some(text), _) => ranks(text, room)?,
         (None, Some(ranks)) => ranks,
@@ -535,8 +535,8 @@ fn app(
             )));
         }
     };
-    if let Some(wish) = wish {
-        wish.ranks = (ranks > 0).then_some(ranks);
+    if let Some(claim) = claim {
+        claim.ranks = (ranks > 0).then_some(ranks);
     }
     let mut variables = everywhere.to_vec();
     variables.extend(variables::pairs("-env", &options.env)?);

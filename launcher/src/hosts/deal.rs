@@ -12,7 +12,7 @@ use crate::place::Mapping;
 
 /// A program's ranks and the hosts that they may go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Program<'a> {
+pub struct Portion<'a> {
     /// How many.
     pub ranks: u32,
     /// In the order in which they are filled; `None` for all.
@@ -24,7 +24,7 @@ pub struct Program<'a> {
 /// # Panics
 /// If a program names a host that is not there.
 #[must_use]
-pub fn deal(slots: &[u32], programs: &[Program<'_>], mapping: Mapping) -> Vec<u32> {
+pub fn deal(slots: &[u32], programs: &[Portion<'_>], mapping: Mapping) -> Vec<u32> {
     let every: Vec<u32> = (0..).zip(slots).map(|(number, _)| number).collect();
     let numbers = |parts: &[Part]| parts.iter().map(|part| part.host).collect();
     let mut table = Table {
@@ -121,8 +121,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn all(ranks: u32) -> Program<'static> {
-        Program { ranks, hosts: None }
+    fn all(ranks: u32) -> Portion<'static> {
+        Portion { ranks, hosts: None }
     }
 
     fn parts(hosts: &[u32]) -> Vec<Part> {
@@ -133,9 +133,9 @@ mod tests {
         hosts.iter().map(part).collect()
     }
 
-    fn on(ranks: u32, hosts: &[Part]) -> Program<'_> {
+    fn on(ranks: u32, hosts: &[Part]) -> Portion<'_> {
         let hosts = Some(hosts);
-        Program { ranks, hosts }
+        Portion { ranks, hosts }
     }
 
     #[test]

@@ -32,8 +32,8 @@ pub(crate) struct Listed {
 /// Reads a file of this name, which holds these bytes.
 pub(crate) fn read(name: &str, bytes: &[u8]) -> Result<Listed, String> {
     let text = String::from_utf8_lossy(bytes);
-    let told = |(place, what): (Place, String)| {
-        let Place { line, column } = place;
+    let told = |(place, what): (Position, String)| {
+        let Position { line, column } = place;
         format!("{name}, line {line}, column {column}: {what}")
     };
     let lines = lines(&text).map_err(told)?;
@@ -46,39 +46,37 @@ pub(crate) fn read(name: &str, bytes: &[u8]) -> Result<Listed, String> {
 
 /// A place in a file, both numbers counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct Position {
     line: usize,
     column: usize,
 }
 
-impl Place {
+impl Position {
     fn plus(self, characters: usize) -> Self {
         let column = self.column + characters;
         Self { column, ..self }
     }
 }
 
-type Wrong = (Place, String);
+type Wrong = (Position, String);
 
-fn wrong<T>(place: Place, what: impl Into<String>) -> Result<T, Wrong> {
+fn wrong<T>(place: Position, what: impl Into<String>) -> Result<T, Wrong> {
     Err((place, what.into()))
 }
 
 /// A word of a line, or the `=` between two.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Token {
-    place: Place,
+struct Piece {
+    place: Position,
     text: String,
     is_equals: bool,
 }
 
-type Line = Vec<Token>;
-
 /// The lines that are not empty, in words.
-fn lines(text: &str) -> Result<Vec<Line>, Wrong> {
+fn lines(text: &str) -> Result<Vec<Vec<Piece>>, Wrong> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut letters = Letters::new(text);
-    let (mut lines, mut line) = (Vec::new(), Line::new());
+    let (mut lines, mut line) = (Vec::new(), Vec::new());
     while let Some(letter) = letters.peek() {
         let place = letters.place;
         match letter {
@@ -92,7 +90,7 @@ fn lines(text: &str) -> Result<Vec<Line>, Wrong> {
                 letters.next();
                 let text = "=".to_owned();
                 let is_equals = true;
-                line.push(Token {
+                line.push(Piece {
                     place,
                     text,
                     is_equals,
@@ -103,7 +101,7 @@ fn lines(text: &str) -> Result<Vec<Line>, Wrong> {
             }
             _ => {
                 let (text, is_equals) = (letters.word()?, false);
-                line.push(Token {
+                line.push(Piece {
                     place,
                     text,
                     is_equals,
@@ -119,12 +117,12 @@ fn lines(text: &str) -> Result<Vec<Line>, Wrong> {
 /// The characters of a file.
 struct Letters<'a> {
     rest: Peekable<Chars<'a>>,
-    place: Place,
+    place: Position,
 }
 
 impl<'a> Letters<'a> {
     fn new(text: &'a str) -> Self {
-        let place = Place { line: 1, column: 1 };
+        let place = Position { line: 1, column: 1 };
         let rest = text.chars().peekable();
         Self { rest, place }
     }
@@ -136,7 +134,7 @@ impl<'a> Letters<'a> {
     fn next(&mut self) -> Option<char> {
         let letter = self.rest.next()?;
         self.place = match letter {
-            '\n' => Place {
+            '\n' => Position {
                 line: self.place.line + 1,
                 column: 1,
             },
@@ -208,7 +206,7 @@ struct Content {
 }
 
 impl Content {
-    fn enter(&mut self, line: &[Token]) -> Result<(), Wrong> {
+    fn enter(&mut self, line: &[Piece]) -> Result<(), Wrong> {
         let Some((first, keys)) = line.split_first() else {
             return Ok(());
         };
@@ -287,7 +285,7 @@ struct Said {
 
 impl Said {
     /// Takes `key = value`; answers what stands behind it.
-    fn enter<'a>(&mut self, key: &Token, behind: &'a [Token]) -> Result<&'a [Token], Wrong> {
+    fn enter<'a>(&mut self, key: &Piece, behind: &'a [Piece]) -> Result<&'a [Piece], Wrong> {
         let name = key.text.as_str();
         let (value, rest) = match behind {
             [equals, value, rest @ ..] if equals.is_equals && !value.is_equals => (value, rest),

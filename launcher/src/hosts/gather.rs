@@ -35,13 +35,13 @@ pub(crate) enum Bare {
 /// The hosts in the order in which they are named first; what is named again adds slots. Hosts of the same name and port
 /// are one.
 pub(crate) fn gather(mentions: Vec<Mention>, bare: Bare) -> Result<Vec<Host>, String> {
-    let mut sums: Vec<Sum> = Vec::new();
+    let mut sums: Vec<Named> = Vec::new();
     let mut known: HashMap<(String, Option<u16>), usize> = HashMap::new();
     for mention in mentions {
         let key = (mention.name.clone(), mention.port);
         let at = *known.entry(key).or_insert(sums.len());
         if at == sums.len() {
-            sums.push(Sum::of(&mention));
+            sums.push(Named::of(&mention));
         }
         sums[at].add(mention)?;
     }
@@ -49,7 +49,7 @@ pub(crate) fn gather(mentions: Vec<Mention>, bare: Bare) -> Result<Vec<Host>, St
 }
 
 /// What was said of a host so far.
-struct Sum {
+struct Named {
     name: String,
     user: Option<String>,
     port: Option<u16>,
@@ -59,7 +59,7 @@ struct Sum {
     most: Option<u32>,
 }
 
-impl Sum {
+impl Named {
     fn of(mention: &Mention) -> Self {
         Self {
             name: mention.name.clone(),

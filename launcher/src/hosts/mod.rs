@@ -18,7 +18,7 @@ mod select;
 mod settle;
 mod word;
 
-pub use deal::{Program, deal, loads};
+pub use deal::{Portion, deal, loads};
 pub use options::Heartbeat;
 pub(crate) use options::HostOptions;
 pub(crate) use select::find;
@@ -63,7 +63,7 @@ pub struct Hosts {
     /// Each once, in the order in which they were named first.
     pub list: Vec<Host>,
     /// What each program wants of them.
-    pub wishes: Vec<Wish>,
+    pub claims: Vec<Claim>,
     /// `--ranks-per-node`: as if each host had so many slots.
     pub per_host: Option<u32>,
     /// More ranks than slots are an error.
@@ -76,7 +76,7 @@ pub struct Hosts {
 
 /// What a program wants of the hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wish {
+pub struct Claim {
     /// `-n`; without it as many ranks as the program's hosts have slots.
     pub ranks: Option<u32>,
     /// Its own `--host`; without it all hosts.
@@ -113,11 +113,11 @@ impl Hosts {
             .iter()
             .map(|own| self.per_host.unwrap_or(*own))
             .collect();
-        let programs = ranks.iter().zip(&self.wishes);
-        let programs: Vec<Program<'_>> = programs
-            .map(|(ranks, wish)| Program {
+        let programs = ranks.iter().zip(&self.claims);
+        let programs: Vec<Portion<'_>> = programs
+            .map(|(ranks, claim)| Portion {
                 ranks: *ranks,
-                hosts: wish.hosts.as_deref(),
+                hosts: claim.hosts.as_deref(),
             })
             .collect();
         deal(&slots, &programs, mapping)
@@ -125,12 +125,12 @@ impl Hosts {
 
     /// How many ranks a program has where nobody says: one for each slot that it may use.
     #[must_use]
-    pub fn counted(&self, slots: &[u32], wish: &Wish) -> u32 {
+    pub fn counted(&self, slots: &[u32], claim: &Claim) -> u32 {
         let of = |host: u32, own: Option<u32>| {
             let all = || slots.get(host as usize).copied().unwrap_or(1);
             self.per_host.or(own).unwrap_or_else(all).max(1)
         };
-        let number = match &wish.hosts {
+        let number = match &claim.hosts {
             Some(parts) => parts
                 .iter()
                 .map(|part| u64::from(of(part.host, part.slots)))

@@ -64,8 +64,9 @@ impl Slots {
 impl Hosts {
     /// The ranks of each program.
     fn ranks(&self, slots: &[u32]) -> Vec<u32> {
-        let ranks = |wish: &super::Wish| wish.ranks.unwrap_or_else(|| self.counted(slots, wish));
-        self.wishes.iter().map(ranks).collect()
+        let ranks =
+            |claim: &super::Claim| claim.ranks.unwrap_or_else(|| self.counted(slots, claim));
+        self.claims.iter().map(ranks).collect()
     }
 
     /// Whether so many ranks have room at all, before they are dealt.

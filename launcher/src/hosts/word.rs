@@ -19,7 +19,7 @@ pub(crate) enum Count {
 
 /// What a word names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Word {
+pub(crate) struct HostWord {
     /// The hosts, all with the same user and count.
     pub(crate) names: Vec<String>,
     /// Who logs in there.
@@ -71,7 +71,7 @@ pub(crate) fn split(list: &str) -> Vec<(usize, &str)> {
 }
 
 /// Reads a word.
-pub(crate) fn read(text: &str) -> Result<Word, Fault> {
+pub(crate) fn read(text: &str) -> Result<HostWord, Fault> {
     let (user, rest) = match text.rsplit_once('@') {
         Some((user, rest)) => (Some(user), rest),
         None => (None, text),
@@ -89,7 +89,7 @@ pub(crate) fn read(text: &str) -> Result<Word, Fault> {
     };
     let names = names(name).map_err(|fault| fault.behind(head))?;
     let user = user.map(str::to_owned);
-    Ok(Word { names, user, count })
+    Ok(HostWord { names, user, count })
 }
 
 /// The number of slots of a host.
