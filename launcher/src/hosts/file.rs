@@ -14,7 +14,7 @@
 //! does so is one slot, as batch systems write it.
 
 use super::gather::{Bare, Mention, gather};
-use super::word::{self, Count, Fault};
+use super::word::{self, Count, Fault, shown};
 use super::{Host, MOST_HOSTS};
 use std::collections::HashSet;
 use std::iter::Peekable;
@@ -212,7 +212,7 @@ impl Content {
         };
         let place = first.place;
         if first.text.starts_with('+') {
-            let what = format!("`{}`: hosts are named, not counted", first.text);
+            let what = format!("`{}`: hosts are named, not counted", shown(&first.text));
             return wrong(place, what + "; expected a host's name");
         }
         let (text, is_out) = match first.text.strip_prefix('^') {
@@ -292,7 +292,7 @@ impl Said {
             [equals, ..] if equals.is_equals && !key.is_equals => {
                 return wrong(
                     equals.place.plus(1),
-                    format!("expected a value behind {name}="),
+                    format!("expected a value behind {}=", shown(name)),
                 );
             }
             _ => return wrong(key.place, no_key(name)),
@@ -301,7 +301,7 @@ impl Said {
         let at = |fault: Fault| {
             (
                 value.place.plus(fault.at),
-                format!("{name}={text}: {}", fault.what),
+                format!("{name}={}: {}", shown(text), fault.what),
             )
         };
         match name.to_ascii_lowercase().replace('-', "_").as_str() {
@@ -316,7 +316,7 @@ impl Said {
             }
             "port" => {
                 let port = text.parse().ok().filter(|port| *port > 0);
-                let expected = format!("{name}={text}: expected a number from 1 to 65535");
+                let expected = format!("{name}={}: expected a number from 1 to 65535", shown(text));
                 self.port = Some(port.ok_or((value.place, expected))?);
             }
             "user" | "username" | "user_name" => {
@@ -341,7 +341,8 @@ fn no_key(name: &str) -> String {
         Err(_) => String::new(),
     };
     format!(
-        "`{name}` is not understood; expected slots=N, max_slots=N, port=N, user=NAME or the end of the line{advice}"
+        "`{}` is not understood; expected slots=N, max_slots=N, port=N, user=NAME or the end of the line{advice}",
+        shown(name)
     )
 }
 
@@ -429,6 +430,15 @@ mod tests {
         assert_eq!(hosts("n[1-4]:2\n^n[2-3]\n^n9"), "n1:2 n4:2");
         assert!(refused("n1\n^n1").contains("F: no host is named there"));
         assert!(refused("n1\n^n1 slots=2").contains("line 2, column 5: nothing stands behind"));
+    }
+
+    #[test]
+    fn what_is_shown_of_a_file_is_short_and_no_command_to_a_terminal() {
+        let said = refused(&format!("n1 \u{1b}[31m{}", "x".repeat(999)));
+        assert!(
+            said.contains("`\\u{1b}[31mxxx") && said.contains("xxx...` is not understood"),
+            "{said}"
+        );
     }
 
     /// Files and what is said of them.

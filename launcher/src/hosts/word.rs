@@ -49,6 +49,19 @@ impl Fault {
     }
 }
 
+/// A text as it is shown in a message: without what a terminal would obey, and not too long.
+pub(crate) fn shown(text: &str) -> String {
+    const MOST: usize = 60;
+    let mut letters = text.chars();
+    let head: String = letters
+        .by_ref()
+        .take(MOST)
+        .flat_map(char::escape_debug)
+        .collect();
+    let rest = if letters.next().is_some() { "..." } else { "" };
+    head + rest
+}
+
 /// The words of a list that are separated by commas, with the characters before each. Commas inside brackets separate
 /// nothing.
 pub(crate) fn split(list: &str) -> Vec<(usize, &str)> {
@@ -99,11 +112,17 @@ pub(crate) fn slots(text: &str) -> Result<u32, Fault> {
         Ok(0) => Err(Fault::new(0, "a host that is named has at least one slot")),
         Ok(number) if digits && number <= MOST_SLOTS => Ok(number),
         _ if digits => {
-            let what = format!("{text} slots are too many, expected at most {MOST_SLOTS}");
+            let what = format!(
+                "{} slots are too many, expected at most {MOST_SLOTS}",
+                shown(text)
+            );
             Err(Fault::new(0, what))
         }
         _ => {
-            let what = format!("`{text}` is no number of slots; expected a number from 1");
+            let what = format!(
+                "`{}` is no number of slots; expected a number from 1",
+                shown(text)
+            );
             Err(Fault::new(0, what))
         }
     }
@@ -156,7 +175,8 @@ fn check_address(text: &str) -> Result<(), Fault> {
         return Ok(());
     }
     let what = format!(
-        "`{text}` is no IPv6 address; one with a number of slots is written [fe80::1]:2, a name with one a:2"
+        "`{}` is no IPv6 address; one with a number of slots is written [fe80::1]:2, a name with one a:2",
+        shown(text)
     );
     Err(Fault::new(0, what))
 }
@@ -226,7 +246,8 @@ fn numbers(text: &str) -> Result<Vec<String>, Fault> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (from, to) = number(first).zip(number(last)).ok_or_else(|| {
             fault(format!(
-                "`{part}` is no range; expected numbers, as in n[01-16,20]"
+                "`{}` is no range; expected numbers, as in n[01-16,20]",
+                shown(part)
             ))
         })?;
         if from > to {
