@@ -11,6 +11,7 @@
 
 mod codegen;
 mod demo;
+mod hosts;
 mod install;
 mod measure;
 mod process;
@@ -64,6 +65,7 @@ fn dispatch(args: &[String]) -> Result<(), String> {
         "codegen" => codegen::run(rest),
         "tidy" => tidy::run(rest),
         "softroce" => softroce::run(rest),
+        "hosts" => hosts::run(rest),
         "bench" => measure::bench(rest),
         "compare" => measure::compare(rest),
         "peers" => measure::peers(rest),

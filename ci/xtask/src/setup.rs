@@ -97,6 +97,34 @@ const NEEDS: &[Need] = &[
         apt: &["python3-dev"],
         stages: &["suites"],
     },
+    Need {
+        what: "tools for namespaces",
+        probe: Probe::Shell("command -v unshare && command -v nsenter && command -v setpriv"),
+        apt: &["util-linux"],
+        stages: &["hosts"],
+    },
+    Need {
+        what: "ip",
+        probe: Probe::Shell("PATH=$PATH:/usr/sbin:/sbin; command -v ip"),
+        apt: &["iproute2"],
+        stages: &["hosts"],
+    },
+    Need {
+        what: "nft",
+        probe: Probe::Shell("PATH=$PATH:/usr/sbin:/sbin; command -v nft"),
+        apt: &["nftables"],
+        stages: &["hosts"],
+    },
+    Need {
+        // Only root can use it. Where systemd is, installing it would open the machine itself to its network.
+        what: "an SSH server",
+        probe: Probe::Shell(
+            "PATH=$PATH:/usr/sbin:/sbin
+             test \"$(id -u)\" != 0 || test -d /run/systemd/system || command -v sshd",
+        ),
+        apt: &["openssh-server", "openssh-client"],
+        stages: &["hosts"],
+    },
 ];
 
 /// The stages that `setup` knows, for messages.
@@ -116,6 +144,7 @@ const STAGES: &[&str] = &[
     "icount",
     "faults",
     "softroce",
+    "hosts",
     "suites",
     "deaths",
 ];

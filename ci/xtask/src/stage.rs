@@ -134,6 +134,37 @@ Examples:
       'sleep 2; ibv_rc_pingpong -d $RXE_A -g $RXE_GID $RXE_B_ADDR'",
     },
     Stage {
+        name: "hosts",
+        usage: "[-n N] [--keep DIR] [--] [COMMAND...]",
+        summary: "run a command among hosts made of namespaces on this machine, to try launching over several",
+        details: "\
+Makes a throw-away world of N hosts (default 4, up to 64) called n1 to nN, runs the command in it, on n0, and returns its
+code. Without a command: a shell. Each host has processes, network, name, /tmp, /dev/shm and /run of its own, and shares
+all other files and the processors. Nothing outside is changed, and nothing is left, however it ends.
+
+Works as root, and for others where the system allows user namespaces; where it does not, the sysctl that forbids it is
+named. As root there is an sshd in each host, if openssh-server is installed: `ssh n3 hostname` works from every host.
+Elsewhere `lab-rsh` stands in for ssh, on n0 alone.
+
+Addresses are 10.77.0.3 and fd77::3 for n3 (254 for n0). n3 and n3.lab have both, n3-4 and n3-6 one of them.
+
+The command finds these in PATH:
+  at HOST COMMAND...    a command in a host, without network; the code is the command's
+  lab WORD HOST...      cut, mend, drop, kill, power-off, freeze, thaw, left: `lab help` says what they do
+and these variables:
+  LAB_HOSTS             the names, with blanks
+  LAB_RSH               how to get to a host: rmpiexec --launcher \"$LAB_RSH\"
+
+Options:
+  -n N          how many hosts
+  --keep DIR    a folder below /tmp or /dev/shm that all hosts shall see. The repository, the build folder and the folder
+                that the command starts in are kept without asking
+
+Examples:
+  cargo xtask hosts -n 2 -- sh -c '$LAB_RSH n2 hostname; lab cut n2; at n1 ping -c 1 n2'
+  cargo xtask hosts",
+    },
+    Stage {
         name: "bench",
         usage: "[NAME [OPTION...]]",
         summary: "install and run rmpi-bench (latency, bandwidth, bibw, rate, ...)",

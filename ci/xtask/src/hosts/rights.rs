@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whether this machine lets us make namespaces, and who forbids it.
+
+use crate::process::capture;
+use crate::tree::command;
+use std::fs;
+use std::time::Duration;
+
+/// As whom the world is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rights {
+    /// As root, who may be anybody inside.
+    Root,
+    /// As somebody who is root inside alone, in a user namespace.
+    User,
+}
+
+impl Rights {
+    /// Tries both; the error says what forbids it.
+    pub(crate) fn find() -> Result<Self, String> {
+        let mut said = String::new();
+        for rights in [Self::Root, Self::User] {
+            match rights.attempt() {
+                Ok(()) => return Ok(rights),
+                Err(why) => said = why,
+            }
+        }
+        let forbids = SWITCHES.iter().find(|switch| switch.forbids());
+        Err(match forbids {
+            Some(switch) => format!(
+                "this machine allows no namespaces: {} is {} (remedy: sysctl -w {}={})",
+                switch.name, switch.forbidding, switch.name, switch.allowing
+            ),
+            None => format!("this machine allows no namespaces, and no sysctl says why: {said}"),
+        })
+    }
+
+    /// What `unshare` needs to be told.
+    pub(super) fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Root => &[],
+            Self::User => &["--user", "--map-root-user"],
+        }
+    }
+
+    fn attempt(self) -> Result<(), String> {
+        let mut unshare = command("unshare");
+        unshare.args(self.options());
+        unshare.args("--net --mount --ipc --uts --pid --fork --mount-proc true".split(' '));
+        let done = capture(unshare, Duration::from_secs(20), |_| ())?;
+        if done.success() {
+            return Ok(());
+        }
+        Err(done.stderr.trim().into())
+    }
+}
+
+/// A sysctl that forbids namespaces to users.
+struct Switch {
+    name: &'static str,
+    forbidding: &'static str,
+    allowing: &'static str,
+}
+
+impl Switch {
+    fn forbids(&self) -> bool {
+        let file = format!("/proc/sys/{}", self.name.replace('.', "/"));
+        fs::read_to_string(file).is_ok_and(|text| text.trim() == self.forbidding)
+    }
+}
+
+const SWITCHES: &[Switch] = &[
+    Switch {
+        name: "user.max_user_namespaces",
+        forbidding: "0",
+        allowing: "10000",
+    },
+    Switch {
+        name: "user.max_net_namespaces",
+        forbidding: "0",
+        allowing: "10000",
+    },
+    // Debian's.
+    Switch {
+        name: "kernel.unprivileged_userns_clone",
+        forbidding: "0",
+        allowing: "1",
+    },
+    // Ubuntu's.
+    Switch {
+        name: "kernel.apparmor_restrict_unprivileged_userns",
+        forbidding: "1",
+        allowing: "0",
+    },
+];
