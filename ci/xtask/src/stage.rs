@@ -39,6 +39,7 @@ Stages, in order of cost:
   icount   instructions of MPI_Isend, MPI_Irecv and QMP_start against their budgets
   faults   limits, filters and full disks; ranks and launchers that die at random moments
   softroce Soft-RoCE between two devices of an emulated machine, and between two machines
+  hosts    hosts made of namespaces on this machine, and their faults
   suites   programs that other people wrote, and binaries that other MPIs built
 Only when it is named:
   deaths   a thousand deaths, and a gibibyte of output from each rank
@@ -53,6 +54,7 @@ Options:
                  each differently, as on a busy machine; another seed is another order of events
   --kernel 6.12  for the stage `softroce`: the newer kernel (100 MiB more to fetch), not 6.1
   -- FILTER...   for the stage `ranks` alone: only the programs whose name contains one of these;
+                 for the stage `hosts` alone: only these checks, by their functions in ci/hosts;
                  for the stage `suites` alone: only these parts of it (exchange, openmpi, debugged, mpich, mpi4py,
                  rsmpi, fftw, p4est, valgrind)",
     },

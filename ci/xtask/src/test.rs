@@ -10,6 +10,7 @@ mod faults;
 mod foreign;
 mod fortran;
 mod hardships;
+mod hosts;
 mod icount;
 mod jobs;
 mod late;
@@ -103,6 +104,11 @@ const STAGES: &[TestStage] = &[
         name: "softroce",
         budget: minutes(4),
         run: softroce::run,
+    },
+    TestStage {
+        name: "hosts",
+        budget: minutes(1),
+        run: hosts::run,
     },
     TestStage {
         name: "suites",
@@ -256,18 +262,21 @@ fn parse(args: &[String]) -> Result<(Vec<&'static TestStage>, Context), String> 
                 .into(),
         );
     }
-    let only_suites = wanted.iter().all(|stage| stage.name == "suites") && !wanted.is_empty();
-    if !context.filters.is_empty() && !only_ranks && !only_suites {
-        return Err(
-            "names after -- are for the stage ranks or the stage suites alone: cargo xtask test ranks -- NAME"
-                .into(),
-        );
+    let is_filtered = matches!(wanted.as_slice(), [one] if FILTERED.contains(&one.name));
+    if !context.filters.is_empty() && !is_filtered {
+        let stages = FILTERED.join(", ");
+        return Err(format!(
+            "names after -- are for one of the stages {stages} alone: cargo xtask test ranks -- NAME"
+        ));
     }
     if wanted.is_empty() {
         wanted = STAGES.iter().collect();
     }
     Ok((wanted, context))
 }
+
+/// Stages that take names after `--`.
+const FILTERED: &[&str] = &["ranks", "suites", "hosts"];
 
 fn stage_named(name: &str) -> Result<&'static TestStage, String> {
     let all = || STAGES.iter().chain(LONG_STAGES);
@@ -307,6 +316,7 @@ mod tests {
         assert!(parse(&words("tidy -- send")).is_err());
         assert!(parse(&words("suites ranks -- send")).is_err());
         assert!(parse(&words("suites -- mpi4py")).unwrap().1.wants("mpi4py"));
+        assert!(parse(&words("hosts -- hello")).unwrap().1.wants("hello"));
         assert!(parse(&words("ranks --kernel 6.12")).is_err());
         assert!(parse(&words("softroce --kernel 4.9")).is_err());
         let (_, context) = parse(&words("softroce --kernel 6.12")).unwrap();
