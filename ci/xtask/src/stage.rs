@@ -39,7 +39,7 @@ Stages, in order of cost:
   icount   instructions of MPI_Isend, MPI_Irecv and QMP_start against their budgets
   faults   limits, filters and full disks; ranks and launchers that die at random moments
   softroce Soft-RoCE between two devices of an emulated machine, and between two machines
-  hosts    hosts made of namespaces on this machine, and their faults
+  hosts    hosts made of namespaces on this machine, and XX
   suites   programs that other people wrote, and binaries that other MPIs built
 Only when it is named:
   deaths   a thousand deaths, and a gibibyte of output from each rank

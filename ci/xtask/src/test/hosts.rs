@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `hosts`: worlds of hosts on this machine.
+//! Stage `hosts`: worlds of hosts on this machine, and jobs over several of them.
 //!
 //! Each check has a world of its own and a limit of time, so that one that fails takes no other along. What it does is a function
-//! of `ci/hosts/checks`; how a world ends, however it ends, is tried from outside.
+//! of `ci/hosts/checks` or `ci/hosts/jobs`; how a world ends, however it ends, is tried from outside.
 
 mod ends;
 mod rows;
 
-use super::{Context, Tally};
+use super::{Context, Tally, faults};
 use crate::hosts::Rights;
-use crate::process::capture;
+use crate::process::{capture, quiet};
 use crate::tree::{command, make_folder, root, target};
-use rows::{Row, WORLD};
+use rows::{JOBS, Row, WORLD};
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -30,6 +30,17 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     }
     for end in ends::ALL.iter().filter(|end| context.wants(end.name)) {
         tally.check(&end.name.replace('_', " "), || (end.check)(&build));
+    }
+    let wanted =
+        |row: &&Row| context.wants(row.name) && (JOBS_ARE_ON || !context.filters.is_empty());
+    let jobs: Vec<&Row> = JOBS.iter().filter(wanted).collect();
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let prefix = context.prefix()?;
+    programs(&prefix, &build)?;
+    for row in jobs {
+        tally.check(&row.title(), || in_world("jobs", row, &[&build, &prefix]));
     }
     Ok(())
 }
@@ -54,3 +65,21 @@ fn world(count: usize) -> Result<Command, String> {
     world.args(["hosts", "-n"]).arg(count.to_string()).arg("--");
     Ok(world)
 }
+
+fn programs(prefix: &Path, build: &Path) -> Result<(), String> {
+    faults::compile(prefix, "victim.c", &build.join("victim"))?;
+    for (source, name) in [("ci/hosts/far.c", "far"), ("ci/demo/hello.c", "hello")] {
+        let mut compiler = command(prefix.join("bin/rmpicc"));
+        let flags = "-std=gnu11 -O1 -g -Wall -Wextra -Werror -o";
+        let to: PathBuf = build.join(name);
+        compiler
+            .args(flags.split(' '))
+            .arg(to)
+            .arg(root().join(source));
+        quiet(compiler, Duration::from_secs(120))?;
+    }
+    Ok(())
+}
+
+/// Whether the checks of jobs over several hosts run without being named.
+const JOBS_ARE_ON: bool = false;

@@ -43,6 +43,30 @@ pub(super) const WORLD: &[Row] = &[
     row("many_hosts", 64, 120),
 ];
 
+/// Jobs over several hosts: `ci/hosts/jobs`.
+pub(super) const JOBS: &[Row] = &[
+    row("hello", 2, 60),
+    row("one_name_for_each_family", 2, 60),
+    row("exit_code_of_a_far_rank", 2, 60),
+    row("an_unknown_host_is_named", 2, 60),
+    row("all_unreachable_hosts_are_named", 4, 60),
+    row("a_missing_program_is_named", 2, 60),
+    row("interrupt", 2, 60),
+    row("kill_of_the_launcher", 2, 60),
+    row("kill_of_a_daemon", 2, 60),
+    row("kill_of_the_remote_shell", 2, 60),
+    row("kill_of_a_far_rank", 2, 60),
+    row("a_frozen_host_is_dead_after_the_heartbeat", 2, 60),
+    row("a_host_without_power_is_dead_after_the_heartbeat", 2, 60),
+    row("a_cut_host_ends_its_ranks_itself", 2, 60),
+    row("output_arrives_whole", 4, 90),
+    row("standard_input_reaches_rank_0", 2, 60),
+    row("environment_and_folder", 2, 60),
+    row("arguments_arrive_unchanged", 2, 60),
+    row("many_arguments", 2, 60),
+    row("large_environment", 2, 60),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,9 +80,14 @@ mod tests {
 
     #[test]
     fn each_row_has_a_function() {
-        let script = include_str!("../../../../hosts/checks");
-        for row in WORLD {
-            assert!(functions(script).contains(&row.name), "{}", row.name);
+        let scripts = [
+            (WORLD, include_str!("../../../../hosts/checks")),
+            (JOBS, include_str!("../../../../hosts/jobs")),
+        ];
+        for (rows, script) in scripts {
+            for row in rows {
+                assert!(functions(script).contains(&row.name), "{}", row.name);
+            }
         }
     }
 }

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the checks of jobs over several hosts start: `far WORD [ARGUMENT...]`.
+//
+// who             each rank says where it is, and how many ranks share its memory
+// args ...        the last rank prints its other arguments, each with its length
+// env NAME        each rank prints its folder and what NAME is
+// size            the last rank prints how many bytes its arguments and its environment have
+// lines COUNT     each rank prints so many lines
+// copy            rank 0 copies its standard input to its standard output
+// leave RANK CODE this rank leaves with this code, while the others wait for it
+#define _GNU_SOURCE
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static int rank, size;
+
+static void who(void)
+{
+    char host[MPI_MAX_PROCESSOR_NAME];
+    int length, near;
+    MPI_Comm node;
+    MPI_Get_processor_name(host, &length);
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    MPI_Comm_size(node, &near);
+    MPI_Comm_free(&node);
+    printf("rank %d of %d on %s, %d share its memory\n", rank, size, host, near);
+}
+
+static long bytes_of(char **words)
+{
+    long bytes = 0;
+    for (; *words != NULL; words++)
+        bytes += (long)strlen(*words) + 1;
+    return bytes;
+}
+
+static void copy(void)
+{
+    static char buffer[1 << 16];
+    size_t count;
+    while ((count = fread(buffer, 1, sizeof buffer, stdin)) > 0)
+        fwrite(buffer, 1, count, stdout);
+}
+
+static void lines(int count)
+{
+    for (int i = 0; i < count; i++)
+        printf("rank %d line %d of %d, and some more words to make it long enough\n", rank, i, count);
+}
+
+static void tell(int argc, char **argv)
+{
+    const char *word = argv[1];
+    int is_last = rank == size - 1;
+    if (!strcmp(word, "who"))
+        who();
+    if (!strcmp(word, "args") && is_last)
+        for (int i = 2; i < argc; i++)
+            printf("%zu <%s>\n", strlen(argv[i]), argv[i]);
+    if (!strcmp(word, "env") && argc > 2) {
+        const char *value = getenv(argv[2]);
+        char *folder = get_current_dir_name();
+        printf("rank %d in %s: %s\n", rank, folder, value == NULL ? "(nothing)" : value);
+        free(folder);
+    }
+    if (!strcmp(word, "size") && is_last)
+        printf("%d arguments, %ld bytes, environment %ld bytes\n", argc, bytes_of(argv),
+               bytes_of(environ));
+    if (!strcmp(word, "lines") && argc > 2)
+        lines(atoi(argv[2]));
+    if (!strcmp(word, "copy") && rank == 0)
+        copy();
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (argc > 1)
+        tell(argc, argv);
+    fflush(stdout);
+    if (argc > 3 && !strcmp(argv[1], "leave") && atoi(argv[2]) == rank)
+        exit(atoi(argv[3]));
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
