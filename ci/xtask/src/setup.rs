@@ -116,7 +116,7 @@ const NEEDS: &[Need] = &[
         stages: &["hosts"],
     },
     Need {
-        // Only root can use it. Where systemd is, installing it would open the machine itself to its network.
+        // One can do without. Where systemd is, installing it would open the machine itself to its network.
         what: "an SSH server",
         probe: Probe::Shell(
             "PATH=$PATH:/usr/sbin:/sbin

@@ -145,8 +145,8 @@ code. Without a command: a shell. Each host has processes, network, name, /tmp, 
 all other files and the processors. Nothing outside is changed, and nothing is left, however it ends.
 
 Works as root, and for others where the system allows user namespaces; where it does not, the sysctl that forbids it is
-named. As root there is an sshd in each host, if openssh-server is installed: `ssh n3 hostname` works from every host.
-Elsewhere `lab-rsh` stands in for ssh, on n0 alone.
+named. In each host there is an sshd, if openssh-server is installed: `ssh n3 hostname` works from every host. Elsewhere
+`lab-rsh` stands in for ssh, on n0 alone.
 
 Addresses are 10.77.0.3 and fd77::3 for n3 (254 for n0). n3 and n3.lab have both, n3-4 and n3-6 one of them.
 

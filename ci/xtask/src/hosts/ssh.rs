@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An sshd in each host, with keys of this world; or what stands in for it.
 
-use super::Rights;
 use super::world::write;
 use crate::process::quiet;
 use crate::tree::{command, find_program, read};
@@ -12,27 +11,39 @@ use std::time::Duration;
 
 /// How a command gets to another host.
 pub(super) enum Shell {
-    /// ssh, to this sshd.
-    Ssh(PathBuf),
+    /// ssh, to this sshd, as this user.
+    Ssh(PathBuf, User),
     /// `lab-rsh`, and why.
     StandIn(&'static str),
 }
 
+/// Somebody who may log in: the one outside whom the world's root is.
+pub(super) struct User {
+    name: String,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) home: String,
+}
+
 impl Shell {
-    pub(super) fn find(rights: Rights) -> Self {
+    pub(super) fn find() -> Self {
         // sbin is not in everybody's PATH.
         let usual = Some(PathBuf::from("/usr/sbin/sshd")).filter(|file| file.exists());
-        match (rights, find_program("sshd").or(usual)) {
-            (Rights::User, _) => Self::StandIn("only root can run sshd"),
-            (Rights::Root, Some(sshd)) if find_program("ssh-keygen").is_some() => Self::Ssh(sshd),
-            (Rights::Root, _) => Self::StandIn("openssh-server is not installed"),
+        let sshd = find_program("sshd").or(usual);
+        match (sshd, User::find()) {
+            (None, _) => Self::StandIn("openssh-server is not installed"),
+            (_, _) if find_program("ssh-keygen").is_none() => {
+                Self::StandIn("openssh-client is not installed")
+            }
+            (_, None) => Self::StandIn("the user who made the world cannot log in"),
+            (Some(sshd), Some(user)) => Self::Ssh(sshd, user),
         }
     }
 
     /// What `rmpiexec --launcher` takes.
     pub(super) fn words(&self, lab: &Path) -> String {
         match self {
-            Self::Ssh(_) => format!("ssh -F {}", lab.join("etc/ssh/ssh_config").display()),
+            Self::Ssh(..) => format!("ssh -F {}", lab.join("etc/ssh/ssh_config").display()),
             Self::StandIn(_) => lab.join("bin/lab-rsh").display().to_string(),
         }
     }
@@ -40,16 +51,16 @@ impl Shell {
     /// For the line that people read.
     pub(super) fn told(&self) -> String {
         match self {
-            Self::Ssh(_) => "reached by ssh".into(),
+            Self::Ssh(..) => "reached by ssh".into(),
             Self::StandIn(why) => format!("reached by lab-rsh, as {why}"),
         }
     }
 
     /// Keys and settings; one pair of keys is enough for all hosts.
     pub(super) fn prepare(&self, lab: &Path) -> Result<(), String> {
-        if matches!(self, Self::StandIn(_)) {
+        let Self::Ssh(_, user) = self else {
             return Ok(());
-        }
+        };
         let etc = lab.join("etc");
         let folder = etc.join("ssh");
         for name in ["key", "host_key"] {
@@ -62,11 +73,63 @@ impl Shell {
         let host_key = read(&folder.join("host_key.pub"))?;
         let known = format!("n*,10.77.0.*,fd77::* {host_key}");
         write(&folder.join("known_hosts"), &known)?;
-        let client = CLIENT.replace("FOLDER", &at.to_string());
-        write(&folder.join("ssh_config"), &client)?;
-        let server = SERVER.replace("FOLDER", &at.to_string());
+        let filled = |text: &str| {
+            text.replace("FOLDER", &at.to_string())
+                .replace("USER", &user.name)
+        };
+        write(&folder.join("ssh_config"), &filled(CLIENT))?;
+        let mut server = filled(SERVER);
+        if user.uid != 0 {
+            // Seen from a user namespace, the folders above belong to nobody.
+            server += "StrictModes no\n";
+        }
         write(&folder.join("sshd_config"), &server)?;
         unlocked_root(&etc.join("shadow"))
+    }
+}
+
+impl User {
+    /// In a user namespace with one user, root is that user; sshd must not take itself for root there, as it could not become
+    /// anybody else.
+    fn find() -> Option<Self> {
+        let outside = |map: &str| {
+            let text = fs::read_to_string(map).ok()?;
+            let numbers: Vec<u32> = text
+                .split_whitespace()
+                .map_while(|word| word.parse().ok())
+                .collect();
+            match numbers.as_slice() {
+                [0, 0, u32::MAX] => Some((0, true)),
+                [0, outside, ..] => Some((*outside, false)),
+                _ => None,
+            }
+        };
+        let (uid, everybody) = outside("/proc/self/uid_map")?;
+        let (gid, _) = outside("/proc/self/gid_map")?;
+        if uid == 0 && !everybody {
+            return None;
+        }
+        let mut entry = command("getent");
+        entry.args(["passwd", &uid.to_string()]);
+        let entry = quiet(entry, Duration::from_secs(10)).ok()?;
+        Self::of_entry(entry.trim(), uid, gid)
+    }
+
+    /// A line of `/etc/passwd`.
+    fn of_entry(entry: &str, uid: u32, gid: u32) -> Option<Self> {
+        let fields: Vec<&str> = entry.split(':').collect();
+        let [name, _, _, _, _, home, shell] = fields.as_slice() else {
+            return None;
+        };
+        let refuses = ["nologin", "false"]
+            .iter()
+            .any(|name| shell.ends_with(name));
+        (!refuses).then(|| Self {
+            name: (*name).into(),
+            uid,
+            gid,
+            home: (*home).into(),
+        })
     }
 }
 
@@ -90,6 +153,7 @@ fn unlocked_root(copy: &Path) -> Result<(), String> {
 
 const CLIENT: &str = "\
 Host *
+  User USER
   IdentityFile FOLDER/key
   IdentitiesOnly yes
   UserKnownHostsFile FOLDER/known_hosts
@@ -112,3 +176,16 @@ PrintLastLog no
 AcceptEnv LANG LC_*
 MaxStartups 200:30:400
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_has_a_shell_can_log_in() {
+        let user = User::of_entry("me:x:1000:100:I,,:/srv/me:/bin/bash", 1000, 100).unwrap();
+        assert_eq!((user.name.as_str(), user.home.as_str()), ("me", "/srv/me"));
+        assert!(User::of_entry("no:x:65534:1:n:/nonexistent:/usr/sbin/nologin", 1, 1).is_none());
+        assert!(User::of_entry("", 1, 1).is_none());
+    }
+}

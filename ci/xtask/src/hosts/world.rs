@@ -5,7 +5,7 @@
 //! `own` (of each host), `pid` (of each host's first process, as the world sees it) and `base` (what is in a fresh host).
 
 use super::ssh::Shell;
-use super::{Asked, Rights, code_of, left, this_program};
+use super::{Asked, code_of, left, this_program};
 use crate::process::{quiet, seconds};
 use crate::tree::{command, make_folder, root, target};
 use std::env;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub(super) fn run(asked: &Asked) -> Result<i32, String> {
     let start = Instant::now();
     let folder = env::current_dir().map_err(|why| format!("the working folder is gone: {why}"))?;
-    let shell = Shell::find(rights());
+    let shell = Shell::find();
     for needed in [&root(), &target(), &folder] {
         if needed.starts_with("/run") {
             let needed = needed.display();
@@ -51,17 +51,6 @@ pub(super) fn run(asked: &Asked) -> Result<i32, String> {
     status
         .map(code_of)
         .map_err(|why| format!("cannot start the command: {why}"))
-}
-
-/// Only in a user namespace is one user all there is.
-fn rights() -> Rights {
-    let everybody = fs::read_to_string("/proc/self/uid_map")
-        .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]));
-    if everybody {
-        Rights::Root
-    } else {
-        Rights::User
-    }
 }
 
 /// Where what hosts share is.
@@ -222,8 +211,14 @@ fn script(shell: &Shell, number: usize) -> Command {
     let mut script = command("sh");
     script.args(["-c", HOST, "host"]).arg(number.to_string());
     script.env("PATH", path());
-    if let Shell::Ssh(sshd) = shell {
-        script.env("LAB_SSHD", sshd).env("LAB_PATH", path());
+    if let Shell::Ssh(sshd, user) = shell {
+        let (uid, gid) = (user.uid.to_string(), user.gid.to_string());
+        script
+            .env("LAB_SSHD", sshd)
+            .env("LAB_PATH", path())
+            .env("LAB_UID", uid)
+            .env("LAB_GID", gid)
+            .env("LAB_HOME", &user.home);
     }
     script
 }

@@ -32,6 +32,7 @@ pub(super) const WORLD: &[Row] = &[
     row("each_host_has_its_own", 2, 30),
     row("folders_that_are_kept", 2, 30),
     row("the_shell_is_as_ssh", 2, 30),
+    row("the_stand_in_is_as_ssh", 2, 30),
     row("ssh_between_hosts", 2, 30),
     row("cut_and_mend", 2, 60),
     row("drop_and_mend", 2, 60),
