@@ -6,6 +6,7 @@ use crate::link::Inbox;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{read, write};
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -76,14 +77,26 @@ impl Edge {
 
     /// Reads once what is there into the inbox.
     pub(crate) fn fill(&mut self, scratch: &mut [u8]) -> Result<(), Closed> {
+        let bytes = self.read(scratch)?;
+        self.inbox.add(&scratch[..bytes]);
+        Ok(())
+    }
+
+    /// Reads once what is there, past the inbox; how many bytes, which may be none.
+    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Result<usize, Closed> {
         match read(&self.from, scratch) {
             Ok(0) => Err(Closed),
-            Ok(bytes) => {
-                self.inbox.add(&scratch[..bytes]);
-                Ok(())
-            }
-            Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
+            Ok(bytes) => Ok(bytes),
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(0),
             Err(_) => Err(Closed),
+        }
+    }
+
+    /// Closes both streams, which is all that the other side sees: nothing is heard or said from now on.
+    pub(crate) fn forget(&mut self) {
+        let nothing = || File::options().read(true).write(true).open("/dev/null");
+        if let (Ok(from), Ok(to)) = (nothing(), nothing()) {
+            (self.from, self.to) = (from.into(), to.into());
         }
     }
 

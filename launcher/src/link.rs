@@ -68,6 +68,8 @@ pub(crate) enum Order {
     Whereabouts(Whereabouts),
     /// The ranks of all nodes are quiet in the program of this number.
     AllQuiet(u32),
+    /// All daemons are ready: start the ranks.
+    Start,
 }
 
 /// From a daemon to the front.
@@ -104,7 +106,12 @@ pub(crate) enum Event {
         at: u64,
     },
     /// The daemon cannot go on; all its ranks are being killed.
-    Broken(String),
+    Broken {
+        /// Why.
+        words: String,
+        /// The exit code of the job.
+        code: u8,
+    },
     /// No process of the job is left on this node; the last event.
     Gone(Gone),
     /// Where is this rank of another node, now and whenever it changes?
@@ -113,6 +120,10 @@ pub(crate) enum Event {
     Whereabouts(Whereabouts),
     /// The ranks of this node are quiet in the program of this number: nothing that they have sent over a network is under way.
     Quiet(u32),
+    /// What the ranks of this node have left for `--stats`.
+    Stats(Vec<u8>),
+    /// All that the ranks need was found; they are started by [`Order::Start`].
+    Ready,
 }
 
 /// Where a rank is found on a network, as far as it is known.
@@ -226,6 +237,7 @@ impl Order {
             Self::Watch(rank) => frame(out, 10, |body| body.extend(rank.to_le_bytes())),
             Self::Whereabouts(of) => frame(out, 11, |body| of.put(body)),
             Self::AllQuiet(round) => frame(out, 12, |body| body.extend(round.to_le_bytes())),
+            Self::Start => frame(out, 13, |_| ()),
         }
     }
 
@@ -264,6 +276,7 @@ impl Order {
             10 => Self::Watch(body.number()?),
             11 => Self::Whereabouts(Whereabouts::take(&mut body)?),
             12 => Self::AllQuiet(body.number()?),
+            13 => Self::Start,
             JOB => Self::Job(Box::new(NodeJob::decode(body.0).ok_or(Garbled)?)),
             _ => return Err(Garbled),
         };
@@ -296,8 +309,13 @@ impl Event {
             Self::Watch(rank) => frame(out, 140, |body| body.extend(rank.to_le_bytes())),
             Self::Whereabouts(of) => frame(out, 141, |body| of.put(body)),
             Self::Quiet(round) => frame(out, 142, |body| body.extend(round.to_le_bytes())),
+            Self::Ready => frame(out, 143, |_| ()),
+            Self::Stats(bytes) => frame(out, 144, |body| body.extend_from_slice(bytes)),
             Self::Standstill(seconds) => frame(out, 139, |body| body.extend(seconds.to_le_bytes())),
-            Self::Broken(text) => frame(out, 135, |body| body.extend(text.as_bytes())),
+            Self::Broken { words, code } => frame(out, 135, |body| {
+                body.push(*code);
+                body.extend(words.as_bytes());
+            }),
             Self::Reached { phase, at } => frame(out, 137, |body| {
                 body.push(*phase as u8);
                 body.extend(at.to_le_bytes());
@@ -340,8 +358,13 @@ impl Event {
             140 => Self::Watch(body.number()?),
             141 => Self::Whereabouts(Whereabouts::take(&mut body)?),
             142 => Self::Quiet(body.number()?),
+            143 => Self::Ready,
+            144 => Self::Stats(body.rest()),
             139 => Self::Standstill(body.long()?),
-            135 => Self::Broken(body.text()?),
+            135 => Self::Broken {
+                code: body.byte()?,
+                words: body.text()?,
+            },
             137 => Self::Reached {
                 phase: Phase::of(body.byte()?).ok_or(Garbled)?,
                 at: body.long()?,
@@ -376,6 +399,12 @@ impl Inbox {
         self.bytes.drain(..self.read);
         self.read = 0;
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The kind and the body of the next whole frame.
+    pub(crate) fn raw_frame(&mut self) -> Result<Option<(u8, &[u8])>, Garbled> {
+        let frame = self.frame()?;
+        Ok(frame.map(|(kind, body)| (kind, body.0)))
     }
 
     fn frame(&mut self) -> Result<Option<(u8, Body<'_>)>, Garbled> {
@@ -462,7 +491,8 @@ impl Body<'_> {
     }
 }
 
-fn frame(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
+/// Appends a frame of this kind, whose body `body` appends.
+pub(crate) fn frame(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend([0, 0, 0, 0, kind]);
     body(out);
@@ -539,7 +569,7 @@ mod tests {
     use crate::job::tests::some_job;
     use proptest::prelude::*;
 
-    fn events() -> Vec<Event> {
+    fn failures() -> Vec<Event> {
         let failed = |how| {
             Event::Failed(Failure {
                 rank: 7,
@@ -549,14 +579,7 @@ mod tests {
                 missing: "MPI_Win_create".into(),
             })
         };
-        let output = |stream, bytes: &[u8]| Event::Output {
-            rank: 1,
-            stream,
-            bytes: bytes.to_vec(),
-        };
         vec![
-            output(Stream::Err, b"a\0b\n"),
-            output(Stream::Out, b""),
             failed(How::NotStarted("chdir: no".into())),
             failed(How::Signal {
                 number: 11,
@@ -574,6 +597,18 @@ mod tests {
             }),
             failed(How::Twice { pid: u32::MAX }),
             failed(How::Deserted { pid: 8 }),
+        ]
+    }
+
+    fn events() -> Vec<Event> {
+        let output = |stream, bytes: &[u8]| Event::Output {
+            rank: 1,
+            stream,
+            bytes: bytes.to_vec(),
+        };
+        let others = vec![
+            output(Stream::Err, b"a\0b\n"),
+            output(Stream::Out, b""),
             Event::InputTaken(1 << 40),
             Event::InputClosed,
             Event::Notice("n".into()),
@@ -584,7 +619,12 @@ mod tests {
                 phase: Phase::AllFinalized,
                 at: u64::MAX,
             },
-            Event::Broken("b".into()),
+            Event::Broken {
+                words: "b".into(),
+                code: 126,
+            },
+            Event::Ready,
+            Event::Stats(vec![1, 2]),
             Event::Gone(Gone {
                 signalled: 1,
                 killed: 2,
@@ -595,7 +635,8 @@ mod tests {
             Event::Watch(7),
             Event::Whereabouts(somewhere()),
             Event::Quiet(3),
-        ]
+        ];
+        failures().into_iter().chain(others).collect()
     }
 
     fn somewhere() -> Whereabouts {
@@ -630,6 +671,7 @@ mod tests {
                 ..somewhere()
             }),
             Order::AllQuiet(0),
+            Order::Start,
         ]
     }
 

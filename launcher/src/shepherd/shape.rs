@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who starts whom: no process starts more than [`FAN_OUT`] others, and what is left is started by those.
+
+use serde::{Deserialize, Serialize};
+
+/// The most shepherds that one starts.
+pub(crate) const FAN_OUT: usize = 32;
+
+/// A host that is to be reached by a remote shell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Target {
+    /// Its node's number in the job.
+    pub(crate) node: u32,
+    /// How it is called by who starts it.
+    pub(crate) name: String,
+    /// As whom, if the remote shell does not know that.
+    pub(crate) user: Option<String>,
+    /// The port of the remote shell's daemon, if another than usual.
+    pub(crate) port: Option<u16>,
+}
+
+/// Divides hosts among those that are started here: the first of each part is, and starts the rest of its part.
+pub(crate) fn parts(targets: &[Target]) -> Vec<&[Target]> {
+    let count = targets.len().min(FAN_OUT);
+    let start = |part: usize| part * targets.len() / count;
+    (0..count)
+        .map(|part| &targets[start(part)..start(part + 1)])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn targets(count: u32) -> Vec<Target> {
+        let target = |node| Target {
+            node,
+            name: format!("n{node}"),
+            user: None,
+            port: None,
+        };
+        (0..count).map(target).collect()
+    }
+
+    #[test]
+    fn every_host_is_started_once_and_nobody_starts_too_many() {
+        fn depth(targets: &[Target], seen: &mut Vec<u32>) -> u32 {
+            let parts = parts(targets);
+            assert!(parts.len() <= FAN_OUT);
+            let below = parts.iter().map(|part| {
+                seen.push(part[0].node);
+                depth(&part[1..], seen)
+            });
+            below.max().map_or(0, |below| below + 1)
+        }
+        for (count, most) in [
+            (0, 0),
+            (1, 1),
+            (32, 1),
+            (33, 2),
+            (1000, 2),
+            (1056, 2),
+            (2000, 3),
+        ] {
+            let mut seen = Vec::new();
+            assert_eq!(depth(&targets(count), &mut seen), most, "{count}");
+            seen.sort_unstable();
+            assert_eq!(seen, (0..count).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The remote shell: how it is called, and what its end means. No system calls.
+
+use super::shape::Target;
+use super::words::Shell;
+
+/// Options of `ssh` that keep it from asking anybody anything, from forwarding, and from waiting for ever.
+const SSH: [&str; 14] = [
+    "ssh",
+    "-x",
+    "-a",
+    "-T",
+    "-o",
+    "BatchMode=yes",
+    "-o",
+    "ConnectTimeout=20",
+    "-o",
+    "ControlMaster=no",
+    "-o",
+    "ControlPath=none",
+    "-o",
+    "ClearAllForwardings=yes",
+];
+
+/// The hidden option by which `rmpiexec` is a shepherd.
+pub(crate) const OPTION: &str = "--shepherd";
+
+impl Shell {
+    /// What the line of `--launcher` says: words between blanks, with quotes as in a shell.
+    ///
+    /// # Errors
+    /// With words for the user.
+    pub(crate) fn words(line: &str) -> Result<Vec<String>, String> {
+        let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+        let mut letters = line.chars();
+        while let Some(letter) = letters.next() {
+            match (quote, letter) {
+                (Some(mark), letter) if letter == mark => quote = None,
+                (None, '\'' | '"') => {
+                    quote = Some(letter);
+                    word.get_or_insert_default();
+                }
+                (None | Some('"'), '\\') => {
+                    let next = letters.next().ok_or("it ends with a \\")?;
+                    word.get_or_insert_default().push(next);
+                }
+                (None, ' ' | '\t' | '\n') => words.extend(word.take()),
+                (_, letter) => word.get_or_insert_default().push(letter),
+            }
+        }
+        if let Some(mark) = quote {
+            return Err(format!("a {mark} is not closed"));
+        }
+        words.extend(word);
+        match words.is_empty() {
+            true => Err("it is empty".to_owned()),
+            false => Ok(words),
+        }
+    }
+
+    /// What is called to start a shepherd on a host.
+    pub(crate) fn command(&self, target: &Target) -> Vec<String> {
+        let is_ssh = self.line.is_empty();
+        let mut words: Vec<String> = match is_ssh {
+            true => SSH.map(str::to_owned).to_vec(),
+            false => self.line.clone(),
+        };
+        if let (true, Some(port)) = (is_ssh, target.port) {
+            words.extend(["-p".to_owned(), port.to_string()]);
+        }
+        match &target.user {
+            Some(user) if is_ssh => {
+                words.extend(["-l".to_owned(), user.clone(), target.name.clone()])
+            }
+            Some(user) => words.push(format!("{user}@{}", target.name)),
+            None => words.push(target.name.clone()),
+        }
+        words.push(format!("exec {} {OPTION}", quoted(&self.program)));
+        words
+    }
+
+    fn name(&self) -> &str {
+        self.line.first().map_or("ssh", String::as_str)
+    }
+}
+
+/// A word as every login shell takes it for one.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./:=,-+@%".contains(letter);
+    match word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// How a remote shell has ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Closed {
+    /// It could not be started, for this reason.
+    pub(crate) not_started: Option<String>,
+    /// The last that it wrote to standard error.
+    pub(crate) said: String,
+    /// Its exit code.
+    pub(crate) code: Option<i32>,
+    /// The signal that killed it.
+    pub(crate) signal: Option<i32>,
+}
+
+/// What a daemon of `ssh` that has too many visitors at a time lets its clients say.
+const BUSY: [&str; 3] = [
+    "Connection reset by peer",
+    "Connection closed by remote host",
+    "kex_exchange_identification",
+];
+
+impl Closed {
+    /// Whether the same may go well in a moment.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.code == Some(255) && BUSY.iter().any(|words| self.said.contains(words))
+    }
+
+    /// Why a host could not be reached, to stand behind its name and a colon.
+    pub(crate) fn why_no_start(&self, shell: &Shell) -> String {
+        let (name, program) = (shell.name(), &shell.program);
+        if let Some(why) = &self.not_started {
+            return format!("cannot be reached: {name} cannot be started here: {why}");
+        }
+        let said = self.said.trim();
+        match (self.code, said) {
+            (Some(127), _) => format!(
+                "there is no {program}: install rmpi there in the same folder, or name its folder with --prefix"
+            ),
+            (Some(126), _) => format!("cannot start {program}: {said}"),
+            (Some(255), "") => {
+                format!("cannot be reached: {name} says nothing and ends with code 255")
+            }
+            (Some(code @ (2 | 64)), said) if said.contains(OPTION) => format!(
+                "{program} is of another release (it ends with code {code}); name the folder of this one with --prefix"
+            ),
+            (_, said) => format!(
+                "cannot be reached: {name} {}{}",
+                self.how(),
+                if said.is_empty() {
+                    String::new()
+                } else {
+                    format!(" and says: {}", said.replace('\n', " / "))
+                }
+            ),
+        }
+    }
+
+    fn how(&self) -> String {
+        match (self.signal, self.code) {
+            (Some(signal), _) => format!("was killed by signal {signal}"),
+            (None, Some(code)) => format!("ends with code {code}"),
+            (None, None) => "is gone".to_owned(),
+        }
+    }
+
+    /// Why a host is gone that was there, to stand behind its name and a colon.
+    pub(crate) fn why_gone(&self) -> String {
+        let said = self.said.trim();
+        let said = match said {
+            "" => String::new(),
+            said => format!("; it says: {}", said.replace('\n', " / ")),
+        };
+        format!(
+            "lost: the connection of the remote shell was closed, which {}{said}",
+            self.how()
+        )
+    }
+}
+
+/// What is said of a host whose shepherd is of another release.
+pub(crate) fn other_release(shell: &Shell, release: &str) -> String {
+    format!(
+        "rmpi {release} is in {}, this is {}: install the same release, or name its folder with --prefix",
+        shell.program,
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+/// What is said of a host where something else answers.
+pub(crate) fn not_a_shepherd(shell: &Shell) -> String {
+    format!(
+        "something else than {} answers: look at what {} HOST true prints",
+        shell.program,
+        shell.name()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(user: Option<&str>, port: Option<u16>) -> Target {
+        Target {
+            node: 1,
+            name: "n1".into(),
+            user: user.map(Into::into),
+            port,
+        }
+    }
+
+    fn shell(line: &[&str], program: &str) -> Shell {
+        Shell {
+            line: line.iter().map(|word| (*word).to_owned()).collect(),
+            program: program.into(),
+        }
+    }
+
+    #[test]
+    fn a_line_is_split_as_by_a_shell() {
+        let words = |line| Shell::words(line).unwrap();
+        assert_eq!(words("ssh -p 22"), ["ssh", "-p", "22"]);
+        assert_eq!(
+            words(" 'a b'c  \"d 'e\" f\\ g ''"),
+            ["a bc", "d 'e", "f g", ""]
+        );
+        for wrong in ["", "  ", "'a", "a\\"] {
+            assert!(Shell::words(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_shell_is_told_the_host_and_what_to_start() {
+        let ssh = shell(&[], "/opt/my rmpi/bin/rmpiexec").command(&target(Some("me"), Some(2222)));
+        assert_eq!(
+            ssh[SSH.len()..],
+            [
+                "-p",
+                "2222",
+                "-l",
+                "me",
+                "n1",
+                "exec '/opt/my rmpi/bin/rmpiexec' --shepherd"
+            ]
+        );
+        let other = shell(&["rsh", "-n"], "/bin/rmpiexec").command(&target(Some("me"), Some(1)));
+        assert_eq!(
+            other,
+            ["rsh", "-n", "me@n1", "exec /bin/rmpiexec --shepherd"]
+        );
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+    }
+
+    #[test]
+    fn what_a_shell_says_is_told_with_what_to_do() {
+        let shell = shell(&[], "/opt/bin/rmpiexec");
+        let why = |code, said: &str| {
+            let closed = Closed {
+                said: said.into(),
+                code: Some(code),
+                ..Closed::default()
+            };
+            (closed.may_pass(), closed.why_no_start(&shell))
+        };
+        let (again, words) = why(
+            255,
+            "ssh: Could not resolve hostname n9: Name or service not known\r\n",
+        );
+        assert!(
+            !again
+                && words.ends_with(
+                    "says: ssh: Could not resolve hostname n9: Name or service not known"
+                ),
+            "{words}"
+        );
+        assert!(why(127, "bash: not found").1.contains("--prefix"));
+        assert!(
+            why(
+                255,
+                "kex_exchange_identification: read: Connection reset by peer"
+            )
+            .0
+        );
+        assert!(
+            why(2, "error: unexpected argument '--shepherd' found")
+                .1
+                .contains("another release")
+        );
+        let closed = Closed {
+            not_started: Some("no such file or directory".into()),
+            ..Closed::default()
+        };
+        assert!(
+            closed
+                .why_no_start(&shell)
+                .contains("ssh cannot be started here")
+        );
+    }
+}

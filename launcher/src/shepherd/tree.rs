@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a shepherd knows and decides. Sans-IO: bytes come in and wait in outboxes, time is an argument (since any moment, the same for
+//! all calls), and what is to be started or dropped is asked for.
+//!
+//! # Rules
+//! - Of every node of this shepherd and below it, who has started it hears one [`Up::Here`] at most, and after that or without it
+//!   one [`Up::Lost`] or [`Up::Ended`]; nothing of the node after that.
+//! - Silence is counted while this process runs: one that was stopped, or got no CPU, for an hour loses nobody for it.
+//! - When nobody is above any more, everything below is to go ([`Tree::is_orphan`]).
+
+use super::shape::{self, Target};
+use super::shell::{self, Closed};
+use super::words::{Begin, Down, Facts, Greeting, Loss, Pace, Shell, Up, find_greeting};
+use crate::link::{Garbled, Inbox};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A shell that could not connect, for a reason that passes, is started again so often.
+const MOST_TRIES: u32 = 5;
+/// After this time, and twice of it the next time.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(300);
+/// A shell whose shepherd has nothing left ends within this time, or is ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// A connection to another shepherd.
+#[derive(Debug, Default)]
+struct Contact {
+    inbox: Inbox,
+    outbox: Vec<u8>,
+    /// How long nothing was heard.
+    silent: Duration,
+    /// How long nothing was said.
+    unsaid: Duration,
+}
+
+impl Contact {
+    /// Time passes; whether something is to be said.
+    fn pass(&mut self, time: Duration, pace: &Pace) -> bool {
+        self.silent += time;
+        self.unsaid += time;
+        let due = self.unsaid >= pace.every;
+        if due {
+            self.unsaid = Duration::ZERO;
+        }
+        due
+    }
+}
+
+/// What becomes of a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It is to be started at this time.
+    Due(Duration),
+    /// Its shell was started and has not brought a greeting.
+    Starting,
+    /// Its shepherd is there.
+    Here,
+    /// All its nodes have ended; its shell is to end by itself until then.
+    Ending(Duration),
+    /// Its shell has ended or was dropped.
+    Gone,
+}
+
+/// A shepherd that is started from here.
+#[derive(Debug)]
+struct Child {
+    target: Target,
+    /// What it starts itself.
+    below: Vec<Target>,
+    /// The nodes of it and below it that have neither ended nor been lost.
+    open: BTreeSet<u32>,
+    contact: Contact,
+    /// What came before its greeting.
+    noise: Vec<u8>,
+    state: State,
+    tries: u32,
+}
+
+impl Child {
+    fn of(part: &[Target], now: Duration) -> Self {
+        Self {
+            target: part[0].clone(),
+            below: part[1..].to_vec(),
+            open: part.iter().map(|target| target.node).collect(),
+            contact: Contact::default(),
+            noise: Vec::new(),
+            state: State::Due(now),
+            tries: 0,
+        }
+    }
+
+    fn begin(&self, shell: &Shell, pace: Pace) -> Down {
+        Down::Begin(Box::new(Begin {
+            own: Some(self.target.node),
+            below: self.below.clone(),
+            shell: shell.clone(),
+            pace,
+        }))
+    }
+}
+
+/// The daemon of this host.
+#[derive(Debug)]
+struct Own {
+    node: u32,
+    /// For the daemon.
+    orders: Vec<u8>,
+    has_ended: bool,
+}
+
+/// The state of a shepherd.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    own: Option<Own>,
+    children: Vec<Child>,
+    /// By node: the child that leads there.
+    ways: BTreeMap<u32, usize>,
+    above: Contact,
+    /// Nobody is above any more.
+    is_orphan: bool,
+    /// Who is above says something in time, or is lost.
+    is_watched: bool,
+    shell: Shell,
+    pace: Pace,
+    /// Children whose shells are to be killed.
+    dropped: Vec<usize>,
+    last: Duration,
+}
+
+impl Tree {
+    /// Of what was told first, with what came behind it. `is_watched`: who is above is another shepherd, which says something in
+    /// time.
+    pub(crate) fn new(begin: Begin, inbox: Inbox, is_watched: bool, now: Duration) -> Self {
+        let parts = shape::parts(&begin.below);
+        let ways = (0..).zip(&parts);
+        let ways = ways.flat_map(|(child, part)| part.iter().map(move |at| (at.node, child)));
+        Self {
+            own: begin.own.map(|node| Own {
+                node,
+                orders: Vec::new(),
+                has_ended: false,
+            }),
+            ways: ways.collect(),
+            children: parts.iter().map(|part| Child::of(part, now)).collect(),
+            above: Contact {
+                inbox,
+                ..Contact::default()
+            },
+            is_orphan: false,
+            is_watched,
+            shell: begin.shell,
+            pace: begin.pace,
+            dropped: Vec::new(),
+            last: now,
+        }
+    }
+
+    /// The node that this shepherd serves itself.
+    pub(crate) fn own(&self) -> Option<u32> {
+        self.own.as_ref().map(|own| own.node)
+    }
+
+    /// What is to be sent to who is above.
+    pub(crate) fn above(&mut self) -> &mut Vec<u8> {
+        &mut self.above.outbox
+    }
+
+    /// What is to be sent to a child.
+    pub(crate) fn below(&mut self, child: usize) -> &mut Vec<u8> {
+        &mut self.children[child].contact.outbox
+    }
+
+    /// What is to be sent to the daemon.
+    pub(crate) fn orders(&mut self) -> Option<&mut Vec<u8>> {
+        self.own.as_mut().map(|own| &mut own.orders)
+    }
+
+    /// Nobody is above any more: all is to end.
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.is_orphan
+    }
+
+    /// Nothing is left of what this shepherd has started.
+    pub(crate) fn is_over(&self) -> bool {
+        let own = self.own.as_ref().is_none_or(|own| own.has_ended);
+        own && self.children.iter().all(|child| child.state == State::Gone)
+    }
+
+    /// Who is above is gone.
+    pub(crate) fn above_closed(&mut self) {
+        self.is_orphan = true;
+    }
+
+    /// Bytes from above have come.
+    pub(crate) fn hear_above(&mut self, bytes: &[u8]) {
+        self.above.inbox.add(bytes);
+        self.above.silent = Duration::ZERO;
+        loop {
+            match Down::take(&mut self.above.inbox) {
+                Ok(Some(Down::Order(node, bytes))) => self.order(node, bytes),
+                Ok(Some(Down::Beat | Down::Begin(_))) => (),
+                Ok(None) => return,
+                Err(Garbled) => return self.above_closed(),
+            }
+        }
+    }
+
+    fn order(&mut self, node: u32, mut bytes: Vec<u8>) {
+        match &mut self.own {
+            Some(own) if own.node == node => {
+                if !own.has_ended {
+                    own.orders.append(&mut bytes);
+                }
+                return;
+            }
+            _ => (),
+        }
+        let Some(child) = self.ways.get(&node).map(|way| &mut self.children[*way]) else {
+            return;
+        };
+        if child.state == State::Here && child.open.contains(&node) {
+            Down::Order(node, bytes).put(&mut child.contact.outbox);
+            child.contact.unsaid = Duration::ZERO;
+        }
+    }
+
+    fn tell(&mut self, word: &Up) {
+        word.put(&mut self.above.outbox);
+        self.above.unsaid = Duration::ZERO;
+    }
+
+    /// The daemon of this host was started.
+    pub(crate) fn daemon_is_here(&mut self, facts: Facts) {
+        if let Some(node) = self.own() {
+            self.tell(&Up::Here(node, facts));
+        }
+    }
+
+    /// Bytes from the daemon of this host have come.
+    pub(crate) fn hear_daemon(&mut self, bytes: &[u8]) {
+        if let Some(node) = self.own() {
+            self.tell(&Up::Event(node, bytes.to_vec()));
+        }
+    }
+
+    /// The daemon of this host has ended; with a reason, if it should not have.
+    pub(crate) fn daemon_ended(&mut self, loss: Option<Loss>) {
+        let Some(own) = self.own.as_mut().filter(|own| !own.has_ended) else {
+            return;
+        };
+        own.has_ended = true;
+        own.orders.clear();
+        let node = own.node;
+        self.tell(&match loss {
+            None => Up::Ended(node),
+            Some(loss) => Up::Lost(node, loss),
+        });
+    }
+
+    /// A child that is to be started now, and where.
+    pub(crate) fn next_start(&mut self, now: Duration) -> Option<(usize, Target)> {
+        let is_due = |child: &Child| matches!(child.state, State::Due(at) if at <= now);
+        let number = self.children.iter().position(is_due)?;
+        let child = &mut self.children[number];
+        child.state = State::Starting;
+        child.tries += 1;
+        child.contact = Contact::default();
+        child.noise.clear();
+        Some((number, child.target.clone()))
+    }
+
+    /// A child whose shell is to be killed now.
+    pub(crate) fn next_dropped(&mut self) -> Option<usize> {
+        self.dropped.pop()
+    }
+
+    /// How the remote shell is called.
+    pub(crate) fn shell(&self) -> &Shell {
+        &self.shell
+    }
+
+    /// Bytes from a child's shell have come.
+    pub(crate) fn hear_below(&mut self, number: usize, bytes: &[u8]) {
+        let child = &mut self.children[number];
+        child.contact.silent = Duration::ZERO;
+        match child.state {
+            State::Starting => self.hear_greeting(number, bytes),
+            State::Here | State::Ending(_) => {
+                child.contact.inbox.add(bytes);
+                self.hear_words(number);
+            }
+            State::Due(_) | State::Gone => (),
+        }
+    }
+
+    fn hear_greeting(&mut self, number: usize, bytes: &[u8]) {
+        let child = &mut self.children[number];
+        child.noise.extend_from_slice(bytes);
+        match find_greeting(&child.noise) {
+            Greeting::NotYet => (),
+            Greeting::Right(end) => {
+                child.state = State::Here;
+                let begin = child.begin(&self.shell, self.pace);
+                begin.put(&mut child.contact.outbox);
+                let rest = child.noise.split_off(end);
+                child.noise = Vec::new();
+                child.contact.inbox.add(&rest);
+                self.hear_words(number);
+            }
+            Greeting::Other(release) => {
+                let words = shell::other_release(&self.shell, &release);
+                self.give_up(number, &words);
+            }
+            Greeting::TooMuch => {
+                let words = shell::not_a_shepherd(&self.shell);
+                self.give_up(number, &words);
+            }
+        }
+    }
+
+    fn hear_words(&mut self, number: usize) {
+        loop {
+            match Up::take(&mut self.children[number].contact.inbox) {
+                Ok(Some(word)) => self.pass_up(number, &word),
+                Ok(None) => break,
+                Err(Garbled) => {
+                    let words = "lost: it says what no shepherd of this release says".to_owned();
+                    return self.give_up(number, &words);
+                }
+            }
+        }
+    }
+
+    /// Passes on what a child says of a node that is its own.
+    fn pass_up(&mut self, number: usize, word: &Up) {
+        let child = &mut self.children[number];
+        let is_its_own = match word {
+            Up::Beat => false,
+            Up::Here(node, _) | Up::Event(node, _) => child.open.contains(node),
+            Up::Lost(node, _) | Up::Ended(node) => child.open.remove(node),
+        };
+        if is_its_own {
+            self.tell(word);
+        }
+        let child = &mut self.children[number];
+        if child.open.is_empty() && child.state == State::Here {
+            child.state = State::Ending(self.last + LAST_WORDS);
+        }
+    }
+
+    /// A child's shell has ended, or could not be started.
+    pub(crate) fn below_closed(&mut self, number: usize, closed: &Closed, now: Duration) {
+        let child = &mut self.children[number];
+        match child.state {
+            State::Starting if closed.may_pass() && child.tries < MOST_TRIES => {
+                child.state = State::Due(now + TRY_AGAIN_AFTER * (1 << (child.tries - 1)));
+            }
+            State::Starting => {
+                let words = closed.why_no_start(&self.shell);
+                self.lose(number, &words);
+            }
+            State::Here => {
+                let words = closed.why_gone();
+                self.lose(number, &words);
+            }
+            State::Due(_) | State::Ending(_) | State::Gone => {
+                self.children[number].state = State::Gone;
+            }
+        }
+    }
+
+    fn give_up(&mut self, number: usize, words: &str) {
+        self.lose(number, words);
+        self.dropped.push(number);
+    }
+
+    /// Loses a child with all that is behind it.
+    fn lose(&mut self, number: usize, words: &str) {
+        let child = &mut self.children[number];
+        child.state = State::Gone;
+        child.contact = Contact::default();
+        let open = std::mem::take(&mut child.open);
+        let (first, name) = (child.target.node, child.target.name.clone());
+        for node in open {
+            let words = if node == first {
+                words.to_owned()
+            } else {
+                format!("lost, since it was reached through {name}: {words}")
+            };
+            self.tell(&Up::Lost(node, Loss { words, code: 1 }));
+        }
+    }
+
+    /// When [`on_time`](Self::on_time) is to be called at the latest.
+    pub(crate) fn next_time(&self) -> Duration {
+        let due = |child: &Child| match child.state {
+            State::Due(at) | State::Ending(at) => Some(at),
+            _ => None,
+        };
+        let due = self.children.iter().filter_map(due).min();
+        let beat = self.last + self.pace.every / 4;
+        due.map_or(beat, |due| due.min(beat))
+    }
+
+    /// Says something where nothing was said for long, and loses who has not.
+    pub(crate) fn on_time(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.last).min(self.pace.every);
+        self.last = now;
+        if self.above.pass(passed, &self.pace) {
+            Up::Beat.put(&mut self.above.outbox);
+        }
+        if self.is_watched && self.above.silent >= self.pace.dead_after {
+            self.is_orphan = true;
+        }
+        for number in 0..self.children.len() {
+            self.look_after(number, passed, now);
+        }
+    }
+
+    fn look_after(&mut self, number: usize, passed: Duration, now: Duration) {
+        let pace = self.pace;
+        let child = &mut self.children[number];
+        match child.state {
+            State::Starting => {
+                child.contact.silent += passed;
+                if child.contact.silent >= pace.patience {
+                    let words = format!(
+                        "cannot be reached: no answer for {} s; the remote shell hangs, or a shell's start file waits for input",
+                        pace.patience.as_secs_f64()
+                    );
+                    self.give_up(number, &words);
+                }
+            }
+            State::Here => {
+                if child.contact.pass(passed, &pace) {
+                    Down::Beat.put(&mut child.contact.outbox);
+                }
+                if child.contact.silent >= pace.dead_after {
+                    let words = format!(
+                        "lost: it has said nothing for {} s, so it is down, frozen or cut off",
+                        pace.dead_after.as_secs_f64()
+                    );
+                    self.give_up(number, &words);
+                }
+            }
+            State::Ending(until) if until <= now => {
+                child.state = State::Gone;
+                self.dropped.push(number);
+            }
+            State::Due(_) | State::Ending(_) | State::Gone => (),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tree_tests.rs"]
+mod tests;

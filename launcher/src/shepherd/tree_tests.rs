@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A thousand hosts without a machine: shepherds in time that only exists here, with streams that take a while, hosts that die, lose
+//! their power or freeze. The seed that failed is told.
+
+use super::*;
+use crate::shepherd::words::greeting;
+use std::collections::BinaryHeap;
+
+const PACE: Pace = Pace {
+    every: Duration::from_secs(1),
+    dead_after: Duration::from_secs(20),
+    patience: Duration::from_secs(60),
+};
+
+/// Numbers by a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+
+    fn millis(&mut self, end: u64) -> Duration {
+        Duration::from_millis(self.below(end) + 1)
+    }
+}
+
+/// What happens to a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fault {
+    /// Its shepherd is killed; all see that.
+    Killed,
+    /// Nothing is heard of it any more.
+    PowerOff,
+    /// It does nothing for so many seconds.
+    Frozen(u64),
+    /// Its daemon is killed.
+    DaemonKilled,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Below(usize, Vec<u8>),
+    Above(Vec<u8>),
+    BelowClosed(usize, Option<i32>),
+    AboveClosed,
+    Tick,
+    DaemonEnds,
+    Fault(Fault),
+}
+
+/// At a time, in this order, at a host: something.
+type Happening = std::cmp::Reverse<(Duration, u64, usize, What)>;
+
+enum Life {
+    /// It has not heard what it is to do.
+    Begun(Inbox),
+    Running(Box<Tree>),
+    Over,
+}
+
+struct Host {
+    life: Life,
+    /// Who has started it, and as which child.
+    parent: Option<(usize, usize)>,
+    /// By child: its host.
+    children: BTreeMap<usize, usize>,
+    /// It has no power any more.
+    is_off: bool,
+    frozen_until: Duration,
+    ticks: bool,
+}
+
+/// Host 0 is that of the front, and `n + 1` that of node `n`.
+struct World {
+    hosts: Vec<Host>,
+    now: Duration,
+    count: u64,
+    queue: BinaryHeap<Happening>,
+    dice: Dice,
+    /// When what each host said arrives at the earliest: streams keep their order.
+    arrivals: BTreeMap<(usize, usize), Duration>,
+    unreachable: BTreeSet<usize>,
+    /// What the front heard: by node, whether it came, and its end.
+    heard: BTreeMap<u32, (bool, Option<Result<(), String>>)>,
+    front: Inbox,
+}
+
+impl World {
+    fn new(nodes: u32, seed: u64) -> Self {
+        let host = |_| Host {
+            life: Life::Over,
+            parent: None,
+            children: BTreeMap::new(),
+            is_off: false,
+            frozen_until: Duration::ZERO,
+            ticks: false,
+        };
+        let target = |node: u32| Target {
+            node,
+            name: format!("n{node}"),
+            user: None,
+            port: None,
+        };
+        let begin = Begin {
+            own: None,
+            below: (0..nodes).map(target).collect(),
+            shell: Shell {
+                line: Vec::new(),
+                program: "rmpiexec".into(),
+            },
+            pace: PACE,
+        };
+        let mut world = Self {
+            hosts: (0..=nodes).map(host).collect(),
+            now: Duration::ZERO,
+            count: 0,
+            queue: BinaryHeap::new(),
+            dice: Dice(seed * 2 + 0x9e37_79b9),
+            arrivals: BTreeMap::new(),
+            unreachable: BTreeSet::new(),
+            heard: (0..nodes).map(|node| (node, (false, None))).collect(),
+            front: Inbox::default(),
+        };
+        let tree = Tree::new(begin, Inbox::default(), false, world.now);
+        world.hosts[0].life = Life::Running(Box::new(tree));
+        world.at(0, Duration::ZERO, What::Tick);
+        world
+    }
+
+    fn at(&mut self, host: usize, after: Duration, what: What) {
+        self.count += 1;
+        let time = self.now + after;
+        self.queue
+            .push(std::cmp::Reverse((time, self.count, host, what)));
+    }
+
+    /// Sends in the order of the stream.
+    fn send(&mut self, from: usize, to: usize, what: What) {
+        let after = self.dice.millis(30);
+        let soonest = self.arrivals.entry((from, to)).or_default();
+        *soonest = (*soonest).max(self.now + after);
+        let after = *soonest - self.now;
+        self.at(to, after, what);
+    }
+
+    fn run(&mut self, until: Duration) {
+        while let Some(std::cmp::Reverse((time, count, host, what))) = self.queue.pop() {
+            if time > until {
+                self.queue
+                    .push(std::cmp::Reverse((time, count, host, what)));
+                break;
+            }
+            self.now = time;
+            if self.hosts[host].is_off {
+                continue;
+            }
+            let frozen = self.hosts[host].frozen_until;
+            if frozen > time {
+                // Its system takes what comes, and it looks later.
+                self.queue
+                    .push(std::cmp::Reverse((frozen, count, host, what)));
+                continue;
+            }
+            self.happen(host, what);
+            self.settle(host);
+        }
+        self.now = until;
+    }
+
+    fn happen(&mut self, host: usize, what: What) {
+        let now = self.now;
+        let what = match what {
+            What::Fault(fault) => return self.fault(host, fault),
+            what => what,
+        };
+        if let Life::Begun(inbox) = &mut self.hosts[host].life {
+            match what {
+                What::Above(bytes) => {
+                    inbox.add(&bytes);
+                    self.begin(host);
+                }
+                What::AboveClosed => self.hosts[host].life = Life::Over,
+                _ => (),
+            }
+            return;
+        }
+        let Life::Running(tree) = &mut self.hosts[host].life else {
+            return;
+        };
+        match what {
+            What::Below(child, bytes) => tree.hear_below(child, &bytes),
+            What::Above(bytes) => tree.hear_above(&bytes),
+            What::AboveClosed => tree.above_closed(),
+            What::BelowClosed(child, code) => {
+                let closed = Closed {
+                    code,
+                    said: "ssh: no route to host".into(),
+                    ..Closed::default()
+                };
+                tree.below_closed(child, &closed, now);
+            }
+            What::Tick => {
+                self.hosts[host].ticks = false;
+                let Life::Running(tree) = &mut self.hosts[host].life else {
+                    return;
+                };
+                tree.on_time(now);
+            }
+            What::DaemonEnds => {
+                tree.hear_daemon(b"gone");
+                tree.daemon_ended(None);
+            }
+            What::Fault(_) => (),
+        }
+    }
+
+    fn begin(&mut self, host: usize) {
+        let Life::Begun(inbox) = &mut self.hosts[host].life else {
+            return;
+        };
+        if let Some(Down::Begin(begin)) = Down::take(inbox).unwrap() {
+            let mut tree = Tree::new(*begin, std::mem::take(inbox), true, self.now);
+            tree.daemon_is_here(Facts {
+                name: format!("h{host}"),
+                cpus: 2,
+                cores: 2,
+                locked: 1,
+            });
+            self.hosts[host].life = Life::Running(Box::new(tree));
+            let end = self.dice.millis(120_000);
+            self.at(host, end, What::DaemonEnds);
+        }
+    }
+
+    fn fault(&mut self, host: usize, fault: Fault) {
+        match (fault, &mut self.hosts[host].life) {
+            (_, Life::Over) => (),
+            (Fault::Killed, _) => self.end(host, None),
+            (Fault::PowerOff, _) => self.hosts[host].is_off = true,
+            (Fault::Frozen(seconds), _) => {
+                self.hosts[host].frozen_until = self.now + Duration::from_secs(seconds);
+            }
+            (Fault::DaemonKilled, Life::Running(tree)) => tree.daemon_ended(Some(Loss {
+                words: "daemon".into(),
+                code: 137,
+            })),
+            (Fault::DaemonKilled, Life::Begun(_)) => (),
+        }
+    }
+
+    /// A host's shepherd ends.
+    fn end(&mut self, host: usize, code: Option<i32>) {
+        self.hosts[host].life = Life::Over;
+        if let Some((parent, child)) = self.hosts[host].parent {
+            self.send(host, parent, What::BelowClosed(child, code));
+        }
+        let children: Vec<usize> = self.hosts[host].children.values().copied().collect();
+        for child in children {
+            self.send(host, child, What::AboveClosed);
+        }
+    }
+
+    /// Does what the shepherd of a host wants, until it wants nothing.
+    fn settle(&mut self, host: usize) {
+        let now = self.now;
+        while let Life::Running(tree) = &mut self.hosts[host].life {
+            let Some((child, target)) = tree.next_start(now) else {
+                break;
+            };
+            self.start(host, child, target.node as usize + 1);
+        }
+        let children = self.hosts[host].children.clone();
+        let Life::Running(tree) = &mut self.hosts[host].life else {
+            return;
+        };
+        let above = std::mem::take(tree.above());
+        let mut sent = Vec::new();
+        for (child, at) in children {
+            let bytes = std::mem::take(tree.below(child));
+            if !bytes.is_empty() {
+                sent.push((at, bytes));
+            }
+        }
+        let dropped: Vec<usize> = std::iter::from_fn(|| tree.next_dropped()).collect();
+        let (over, orphan, next) = (tree.is_over(), tree.is_orphan(), tree.next_time());
+        for (at, bytes) in sent {
+            self.send(host, at, What::Above(bytes));
+        }
+        for child in dropped {
+            let at = self.hosts[host].children[&child];
+            self.send(host, at, What::AboveClosed);
+        }
+        match self.hosts[host].parent {
+            Some((parent, child)) if !above.is_empty() => {
+                self.send(host, parent, What::Below(child, above));
+            }
+            Some(_) => (),
+            None => self.hear_as_front(&above),
+        }
+        if over || orphan {
+            return self.end(host, Some(i32::from(orphan)));
+        }
+        if !std::mem::replace(&mut self.hosts[host].ticks, true) {
+            let after = next.saturating_sub(now) + Duration::from_millis(1);
+            self.at(host, after, What::Tick);
+        }
+    }
+
+    fn start(&mut self, parent: usize, child: usize, at: usize) {
+        let after = self.dice.millis(2000);
+        if self.unreachable.contains(&at) {
+            return self.at(parent, after, What::BelowClosed(child, Some(255)));
+        }
+        self.hosts[parent].children.insert(child, at);
+        self.hosts[at].parent = Some((parent, child));
+        self.hosts[at].life = Life::Begun(Inbox::default());
+        self.arrivals.insert((at, parent), self.now + after);
+        let noise = [b"Last login\n".as_slice(), &greeting()].concat();
+        self.send(at, parent, What::Below(child, noise));
+    }
+
+    fn hear_as_front(&mut self, bytes: &[u8]) {
+        self.front.add(bytes);
+        while let Some(word) = Up::take(&mut self.front).unwrap() {
+            match word {
+                Up::Here(node, _) => {
+                    let heard = self.heard.get_mut(&node).unwrap();
+                    assert_eq!(*heard, (false, None), "node {node}");
+                    heard.0 = true;
+                }
+                Up::Event(node, _) => {
+                    assert_eq!(self.heard[&node], (true, None), "node {node}");
+                }
+                Up::Ended(node) => self.end_of(node, Ok(())),
+                Up::Lost(node, loss) => self.end_of(node, Err(loss.words)),
+                Up::Beat => (),
+            }
+        }
+    }
+
+    fn end_of(&mut self, node: u32, how: Result<(), String>) {
+        let heard = self.heard.get_mut(&node).unwrap();
+        assert_eq!(heard.1, None, "node {node} ends twice");
+        heard.1 = Some(how);
+    }
+
+    /// The hosts between a node and the front, itself among them.
+    fn path(&self, node: u32) -> Vec<usize> {
+        let mut path = vec![node as usize + 1];
+        while let Some((parent, _)) = self.hosts[path[path.len() - 1]].parent {
+            path.push(parent);
+        }
+        path
+    }
+
+    fn living(&self) -> Vec<usize> {
+        let lives = |(_, host): &(usize, &Host)| !host.is_off && !matches!(host.life, Life::Over);
+        (0..)
+            .zip(&self.hosts)
+            .filter(lives)
+            .map(|(at, _)| at)
+            .collect()
+    }
+}
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+#[test]
+fn a_thousand_hosts_come_and_end() {
+    let mut world = World::new(1000, 1);
+    world.run(seconds(130));
+    assert!(
+        world
+            .heard
+            .values()
+            .all(|heard| *heard == (true, Some(Ok(()))))
+    );
+    assert_eq!(world.living(), Vec::<usize>::new());
+}
+
+#[test]
+fn whoever_dies_is_told_once_and_nobody_else_is_lost() {
+    for (seed, nodes) in (1..=24).zip(std::iter::once(1000).chain((24..).step_by(6))) {
+        let mut world = World::new(nodes, seed);
+        let mut struck = BTreeSet::new();
+        for _ in 0..=world.dice.below(8) {
+            let host = 1 + usize::try_from(world.dice.below(u64::from(nodes))).unwrap();
+            struck.insert(host);
+            let fault = match world.dice.below(5) {
+                0 => Fault::Killed,
+                1 => Fault::PowerOff,
+                2 => Fault::Frozen(60),
+                3 => Fault::DaemonKilled,
+                _ => {
+                    world.unreachable.insert(host);
+                    continue;
+                }
+            };
+            let when = world.dice.millis(60_000);
+            world.at(host, when, What::Fault(fault));
+        }
+        world.run(seconds(300));
+        assert_eq!(world.living(), Vec::<usize>::new(), "seed {seed}");
+        for (node, (came, end)) in &world.heard {
+            let end = end
+                .as_ref()
+                .unwrap_or_else(|| panic!("seed {seed}: node {node}, {came}"));
+            let may_be_lost = world.path(*node).iter().any(|host| struck.contains(host))
+                || (0..nodes).any(|other| {
+                    struck.contains(&(other as usize + 1))
+                        && end
+                            .as_ref()
+                            .is_err_and(|words| words.contains(&format!("through n{other}:")))
+                });
+            assert!(
+                end.is_ok() || may_be_lost,
+                "seed {seed}: node {node}: {end:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn short_stops_lose_nobody() {
+    let mut world = World::new(100, 3);
+    for host in [0, 1, 5, 40] {
+        for round in 0..6 {
+            world.at(
+                host,
+                seconds(5 + round * 20),
+                What::Fault(Fault::Frozen(15)),
+            );
+        }
+    }
+    world.run(seconds(300));
+    assert!(
+        world
+            .heard
+            .values()
+            .all(|heard| *heard == (true, Some(Ok(())))),
+        "{:?}",
+        world.heard
+    );
+}
+
+#[test]
+fn when_the_front_is_gone_all_end() {
+    for seed in 1..=10 {
+        let mut world = World::new(150, seed);
+        let when = world.dice.millis(20_000);
+        world.at(0, when, What::Fault(Fault::Killed));
+        world.run(seconds(60));
+        assert_eq!(world.living(), Vec::<usize>::new(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_host_that_is_busy_for_a_moment_is_tried_again() {
+    let mut world = World::new(1, 1);
+    let Life::Running(tree) = &mut world.hosts[0].life else {
+        panic!();
+    };
+    let busy = Closed {
+        said: "kex_exchange_identification: read: Connection reset by peer".into(),
+        code: Some(255),
+        ..Closed::default()
+    };
+    let mut now = Duration::ZERO;
+    for _ in 1..MOST_TRIES {
+        assert_eq!(tree.next_start(now).map(|(child, _)| child), Some(0));
+        assert_eq!(tree.next_start(now), None);
+        tree.below_closed(0, &busy, now);
+        now = tree.next_time().max(now) + seconds(10);
+    }
+    assert!(tree.next_start(now).is_some() && tree.above().is_empty());
+    tree.below_closed(0, &busy, now);
+    assert!(!tree.above().is_empty() && tree.is_over());
+}
+
+#[test]
+fn nonsense_from_below_loses_the_child_alone() {
+    let mut world = World::new(2, 1);
+    let Life::Running(tree) = &mut world.hosts[0].life else {
+        panic!();
+    };
+    for _ in 0..2 {
+        assert!(tree.next_start(Duration::ZERO).is_some());
+    }
+    tree.hear_below(0, &greeting());
+    tree.hear_below(1, &greeting());
+    // It speaks for another's node.
+    let mut word = Vec::new();
+    Up::Ended(1).put(&mut word);
+    tree.hear_below(0, &word);
+    assert!(tree.above().is_empty());
+    tree.hear_below(0, &[5, 0, 0, 0, 77, 1, 2, 3, 4]);
+    assert_eq!(tree.next_dropped(), Some(0));
+    let mut front = Inbox::default();
+    front.add(&std::mem::take(tree.above()));
+    let Ok(Some(Up::Lost(0, _))) = Up::take(&mut front) else {
+        panic!();
+    };
+    assert_eq!(Up::take(&mut front), Ok(None));
+}
