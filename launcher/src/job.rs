@@ -3,6 +3,7 @@
 
 use crate::cli::Reader;
 use crate::cpus::Cpus;
+use crate::place::Policy;
 use crate::program::cause;
 use ring::layout::MAX_LOCAL_RANKS;
 use serde::{Deserialize, Serialize};
@@ -58,6 +59,20 @@ pub(crate) struct NodeJob {
     pub(crate) hold: bool,
     /// Tell the front when the ranks come to a phase.
     pub(crate) report_phases: bool,
+    /// The daemon is to find out itself what the front cannot know of its host.
+    pub(crate) far: Option<Far>,
+}
+
+/// What a daemon does itself on a host that the front cannot look at: it finds the programs there, chooses CPUs, and waits for the
+/// word before it starts ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Far {
+    /// Which CPUs ranks get.
+    pub(crate) policy: Policy,
+    /// Tell the user which.
+    pub(crate) report: bool,
+    /// Ranks leave records of what they did, which the front wants.
+    pub(crate) stats: bool,
 }
 
 impl NodeJob {
@@ -157,6 +172,7 @@ pub(crate) mod tests {
             prompts: true,
             hold: false,
             report_phases: true,
+            far: None,
         }
     }
 

@@ -9,10 +9,11 @@
 //!   than ten times cheaper than one across. The daemon gives the preference up where it does harm (its `tend`).
 
 use crate::topology::{Level, Topology, Unit, ranges};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// What `--bind-to` asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Binding {
     /// As the head of this file says.
     #[default]
@@ -31,7 +32,7 @@ pub enum Binding {
 }
 
 /// What `--map-by` asks for: where the next rank goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Mapping {
     /// ranks in order, spread evenly over all cores
     #[default]
@@ -47,7 +48,7 @@ pub enum Mapping {
 }
 
 /// The user's wishes, and what they are up against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Policy {
     /// `--bind-to`.
     pub binding: Binding,

@@ -82,7 +82,7 @@ fn is_plain(request: &Request, cpus: &Cpus) -> bool {
 }
 
 /// The CPUs as this machine describes them.
-fn described(cpus: &Cpus) -> Topology {
+pub(crate) fn described(cpus: &Cpus) -> Topology {
     #[cfg(feature = "hwloc")]
     if let Some(topology) = crate::hwloc::read(cpus) {
         return topology;

@@ -5,7 +5,7 @@
 use crate::cli::{App, Request};
 use crate::cpus::Cpus;
 use crate::foreign::Needs;
-use crate::job::{Keys, NodeJob, Placed, Program};
+use crate::job::{Far, Keys, NodeJob, Placed, Program};
 use crate::place::{Place, Tie};
 use crate::program::{self, NoProgram, cause};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// The library that ranks load.
 const LIBRARY: &str = "libmpi_abi.so.1";
 /// Searched when there is no `PATH`, as by `execvp`.
-const DEFAULT_PATH: &str = "/bin:/usr/bin";
+pub(crate) const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// Variables that say who a rank is: those of a job around this one are not passed on.
 pub(crate) const OWN_VARIABLES: [&str; 6] = [
     pmi::BOOT_VARIABLE,
@@ -25,6 +25,20 @@ pub(crate) const OWN_VARIABLES: [&str; 6] = [
     "RMPI_LOCAL_RANK",
     "RMPI_LOCAL_SIZE",
     crate::stats::VARIABLE,
+];
+
+/// Variables that say something of the host or the session where they are set: each host's ranks find those of their own.
+pub(crate) const OF_A_HOST: [&str; 10] = [
+    "HOSTNAME",
+    "HOST",
+    "SSH_CLIENT",
+    "SSH_CONNECTION",
+    "SSH_TTY",
+    "SSH_AUTH_SOCK",
+    "XDG_RUNTIME_DIR",
+    "XDG_SESSION_ID",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "INVOCATION_ID",
 ];
 
 /// What OpenMP's threads do between two parallel regions, where the user has not said it by one of [`TEAM_WAITS`]: by default they
@@ -74,12 +88,25 @@ pub(crate) fn node_job(
         prompts: request.output.is_none() && is_terminal(0) && is_terminal(1),
         hold: false,
         report_phases: request.report,
+        far: None,
     })
 }
 
 /// Whether there are more ranks than CPUs for them.
 fn share_cores(cpus: &Cpus, places: &[Place]) -> bool {
     places.len() > cpus.count() || places.iter().any(|place| place.tie == Tie::Preferred)
+}
+
+/// The same of an environment in bytes: what is to be added to it.
+pub(crate) fn calm_variable(environment: &[CString]) -> Option<CString> {
+    let sets = |set: &CString, name: &str| {
+        let rest = set.as_bytes().strip_prefix(name.as_bytes());
+        rest.is_some_and(|rest| rest.starts_with(b"="))
+    };
+    let is_said = |name: &str| environment.iter().any(|set| sets(set, name));
+    let (name, value) = CALM_TEAMS;
+    let text = (!TEAM_WAITS.into_iter().any(is_said)).then(|| format!("{name}={value}"));
+    text.and_then(|text| CString::new(text).ok())
 }
 
 /// Lets teams of OpenMP sleep while they wait, unless somebody has said how they are to wait.
@@ -127,10 +154,80 @@ fn ranks(apps: &[App], places: &[Place]) -> Vec<Placed> {
     (0..).zip(app_of.zip(places)).map(placed).collect()
 }
 
+/// A rank to which the daemon gives its place.
+pub(crate) fn placed_later(rank: u32, app: u32) -> Placed {
+    Placed {
+        rank,
+        app,
+        cpus: None,
+        preferred: false,
+    }
+}
+
+/// The part of a job for a host that is another one, perhaps.
+pub(crate) fn far_job(
+    request: &Request,
+    keys: Keys,
+    programs: Vec<Program>,
+    ranks: Vec<Placed>,
+    far: Far,
+) -> NodeJob {
+    NodeJob {
+        keys,
+        size: request.size(),
+        programs,
+        ranks,
+        cpus: Cpus::default(),
+        input: request.stdin,
+        prompts: request.output.is_none() && is_terminal(0) && is_terminal(1),
+        hold: false,
+        report_phases: request.report,
+        far: Some(far),
+    }
+}
+
+/// The programs of a job over hosts. Only where this machine is one of them is looked whether they are there; each daemon looks again.
+pub(crate) fn far_programs(request: &Request, is_one: bool) -> Result<Vec<Program>, NoProgram> {
+    let here = here(&request.apps)?;
+    let prefix = request.prefix.as_ref().map(|prefix| prefix.join("lib"));
+    let library = prefix.or_else(library_folder);
+    let mut inherited = inherited();
+    inherited.retain(|name, _| OF_A_HOST.iter().all(|own| name != own));
+    let program = |app: &App| {
+        let environment = inherited.clone();
+        if is_one {
+            let found = program(app, &here, environment, library.as_deref(), 2)?;
+            let folder = text(&[here.as_os_str().as_bytes()])?;
+            return Ok(Program {
+                folder: Some(found.folder.unwrap_or(folder)),
+                ..found
+            });
+        }
+        let environment = completed(app, environment, library.as_deref());
+        let folder = app.folder.as_deref().unwrap_or_else(|| Path::new(""));
+        let folder = program::inside(&here, folder);
+        let path = match app.program.as_bytes().contains(&b'/') {
+            true => program::inside(&folder, Path::new(&app.program)).into_os_string(),
+            false => app.program.clone(),
+        };
+        in_bytes(app, &path, environment, Some(&folder))
+    };
+    request.apps.iter().map(program).collect()
+}
+
+/// The environment with what a program has besides.
+fn completed(app: &App, mut environment: Environment, library: Option<&Path>) -> Environment {
+    environment.extend(app.variables.iter().cloned());
+    if let Some(library) = library {
+        put_first(&mut environment, library);
+    }
+    environment
+}
+
 fn program(
     app: &App,
     here: &Path,
-    mut environment: Environment,
+    environment: Environment,
     library: Option<&Path>,
     size: u32,
 ) -> Result<Program, NoProgram> {
@@ -138,10 +235,7 @@ fn program(
         .folder
         .as_ref()
         .map(|folder| program::inside(here, folder));
-    environment.extend(app.variables.iter().cloned());
-    if let Some(library) = library {
-        put_first(&mut environment, library);
-    }
+    let environment = completed(app, environment, library);
     let default = OsString::from(DEFAULT_PATH);
     let search = environment.get(OsStr::new("PATH")).unwrap_or(&default);
     let start = folder.as_deref().unwrap_or(here);
@@ -152,11 +246,20 @@ fn program(
     if size > 1 {
         refuse_foreign(&path, library, &environment)?;
     }
+    in_bytes(app, path.as_os_str(), environment, folder.as_deref())
+}
+
+fn in_bytes(
+    app: &App,
+    path: &OsStr,
+    environment: Environment,
+    folder: Option<&Path>,
+) -> Result<Program, NoProgram> {
     let words = std::iter::once(&app.program).chain(&app.arguments);
     let variable =
         |(name, value): (OsString, OsString)| text(&[name.as_bytes(), b"=", value.as_bytes()]);
     Ok(Program {
-        path: text(&[path.as_os_str().as_bytes()])?,
+        path: text(&[path.as_bytes()])?,
         arguments: words
             .map(|word| text(&[word.as_bytes()]))
             .collect::<Result<_, _>>()?,
@@ -170,7 +273,7 @@ fn program(
     })
 }
 
-fn unusable_folder(folder: &Path) -> Option<NoProgram> {
+pub(crate) fn unusable_folder(folder: &Path) -> Option<NoProgram> {
     let problem = match nix::unistd::eaccess(folder, nix::unistd::AccessFlags::X_OK) {
         Ok(()) if folder.is_dir() => return None,
         Err(error) if !folder.is_file() => error.desc().to_lowercase(),

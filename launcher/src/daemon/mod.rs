@@ -8,6 +8,7 @@
 mod birth;
 mod control;
 mod ending;
+mod far;
 mod hold;
 mod input;
 mod memory;
@@ -23,12 +24,14 @@ mod tend;
 mod tool;
 
 pub(crate) use start::serve;
-pub(crate) use sweep::signal_all;
+pub(crate) use sweep::{descendants, signal_all};
 
 use crate::edge::{Closed, Edge};
 use crate::failure::{Failure, How};
 use crate::job::NodeJob;
 use crate::link::{Event, Order, Phase};
+use crate::program::cause;
+use crate::stats;
 use birth::Nest;
 use ending::Ending;
 use hold::Hold;
@@ -40,6 +43,7 @@ use rank::Rank;
 use records::Records;
 use standstill::Standstill;
 use std::collections::HashMap;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
@@ -145,6 +149,8 @@ struct Daemon {
     standstill: Standstill,
     /// When ranks that prefer a CPU were looked after.
     tended_at: Option<Instant>,
+    /// What the ranks leave for `--stats`, where the front cannot look.
+    left: Option<File>,
     scratch: Vec<u8>,
 }
 
@@ -154,10 +160,22 @@ impl Daemon {
         // They may have come together with the job.
         self.carry_out_what_came();
         while !self.turn() {}
+        self.tell_stats();
         let gone = self.ending.gone.clone();
         self.tell(&Event::Gone(gone));
         while self.ending.front_is_there && !self.flush() {
             self.wait(None);
+        }
+    }
+
+    fn tell_stats(&mut self) {
+        let Some(left) = &self.left else { return };
+        match stats::left_in(left) {
+            Ok(bytes) => self.tell(&Event::Stats(bytes)),
+            Err(error) => self.notice(format!(
+                "--stats: cannot read what the ranks have left: {}",
+                cause(&error)
+            )),
         }
     }
 
@@ -296,8 +314,8 @@ impl Daemon {
                 self.input.end();
                 self.feed();
             }
-            // It has one.
-            Order::Job(_) => (),
+            // It has one, and has started it.
+            Order::Job(_) | Order::Start => (),
             Order::Release => self.release(),
             Order::Tool(words) => self.start_tool(&words),
             Order::OutputTaken(bytes) => self.streams.restore_credit(bytes),
@@ -351,7 +369,7 @@ impl Daemon {
 
     /// The job cannot go on for a reason of this machine.
     fn broken(&mut self, words: String) {
-        self.tell(&Event::Broken(words));
+        self.tell(&Event::Broken { words, code: 1 });
         self.kill_all();
     }
 }

@@ -3,6 +3,7 @@
 
 use super::birth::{self, Ends, Nest};
 use super::ending::Ending;
+use super::far::{self, Found};
 use super::hold::Hold;
 use super::input::Input;
 use super::probe::Probes;
@@ -16,7 +17,7 @@ use crate::edge::Edge;
 use crate::failure::counted;
 use crate::job::{NodeJob, random_u64};
 use crate::link::{Event, Order, Phase, Stream};
-use crate::program::cause;
+use crate::program::{NoProgram, cause};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -48,10 +49,10 @@ pub(crate) fn serve(mut edge: Edge) -> u8 {
             daemon.run();
             0
         }
-        // The front is gone before it has told one.
+        // The front is gone before it has told one, or does not want it any more.
         Ok(None) => 0,
-        Err(words) => {
-            Event::Broken(words).put(&mut edge.outbox);
+        Err(NoProgram { words, code }) => {
+            Event::Broken { words, code }.put(&mut edge.outbox);
             // The message is shorter than any socket's buffer.
             let _ = edge.flush();
             1
@@ -59,29 +60,54 @@ pub(crate) fn serve(mut edge: Edge) -> u8 {
     }
 }
 
-fn begin(edge: &mut Edge) -> Result<Option<(NodeJob, Equipment)>, String> {
-    detach().map_err(said("leave the terminal"))?;
-    let Some(job) = hear_job(edge)? else {
+fn begin(edge: &mut Edge) -> Result<Option<(NodeJob, Equipment)>, NoProgram> {
+    let broken = |words| NoProgram { words, code: 1 };
+    detach()
+        .map_err(said("leave the terminal"))
+        .map_err(broken)?;
+    let Some(Order::Job(mut job)) = hear_order(edge).map_err(broken)? else {
         return Ok(None);
     };
-    let equipment = Equipment::get(&job, edge)?;
-    Ok(Some((job, equipment)))
+    let found = match job.far {
+        Some(far) => far::look(&mut job, far)?,
+        None => Found::default(),
+    };
+    let mut equipment = Equipment::get(&job, edge).map_err(broken)?;
+    equipment.left = found.left;
+    if job.far.is_some() {
+        Event::Ready.put(&mut edge.outbox);
+        match hear_order(edge).map_err(broken)? {
+            Some(Order::Start) => (),
+            _ => return Ok(None),
+        }
+        let told = found.told.into_iter();
+        told.for_each(|words| Event::Notice(words).put(&mut edge.outbox));
+    }
+    Ok(Some((*job, equipment)))
 }
 
-/// Waits for the first order, which is the job. `None`: the front is gone.
-fn hear_job(edge: &mut Edge) -> Result<Option<NodeJob>, String> {
+/// Waits for the next of the orders before ranks are started: the job, and perhaps the word to start. `None`: the front is gone, or
+/// does not want the job any more.
+fn hear_order(edge: &mut Edge) -> Result<Option<Order>, String> {
     let mut scratch = vec![0; SCRATCH_BYTES];
     loop {
         match Order::take(&mut edge.inbox) {
-            Ok(Some(Order::Job(job))) => return Ok(Some(*job)),
+            Ok(Some(order @ (Order::Job(_) | Order::Start))) => return Ok(Some(order)),
+            Ok(Some(Order::Kill)) => return Ok(None),
             Ok(None) => {}
             Ok(Some(_)) | Err(_) => {
                 let words = "the front does not begin with a job: it is of another release than this daemon";
                 return Err(words.to_owned());
             }
         }
-        let mut readable = [PollFd::new(edge.reading(), PollFlags::POLLIN)];
-        match poll(&mut readable, PollTimeout::NONE) {
+        let Ok(is_flushed) = edge.flush() else {
+            return Ok(None);
+        };
+        let mut asked = vec![PollFd::new(edge.reading(), PollFlags::POLLIN)];
+        if !is_flushed {
+            asked.push(PollFd::new(edge.writing(), PollFlags::POLLOUT));
+        }
+        match poll(&mut asked, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(said("wait for its job")(error)),
         }
@@ -104,6 +130,7 @@ struct Equipment {
     listener: UnixListener,
     complaints: OwnedFd,
     streams: Streams,
+    left: Option<File>,
 }
 
 impl Equipment {
@@ -145,6 +172,7 @@ impl Equipment {
             listener,
             complaints,
             streams,
+            left: None,
         })
     }
 }
@@ -158,6 +186,7 @@ impl Daemon {
             listener,
             complaints,
             streams,
+            left,
         } = equipment;
         let ranks = Vec::with_capacity(job.ranks.len());
         let records = Records::new(job.ranks.iter().map(|placed| placed.rank), job.size);
@@ -188,6 +217,7 @@ impl Daemon {
             probes: Probes::new(),
             standstill: Standstill::new(),
             tended_at: None,
+            left,
             scratch: vec![0; SCRATCH_BYTES],
         }
     }

@@ -97,17 +97,11 @@ impl Stats {
         if !is_told && !request.stats_calls {
             return Ok(None);
         }
-        let mut tools = vec![library("--stats", TOOL)?];
+        let mut tools = vec![library(request, "--stats", TOOL)?];
         if request.stats_calls {
-            tools.push(library("--stats-calls", TIMER)?);
+            tools.push(library(request, "--stats-calls", TIMER)?);
         }
-        let left = memfd_create("rmpi-stats", MFdFlags::MFD_CLOEXEC);
-        let left = left.map_err(|error| {
-            format!(
-                "--stats: cannot make a memory file: {}",
-                cause(&error.into())
-            )
-        })?;
+        let left = file()?;
         let plot = request
             .stats_plot
             .as_deref()
@@ -119,7 +113,7 @@ impl Stats {
         };
         Ok(Some(Self {
             size: request.size(),
-            left: left.into(),
+            left,
             tools,
             words: request.stats == Some(StatsPlace::Words) || !is_told,
             table,
@@ -129,12 +123,13 @@ impl Stats {
 
     /// Puts into a rank's environment what it needs.
     pub(crate) fn enter(&self, environment: &mut Vec<CString>) {
+        environment.extend(place(&self.left));
+        self.preload(environment);
+    }
+
+    /// Puts the tools into a rank's environment. On another host its daemon says where they leave their records.
+    pub(crate) fn preload(&self, environment: &mut Vec<CString>) {
         const PRELOAD: &[u8] = b"LD_PRELOAD=";
-        let file = format!(
-            "{VARIABLE}=/proc/{}/fd/{}",
-            std::process::id(),
-            self.left.as_raw_fd()
-        );
         // First, so that no other tool hides the calls from them; they hide none.
         let paths: Vec<&[u8]> = self
             .tools
@@ -150,18 +145,24 @@ impl Stats {
             list.extend_from_slice(&others.to_bytes()[PRELOAD.len()..]);
         }
         // A path has no zero byte in it.
-        environment.extend(
-            CString::new(file)
-                .ok()
-                .into_iter()
-                .chain(CString::new(list).ok()),
-        );
+        environment.extend(CString::new(list));
+    }
+
+    /// Adds what ranks of another host have left.
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let written = self.left.write_all(bytes);
+        written.map_err(|error| {
+            format!(
+                "--stats: cannot keep what ranks have left: {}",
+                cause(&error)
+            )
+        })
     }
 
     /// The ranks are gone: writes files. What is to be said, and what went wrong.
     pub(crate) fn tell(&mut self) -> (Option<String>, Vec<String>) {
         let mut wrong = Vec::new();
-        let job = match self.read() {
+        let job = match left_in(&self.left) {
             Ok(bytes) => Job::of(self.size, record::read(&bytes)),
             Err(error) => {
                 return (
@@ -190,18 +191,37 @@ impl Stats {
         }
         (self.words.then(|| table::text(&job, MOST_RANKS)), wrong)
     }
+}
 
-    fn read(&self) -> std::io::Result<Vec<u8>> {
-        // Opened anew, to begin at the beginning: the ranks have appended through descriptors of their own.
-        let mut bytes = Vec::new();
-        let file = File::open(format!("/proc/self/fd/{}", self.left.as_raw_fd()))?;
-        file.take(MOST_BYTES).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    }
+/// Makes a memory file for what ranks leave.
+pub(crate) fn file() -> Result<File, String> {
+    let made = memfd_create("rmpi-stats", MFdFlags::MFD_CLOEXEC);
+    made.map(File::from).map_err(|error| {
+        let cause = cause(&error.into());
+        format!("--stats: cannot make a memory file: {cause}")
+    })
+}
+
+/// The variable by which ranks find such a file of this process.
+pub(crate) fn place(left: &File) -> Option<CString> {
+    let (process, number) = (std::process::id(), left.as_raw_fd());
+    CString::new(format!("{VARIABLE}=/proc/{process}/fd/{number}")).ok()
+}
+
+/// What ranks have left in it.
+pub(crate) fn left_in(left: &File) -> std::io::Result<Vec<u8>> {
+    // Opened anew, to begin at the beginning: the ranks have appended through descriptors of their own.
+    let mut bytes = Vec::new();
+    let file = File::open(format!("/proc/self/fd/{}", left.as_raw_fd()))?;
+    file.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// A library of the installation that an option needs.
-fn library(option: &str, name: &str) -> Result<PathBuf, String> {
+fn library(request: &Request, option: &str, name: &str) -> Result<PathBuf, String> {
+    if let Some(prefix) = &request.prefix {
+        return Ok(prefix.join("lib").join(name));
+    }
     prepare::library(name).ok_or_else(|| {
         format!(
             "{option} needs lib/{name} of the installation, which is not there; install rmpi anew"

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a daemon finds out itself on a host that the front cannot look at: whether the programs and folders are there, which CPUs its
+//! ranks get, and what of the environment belongs to the host.
+
+use crate::cpus::{Cpus, quota};
+use crate::failure::counted;
+use crate::job::{Far, NodeJob, Program};
+use crate::place::{Policy, Tie, places};
+use crate::plan;
+use crate::prepare::{self, OF_A_HOST};
+use crate::program::{self, NoProgram};
+use crate::stats;
+use std::collections::BTreeSet;
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+/// What a daemon has found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// What the user wants to know of it.
+    pub(super) told: Vec<String>,
+    /// Where ranks leave what they did.
+    pub(super) left: Option<File>,
+}
+
+/// Completes a job for this host; or tells what is missing here.
+pub(super) fn look(job: &mut NodeJob, far: Far) -> Result<Found, NoProgram> {
+    let left = far.stats.then(stats::file).transpose();
+    let left = left.map_err(|words| NoProgram { words, code: 1 })?;
+    let used: BTreeSet<u32> = job.ranks.iter().map(|placed| placed.app).collect();
+    for app in used {
+        let program = &mut job.programs[app as usize];
+        add_own_variables(program);
+        program
+            .environment
+            .extend(left.as_ref().and_then(stats::place));
+        find(program)?;
+    }
+    Ok(Found {
+        told: place(job, far),
+        left,
+    })
+}
+
+/// Variables that say something of a host have the values that they have here.
+fn add_own_variables(program: &mut Program) {
+    for name in OF_A_HOST {
+        let is_said = |set: &CString| {
+            let rest = set.as_bytes().strip_prefix(name.as_bytes());
+            rest.is_some_and(|rest| rest.starts_with(b"="))
+        };
+        let Some(value) = std::env::var_os(name) else {
+            continue;
+        };
+        let text = [name.as_bytes(), b"=", value.as_bytes()].concat();
+        if let (false, Ok(text)) = (program.environment.iter().any(is_said), CString::new(text)) {
+            program.environment.push(text);
+        }
+    }
+}
+
+/// Finds the folder and the file of a program.
+fn find(program: &mut Program) -> Result<(), NoProgram> {
+    let path = |text: &CString| OsString::from_vec(text.as_bytes().to_vec());
+    let folder = program.folder.as_ref().map(path).unwrap_or_default();
+    if let Some(problem) = prepare::unusable_folder(Path::new(&folder)) {
+        return Err(problem);
+    }
+    let search = program.environment.iter();
+    let mut search = search.filter_map(|set| set.as_bytes().strip_prefix(b"PATH="));
+    let search = OsStr::from_bytes(search.next().unwrap_or(prepare::DEFAULT_PATH.as_bytes()));
+    let found = program::find(&path(&program.path), Path::new(&folder), search)?;
+    let found = found.into_os_string().into_vec();
+    program.path = CString::new(found).expect("made of texts that have no zero byte");
+    Ok(())
+}
+
+/// Gives the ranks their CPUs; in words, if somebody wants to know.
+fn place(job: &mut NodeJob, far: Far) -> Vec<String> {
+    let cpus = Cpus::allowed();
+    let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
+    let topology = plan::described(&cpus);
+    let policy = Policy {
+        shared: granted < cpus.count(),
+        ..far.policy
+    };
+    let places = places(&topology, job.local_size(), policy);
+    let mut told = Vec::new();
+    if far.report {
+        let ranks = counted(job.local_size(), "rank", "ranks");
+        told.push(format!("{ranks} on {topology}"));
+    }
+    for (placed, place) in job.ranks.iter_mut().zip(places) {
+        if far.report {
+            told.push(format!("rank {} {}", placed.rank, place.words(&topology)));
+        }
+        placed.preferred = place.tie == Tie::Preferred;
+        placed.cpus = (place.tie != Tie::Free).then(|| Cpus::new(place.cpus));
+    }
+    let crowded = job.ranks.len() > granted || job.ranks.iter().any(|placed| placed.preferred);
+    for program in job.programs.iter_mut().filter(|_| crowded) {
+        let calm = prepare::calm_variable(&program.environment);
+        program.environment.extend(calm);
+    }
+    job.cpus = cpus;
+    told
+}
