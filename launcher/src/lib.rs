@@ -45,10 +45,12 @@ mod ladder;
 mod lines;
 mod link;
 mod mpir;
+mod over_hosts;
 mod place;
 mod plan;
 mod prepare;
 mod program;
+mod shepherd;
 mod spawn;
 mod stats;
 mod topology;
@@ -62,7 +64,7 @@ pub use topology::{Level, Topology, Unit};
 
 use edge::Edge;
 use front::{Debugger, Extras, Files, Front, Gdb, Node, Nodes, Phases, Signals};
-use hosts::{Host, map};
+use hosts::map;
 use job::{Keys, NodeJob, Program};
 use link::Order;
 use mpir::Starter;
@@ -79,6 +81,12 @@ const USAGE_CODE: u8 = 2;
 
 /// Runs the command with these words, its name first, and answers its exit code.
 pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let words: Vec<OsString> = words.skip(1).collect();
+    if let [only] = &words[..]
+        && only == shepherd::shell::OPTION
+    {
+        return ExitCode::from(shepherd::serve_remote());
+    }
     let mut phases = Phases::since(front::now());
     let cpus = Cpus::allowed();
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
@@ -90,7 +98,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         cpus: granted,
         nodes,
     };
-    let mut request = match parse(words.skip(1).collect(), room) {
+    let mut request = match parse(words, room) {
         Ok(Parsed::Run(request)) => *request,
         Ok(Parsed::Print(text)) => return print(&text),
         Err(UsageError(words)) => return complain(&words, USAGE_CODE),
@@ -99,7 +107,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         return complain(&words, USAGE_CODE);
     }
     if request.hosts.is_some() {
-        return on_hosts(request);
+        return on_hosts(request, phases);
     }
     let plan = Plan::make(&request, &cpus, granted);
     request.remarks.extend(plan.remarks(&request));
@@ -117,7 +125,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// A job that is not of this machine alone.
-fn on_hosts(mut request: Request) -> ExitCode {
+fn on_hosts(mut request: Request, phases: Phases) -> ExitCode {
     let cores = |topology: &Topology| u32::try_from(topology.groups(Level::Core).len()).ok();
     let cores = request.topology.as_ref().and_then(cores);
     let known = request.hosts.as_ref().and_then(|hosts| hosts.slots(cores));
@@ -126,18 +134,10 @@ fn on_hosts(mut request: Request) -> ExitCode {
     {
         return complain(&words, USAGE_CODE);
     }
-    if request.dry_run {
-        return show(&request, &map::lines(&request));
+    match request.dry_run {
+        true => show(&request, &map::lines(&request)),
+        false => over_hosts::run(request, phases),
     }
-    let own = front::host();
-    let mut others = request.hosts.iter().flat_map(|hosts| &hosts.list);
-    let other = others.find(|host| !host.is_here(&own)).map(Host::label);
-    let words = format!(
-        "cannot start ranks on host {}: starting on other hosts is not there yet. Add --dry-run to see where ranks would \
-         go, or leave --host and --hostfile out to start all of them here",
-        other.unwrap_or_default()
-    );
-    complain(&words, 1)
 }
 
 fn dry_run(request: &Request, plan: &Plan) -> ExitCode {
@@ -239,8 +239,9 @@ fn divide(
         let reads = |placed: &job::Placed| job.input.reaches(placed.rank);
         let reads = job.ranks.iter().any(reads);
         let ranks = job.ranks.iter().map(|placed| placed.rank);
-        nodes.add(Node::new(ours, daemon, host.clone(), reads), ranks);
-        nodes.order_bytes(number, first);
+        nodes.add_way(ours, daemon, false);
+        nodes.add(Node::new(host.clone(), reads), ranks);
+        nodes.order_bytes(number, &first);
     }
     if let Some(phases) = &mut extras.phases {
         phases.reach("node daemon made", front::now());

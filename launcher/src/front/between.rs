@@ -48,8 +48,7 @@ impl Between {
         if !self.gone.insert(node) {
             return Vec::new();
         }
-        let of_node = |(rank, of): (&u32, &usize)| (*of == node).then_some(*rank);
-        let ranks: Vec<u32> = self.node_of.iter().filter_map(of_node).collect();
+        let ranks = self.ranks_of(node);
         let mut passed = Vec::new();
         for rank in ranks {
             let of = self.ended(rank);
@@ -58,6 +57,12 @@ impl Between {
         let rounds: Vec<u32> = self.quiet.keys().copied().collect();
         passed.extend(rounds.into_iter().flat_map(|round| self.release(round)));
         passed
+    }
+
+    /// The ranks of a node, in ascending order.
+    pub(crate) fn ranks_of(&self, node: usize) -> Vec<u32> {
+        let of_node = |(rank, of): (&u32, &usize)| (*of == node).then_some(*rank);
+        self.node_of.iter().filter_map(of_node).collect()
     }
 
     fn watch(&mut self, node: usize, rank: u32) -> Option<Passed> {

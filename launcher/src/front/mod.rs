@@ -5,8 +5,10 @@
 pub(crate) mod between;
 mod debugger;
 mod files;
+pub(crate) mod gather;
 mod gdb;
 mod input;
+mod loss;
 mod nodes;
 mod output;
 mod phases;
@@ -15,18 +17,21 @@ mod signals;
 pub(crate) use debugger::Debugger;
 pub(crate) use files::Files;
 pub(crate) use gdb::Gdb;
+use loss::clear_up;
+pub(crate) use loss::{wait_or_clear_up, words_of};
+use nodes::Heard;
 pub(crate) use nodes::{Node, Nodes};
 pub(crate) use phases::{Phases, now};
 pub(crate) use signals::Signals;
 
 use crate::cli::{Reader, Request};
 use crate::edge::Closed;
-use crate::failure::{Failure, How, counted, signal_words};
+use crate::failure::{Failure, How, counted};
 use crate::ladder::{Ladder, Step};
 use crate::link::{Event, Gone, Order};
 use crate::prepare;
 use crate::program::cause;
-use crate::spawn::{self, Reaped};
+use crate::spawn;
 use crate::stats::Stats;
 use debugger::Wish;
 use input::Input;
@@ -34,7 +39,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::signalfd::SignalFd;
-use nix::sys::wait::{WaitStatus, waitpid};
+use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use output::{Broken, Output};
 use signals::ENDING;
@@ -150,13 +155,13 @@ impl Front {
     pub(crate) fn run(mut self) -> u8 {
         let lasts = |front: &Self| !front.is_over || front.debugger.gdb_end().is_some();
         while lasts(&self) || !(self.output.is_idle() || self.is_late()) {
-            if let Err(node) = self.turn() {
-                self.daemon_is_gone(node);
+            if let Err(way) = self.turn() {
+                self.way_is_gone(way);
             }
         }
         self.look_at_output();
-        for daemon in self.nodes.daemons() {
-            let _ = waitpid(Pid::from_raw(daemon.cast_signed()), None);
+        for process in self.nodes.processes() {
+            let _ = waitpid(Pid::from_raw(process.cast_signed()), None);
         }
         self.code.unwrap_or(0)
     }
@@ -169,7 +174,7 @@ impl Front {
     /// One bounded turn.
     ///
     /// # Errors
-    /// A node whose daemon is not there any more.
+    /// A way at whose end nobody is any more.
     fn turn(&mut self) -> Result<(), usize> {
         let now = Instant::now();
         self.on_time(now);
@@ -179,10 +184,10 @@ impl Front {
                 Source::Signals => self.hear_signals(),
                 Source::Output => self.look_at_output(),
                 Source::Input => self.read_input(),
-                Source::Edge(node) => {
-                    let read = self.nodes.fill(node, &mut self.scratch);
-                    read.map_err(|Closed| node)?;
-                    self.hear_events(node);
+                Source::Edge(way) => {
+                    let read = self.nodes.fill(way, &mut self.scratch);
+                    read.map_err(|Closed| way)?;
+                    self.hear_events(way);
                 }
                 Source::Debugger => match self.debugger.asked() {
                     Some(Wish::Release) => self.release(),
@@ -242,7 +247,7 @@ impl Front {
             all.push(asks(Source::Input, stdin.as_fd()));
         }
         let edges = self.nodes.edges();
-        all.extend(edges.map(|(node, asked)| (Source::Edge(node), asked)));
+        all.extend(edges.map(|(way, asked)| (Source::Edge(way), asked)));
         if !self.is_over {
             all.push(asks(Source::Debugger, self.debugger.asks()));
         }
@@ -334,9 +339,9 @@ impl Front {
             self.output_until = Some(now);
         } else if self.output_until.is_some() {
             // Not even the daemons answer.
-            for node in self.nodes.living() {
-                let daemon = self.nodes.daemon(node).cast_signed();
-                let _ = kill(Pid::from_raw(daemon), Signal::SIGKILL);
+            for way in self.nodes.living_ways() {
+                let (process, _) = self.nodes.process_of(way);
+                let _ = kill(Pid::from_raw(process.cast_signed()), Signal::SIGKILL);
             }
         } else if self.ladder.is_some() {
             self.say("killing all ranks");
@@ -372,13 +377,14 @@ impl Front {
         self.end(Ladder::failure, code, &words);
     }
 
-    fn hear_events(&mut self, node: usize) {
+    fn hear_events(&mut self, way: usize) {
         loop {
-            match self.nodes.take(node) {
-                Ok(Some(event)) => {
+            match self.nodes.take(way) {
+                Ok(Some((node, Heard::Event(event)))) => {
                     let news = self.nodes.put_together(node, event);
                     news.into_iter().for_each(|event| self.hear(node, event));
                 }
+                Ok(Some((node, Heard::Lost(loss)))) => self.host_is_lost(node, &loss),
                 Ok(None) => return,
                 Err(_) => {
                     return self
@@ -399,7 +405,10 @@ impl Front {
             Event::Failed(failure) => self.failed(node, &failure),
             Event::InputTaken(bytes) => self.input.taken(bytes),
             Event::InputClosed => self.input.close(),
-            Event::Notice(words) => self.say(&words),
+            Event::Notice(words) => {
+                let words = self.of_host(node, words);
+                self.say(&words);
+            }
             Event::Started(started) => self.started(node, &started),
             Event::Held => self.held(),
             Event::Standstill(seconds) => self.stands_still(seconds),
@@ -408,12 +417,19 @@ impl Front {
                     phases.hear(phase, Duration::from_nanos(at));
                 }
             }
-            Event::Broken(words) => {
-                self.end(Ladder::kill, 1, &words);
+            Event::Broken { words, code } => {
+                let words = self.of_host(node, words);
+                self.end(Ladder::kill, code, &words);
+            }
+            Event::Stats(bytes) => {
+                let added = self.stats.as_mut().map(|stats| stats.add(&bytes));
+                if let Some(Err(words)) = added {
+                    self.say(&words);
+                }
             }
             Event::Gone(gone) => self.all_gone(&gone),
-            // Those are between nodes, and were passed on.
-            Event::Watch(_) | Event::Whereabouts(_) | Event::Quiet(_) => (),
+            // Those are between nodes, and were passed on; and that was waited for before.
+            Event::Watch(_) | Event::Whereabouts(_) | Event::Quiet(_) | Event::Ready => (),
         }
     }
 
@@ -582,87 +598,13 @@ impl Front {
         }
     }
 
-    /// A daemon has ended without a word. Its ranks die with it, and what they left comes to this process; those of other nodes
-    /// are ended.
-    fn daemon_is_gone(&mut self, node: usize) {
-        let is_there = |front: &Self| front.nodes.living().any(|living| living == node);
-        while self.nodes.fill(node, &mut self.scratch).is_ok() && is_there(self) {
-            self.hear_events(node);
-        }
-        if !is_there(self) {
-            return;
-        }
-        let daemon = self.nodes.daemon(node);
-        let is_last = self.nodes.living().all(|living| living == node);
-        let ending = match is_last {
-            true => clear_up(daemon),
-            false => end_of(daemon),
-        };
-        let (how, code) = words_of(ending);
-        let words = format!("the node daemon (pid {daemon}) {how}");
-        let news = self.nodes.lost(node);
-        if !is_last {
-            let words = format!("{words}, the job is ended");
-            self.end(Ladder::kill, code, &words);
-            return news.into_iter().for_each(|event| self.hear(node, event));
-        }
-        if self.code.is_none() {
-            let words = format!("{words}; all ranks were killed");
-            self.say(&words);
-            self.debugger.aborting(&words);
-        }
-        self.code.get_or_insert(code);
-        for event in news {
-            if let Event::Gone(gone) = event {
-                self.tell_end(&gone);
-            }
+    /// Words of a daemon, with its host where there are several.
+    fn of_host(&self, node: usize, words: String) -> String {
+        match self.nodes.count() {
+            1 => words,
+            _ => format!("host {}: {words}", self.nodes.host(node)),
         }
     }
-}
-
-/// How a daemon has ended that should not have, in words, and the job's exit code.
-fn words_of(ending: Option<spawn::Ending>) -> (String, u8) {
-    match ending {
-        Some(spawn::Ending::Signal { number, .. }) => (
-            format!("was killed by signal {number} ({})", signal_words(number).0),
-            u8::try_from(128 + number).unwrap_or(1),
-        ),
-        Some(spawn::Ending::Code(code)) => (format!("ended with code {code}"), 1),
-        None => ("is gone".to_owned(), 1),
-    }
-}
-
-/// Ends a daemon that has nothing more to say; how it has ended.
-fn end_of(daemon: u32) -> Option<spawn::Ending> {
-    let daemon = Pid::from_raw(daemon.cast_signed());
-    // Where it has ended already, that is not changed.
-    let _ = kill(daemon, Signal::SIGKILL);
-    match waitpid(daemon, None) {
-        Ok(WaitStatus::Exited(_, code)) => Some(spawn::Ending::Code(code)),
-        Ok(WaitStatus::Signaled(_, signal, core)) => Some(spawn::Ending::Signal {
-            number: signal as i32,
-            core,
-        }),
-        _ => None,
-    }
-}
-
-/// Kills until no descendant is left; how `daemon` ended.
-fn clear_up(daemon: u32) -> Option<spawn::Ending> {
-    let until = Instant::now() + GIVE_UP_AFTER;
-    let mut ended = None;
-    while Instant::now() < until {
-        match spawn::reap() {
-            Reaped::Child(pid, ending) if pid == daemon => ended = Some(ending),
-            Reaped::Child(..) | Reaped::Stopped(..) => (),
-            Reaped::NoChild => break,
-            Reaped::NoneYet => {
-                crate::daemon::signal_all(Signal::SIGKILL);
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
-    }
-    ended
 }
 
 /// The name of this machine, as other machines know it too.
@@ -677,7 +619,7 @@ enum Source {
     Signals,
     Output,
     Input,
-    /// That of a node.
+    /// That of a way.
     Edge(usize),
     Debugger,
     Gdb,

@@ -3,14 +3,18 @@
 //! of the job (all ranks stand still, nothing is left, so much input was taken) is put together here.
 
 use super::between::{Between, Passed};
+use super::now;
 use crate::edge::{Closed, Edge};
-use crate::link::{Event, Garbled, Gone, Order, Phase};
+use crate::link::{Event, Garbled, Gone, Inbox, Order, Phase};
+use crate::shepherd::words::{Down, Loss, Up};
 use nix::poll::{PollFd, PollFlags};
+use std::collections::VecDeque;
 
 /// All nodes of a job, by their numbers in its list of hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     all: Vec<Node>,
+    ways: Vec<Way>,
     between: Between,
     passed_on: PassedOn,
 }
@@ -23,12 +27,33 @@ struct PassedOn {
     gone: bool,
 }
 
+/// A process that this one has made, and over which nodes are reached.
+#[derive(Debug)]
+struct Way {
+    edge: Edge,
+    process: u32,
+    /// It is the shepherd of a job over several hosts, and not a daemon.
+    is_shepherd: bool,
+    /// What was heard and not taken yet, by node.
+    heard: VecDeque<(usize, Heard)>,
+}
+
+/// What is heard of a node.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// Its daemon says this.
+    Event(Event),
+    /// It is lost, and with it its ranks.
+    Lost(Loss),
+}
+
 /// One node.
 #[derive(Debug)]
 pub(crate) struct Node {
-    edge: Edge,
-    /// The process of its daemon, a child of this one.
-    daemon: u32,
+    /// The number of the process over which it is reached.
+    way: usize,
+    /// What its daemon has said and was not read yet.
+    inbox: Inbox,
     /// The machine's name.
     host: String,
     /// Some of its ranks read standard input.
@@ -43,7 +68,7 @@ pub(crate) struct Node {
     reached: [Option<u64>; PHASES],
     /// How it ended.
     gone: Option<Gone>,
-    /// Its daemon has ended without a word.
+    /// Its daemon, a child of this process, has ended without a word.
     is_lost: bool,
 }
 
@@ -51,11 +76,11 @@ pub(crate) struct Node {
 const PHASES: usize = Phase::Ended as usize + 1;
 
 impl Node {
-    /// A node whose daemon was just made. `reads`: some of its ranks read standard input.
-    pub(crate) fn new(edge: Edge, daemon: u32, host: String, reads: bool) -> Self {
+    /// A node of which nothing was heard yet. `reads`: some of its ranks read standard input.
+    pub(crate) fn new(host: String, reads: bool) -> Self {
         Self {
-            edge,
-            daemon,
+            way: 0,
+            inbox: Inbox::default(),
             host,
             reads,
             taken: 0,
@@ -69,25 +94,53 @@ impl Node {
 }
 
 impl Nodes {
-    /// A further node, with these ranks.
+    /// A further process over which nodes are reached that follow.
+    pub(crate) fn add_way(&mut self, edge: Edge, process: u32, is_shepherd: bool) {
+        self.ways.push(Way {
+            edge,
+            process,
+            is_shepherd,
+            heard: VecDeque::new(),
+        });
+    }
+
+    /// A further node, with these ranks, that is reached over the last way.
     pub(crate) fn add(&mut self, node: Node, ranks: impl Iterator<Item = u32>) {
-        self.all.push(node);
+        let way = self.ways.len().saturating_sub(1);
+        self.all.push(Node { way, ..node });
         self.between.add(ranks);
     }
 
-    /// The process of a node's daemon.
-    pub(crate) fn daemon(&self, node: usize) -> u32 {
-        self.all[node].daemon
+    /// How many nodes there are, those that have ended among them.
+    pub(crate) fn count(&self) -> usize {
+        self.all.len()
     }
 
-    /// The processes of all daemons.
-    pub(crate) fn daemons(&self) -> impl Iterator<Item = u32> {
-        self.all.iter().map(|node| node.daemon)
+    /// The processes over which nodes are reached.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
+        self.ways.iter().map(|way| way.process)
+    }
+
+    /// The process of a way, and whether it is a shepherd.
+    pub(crate) fn process_of(&self, way: usize) -> (u32, bool) {
+        let way = &self.ways[way];
+        (way.process, way.is_shepherd)
+    }
+
+    /// The nodes that are reached over a way and of which something may still be heard.
+    pub(crate) fn living_over(&self, way: usize) -> Vec<usize> {
+        let over = self.living().filter(|node| self.all[*node].way == way);
+        over.collect()
     }
 
     /// The name of a node's machine.
     pub(crate) fn host(&self, node: usize) -> &str {
         &self.all[node].host
+    }
+
+    /// The ranks of a node.
+    pub(crate) fn ranks_of(&self, node: usize) -> Vec<u32> {
+        self.between.ranks_of(node)
     }
 
     /// The nodes of which something may still be heard.
@@ -99,10 +152,19 @@ impl Nodes {
             .map(|(number, _)| number)
     }
 
-    /// The streams on which those say something, and the others on which something waits for room.
+    /// The ways over which nodes are reached that live.
+    pub(crate) fn living_ways(&self) -> impl Iterator<Item = usize> {
+        let lives = |way: &usize| {
+            let mut over = self.all.iter().filter(|node| node.way == *way);
+            over.any(|node| node.gone.is_none())
+        };
+        (0..self.ways.len()).filter(lives)
+    }
+
+    /// The streams on which nodes say something, and the others on which something waits for room, by way.
     pub(crate) fn edges(&self) -> impl Iterator<Item = (usize, PollFd<'_>)> {
-        self.living().flat_map(|number| {
-            let edge = &self.all[number].edge;
+        self.living_ways().flat_map(|number| {
+            let edge = &self.ways[number].edge;
             let waits = !edge.is_flushed();
             let room = waits.then(|| PollFd::new(edge.writing(), PollFlags::POLLOUT));
             [Some(PollFd::new(edge.reading(), PollFlags::POLLIN)), room]
@@ -133,59 +195,126 @@ impl Nodes {
     /// Puts an order into the way of those that it is for. [`flush`](Self::flush) sends it.
     pub(crate) fn order(&mut self, order: &Order) {
         let is_input = matches!(order, Order::Input(_) | Order::InputEnd);
-        let wants = |node: &&mut Node| node.gone.is_none() && (node.reads || !is_input);
-        for node in self.all.iter_mut().filter(wants) {
-            order.put(&mut node.edge.outbox);
+        let mut bytes = Vec::new();
+        order.put(&mut bytes);
+        for number in 0..self.all.len() {
+            let node = &self.all[number];
+            if node.gone.is_none() && (node.reads || !is_input) {
+                self.order_bytes(number, &bytes);
+            }
         }
     }
 
     /// Puts an order into the way of one node.
     pub(crate) fn order_one(&mut self, node: usize, order: &Order) {
-        let node = &mut self.all[node];
-        if node.gone.is_none() {
-            order.put(&mut node.edge.outbox);
+        if self.all[node].gone.is_none() {
+            let mut bytes = Vec::new();
+            order.put(&mut bytes);
+            self.order_bytes(node, &bytes);
         }
     }
 
     /// Puts bytes into the way of a node that are orders already.
-    pub(crate) fn order_bytes(&mut self, node: usize, mut bytes: Vec<u8>) {
-        self.all[node].edge.outbox.append(&mut bytes);
+    pub(crate) fn order_bytes(&mut self, node: usize, bytes: &[u8]) {
+        let way = &mut self.ways[self.all[node].way];
+        if way.is_shepherd {
+            Down::put_order(node_number(node), bytes, &mut way.edge.outbox);
+        } else {
+            way.edge.outbox.extend_from_slice(bytes);
+        }
     }
 
     /// Sends what the sockets take.
     ///
     /// # Errors
-    /// The first node whose daemon is not there any more.
+    /// The first way at whose end nobody is any more.
     pub(crate) fn flush(&mut self) -> Result<(), usize> {
         let mut closed = None;
-        for (number, node) in self.all.iter_mut().enumerate() {
-            if node.gone.is_none() && node.edge.flush() == Err(Closed) {
-                closed = closed.or(Some(number));
+        let living: Vec<usize> = self.living_ways().collect();
+        for way in living {
+            if self.ways[way].edge.flush() == Err(Closed) {
+                closed = closed.or(Some(way));
             }
         }
         closed.map_or(Ok(()), Err)
     }
 
-    /// Reads once what a node has said.
+    /// Reads once what was said over a way.
     ///
     /// # Errors
-    /// Its daemon is not there any more.
-    pub(crate) fn fill(&mut self, node: usize, scratch: &mut [u8]) -> Result<(), Closed> {
-        self.all[node].edge.fill(scratch)
+    /// Nobody is there any more.
+    pub(crate) fn fill(&mut self, way: usize, scratch: &mut [u8]) -> Result<(), Closed> {
+        self.ways[way].edge.fill(scratch)
     }
 
-    /// The next event of a node that has arrived.
-    pub(crate) fn take(&mut self, node: usize) -> Result<Option<Event>, Garbled> {
-        Event::take(&mut self.all[node].edge.inbox)
+    /// What was heard next of a node that is reached over this way.
+    pub(crate) fn take(&mut self, number: usize) -> Result<Option<(usize, Heard)>, Garbled> {
+        let way = &mut self.ways[number];
+        if !way.is_shepherd {
+            let node = self.all.iter().position(|node| node.way == number);
+            let event = Event::take(&mut way.edge.inbox)?;
+            return Ok(node.zip(event.map(Heard::Event)));
+        }
+        loop {
+            let way = &mut self.ways[number];
+            if let Some(heard) = way.heard.pop_front() {
+                return Ok(Some(heard));
+            }
+            let Some(word) = Up::take(&mut way.edge.inbox)? else {
+                return Ok(None);
+            };
+            self.hear_shepherd(number, word)?;
+        }
+    }
+
+    fn hear_shepherd(&mut self, number: usize, word: Up) -> Result<(), Garbled> {
+        let way = &mut self.ways[number];
+        match word {
+            Up::Event(node, bytes) => {
+                let number = node as usize;
+                let node = self.all.get_mut(number).ok_or(Garbled)?;
+                node.inbox.add(&bytes);
+                while let Some(event) = Event::take(&mut node.inbox)? {
+                    way.heard.push_back((number, Heard::Event(of_front(event))));
+                }
+            }
+            Up::Lost(node, loss) => way.heard.push_back((node as usize, Heard::Lost(loss))),
+            Up::Ended(node) => {
+                let loss = Loss {
+                    words: "its node daemon has ended without a word".to_owned(),
+                    code: 1,
+                };
+                way.heard.push_back((node as usize, Heard::Lost(loss)));
+            }
+            // They came before there were nodes.
+            Up::Here(..) | Up::Beat => (),
+        }
+        Ok(())
     }
 
     /// A node's daemon has ended without a word. What follows for the job, as of [`put_together`](Self::put_together).
     pub(crate) fn lost(&mut self, node: usize) -> Vec<Event> {
         self.all[node].is_lost = true;
+        self.lost_far(node)
+    }
+
+    /// A node gets no ranks: its daemon ends, and nothing of it is waited for.
+    pub(crate) fn retire(&mut self, node: usize) {
+        self.order_one(node, &Order::Kill);
+        self.put_together(node, Event::Gone(Gone::default()));
+    }
+
+    /// The same as [`lost`](Self::lost) where others have seen to what its ranks left behind.
+    pub(crate) fn lost_far(&mut self, node: usize) -> Vec<Event> {
         self.put_together(node, Event::Gone(Gone::default()))
     }
 
-    /// Whether that happened to any.
+    /// Whether a node has ended, or is lost.
+    pub(crate) fn is_gone(&self, node: usize) -> bool {
+        self.all[node].gone.is_some()
+    }
+
+    /// Whether a daemon of this process has ended without a word.
     pub(crate) fn has_lost_any(&self) -> bool {
         self.all.iter().any(|node| node.is_lost)
     }
@@ -297,6 +426,22 @@ impl Nodes {
     }
 }
 
+/// As the number is told.
+fn node_number(node: usize) -> u32 {
+    u32::try_from(node).expect("there are fewer nodes than ranks")
+}
+
+/// Other machines' clocks say something else.
+fn of_front(event: Event) -> Event {
+    match event {
+        Event::Reached { phase, .. } => Event::Reached {
+            phase,
+            at: u64::try_from(now().as_nanos()).unwrap_or(u64::MAX),
+        },
+        event => event,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -308,8 +453,11 @@ mod tests {
         let mut daemons = Vec::new();
         for (number, reads) in (0..).zip(reads) {
             let (ours, theirs) = Edge::pair().unwrap();
-            let node = Node::new(ours, 100 + number, format!("n{number}"), *reads);
-            nodes.add(node, std::iter::once(number));
+            nodes.add_way(ours, 100 + number, false);
+            nodes.add(
+                Node::new(format!("n{number}"), *reads),
+                std::iter::once(number),
+            );
             daemons.push(theirs);
         }
         (nodes, daemons)
@@ -357,9 +505,11 @@ mod tests {
         failed.put(&mut daemons[1].outbox);
         assert_eq!(daemons[1].flush(), Ok(true));
         assert_eq!(nodes.fill(1, &mut [0; 4096]), Ok(()));
-        let event = nodes.take(1).unwrap().unwrap();
+        let Some((1, Heard::Event(event))) = nodes.take(1).unwrap() else {
+            panic!();
+        };
         assert_eq!(nodes.put_together(1, event), [failed]);
-        assert_eq!((nodes.host(1), nodes.daemon(1)), ("n1", 101));
+        assert_eq!((nodes.host(1), nodes.process_of(1)), ("n1", (101, false)));
     }
 
     #[test]

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the front does when it loses a host, a daemon or its shepherd: what that means for the job, and that nothing is left behind.
+
+use super::{Front, GIVE_UP_AFTER};
+use crate::failure::signal_words;
+use crate::ladder::Ladder;
+use crate::link::{Event, Order};
+use crate::shepherd::words::Loss;
+use crate::spawn::{self, Reaped};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::time::{Duration, Instant};
+
+impl Front {
+    /// A host cannot be reached any more, or has lost its daemon. Its ranks are counted as failed.
+    pub(super) fn host_is_lost(&mut self, node: usize, loss: &Loss) {
+        if self.nodes.is_gone(node) {
+            return;
+        }
+        let words = format!("host {}: {}", self.nodes.host(node), loss.words);
+        let ranks = self.nodes.ranks_of(node);
+        if self.keep_going && self.ladder.is_none() {
+            self.code.get_or_insert(loss.code);
+            self.say(&format!("{words}; the others go on"));
+            for rank in &ranks {
+                let order = Order::Lost {
+                    rank: *rank,
+                    why: words.clone(),
+                };
+                self.order(&order);
+            }
+            let (count, _) = self.failed.get_or_insert((0, words));
+            *count += u32::try_from(ranks.len()).unwrap_or(0);
+        } else {
+            let words = format!("{words}; the job is ended");
+            self.end(Ladder::failure, loss.code, &words);
+        }
+        let news = self.nodes.lost_far(node);
+        news.into_iter().for_each(|event| self.hear(node, event));
+    }
+
+    /// A daemon or the shepherd has ended without a word. The ranks of its nodes die with it, and what they left comes to this
+    /// process; those of other nodes are ended.
+    pub(super) fn way_is_gone(&mut self, way: usize) {
+        let lives = |front: &Self| !front.nodes.living_over(way).is_empty();
+        while self.nodes.fill(way, &mut self.scratch).is_ok() && lives(self) {
+            self.hear_events(way);
+        }
+        let lost = self.nodes.living_over(way);
+        if lost.is_empty() {
+            return;
+        }
+        let (process, is_shepherd) = self.nodes.process_of(way);
+        let is_last = self.nodes.living().count() == lost.len();
+        let ending = match is_last {
+            true => clear_up(process),
+            false => end_of(process),
+        };
+        let (how, code) = words_of(ending);
+        let role = if is_shepherd {
+            "shepherd"
+        } else {
+            "node daemon"
+        };
+        let words = format!("the {role} (pid {process}) {how}");
+        if !is_last {
+            let words = format!("{words}, the job is ended");
+            self.end(Ladder::kill, code, &words);
+        } else if self.code.is_none() {
+            let words = format!("{words}; all ranks were killed");
+            self.say(&words);
+            self.debugger.aborting(&words);
+        }
+        self.code.get_or_insert(code);
+        for node in lost {
+            for event in self.nodes.lost(node) {
+                match event {
+                    Event::Gone(gone) if is_last => self.tell_end(&gone),
+                    _ if is_last => (),
+                    event => self.hear(node, event),
+                }
+            }
+        }
+    }
+}
+
+/// How a daemon has ended that should not have, in words, and the job's exit code.
+pub(crate) fn words_of(ending: Option<spawn::Ending>) -> (String, u8) {
+    match ending {
+        Some(spawn::Ending::Signal { number, .. }) => (
+            format!("was killed by signal {number} ({})", signal_words(number).0),
+            u8::try_from(128 + number).unwrap_or(1),
+        ),
+        Some(spawn::Ending::Code(code)) => (format!("ended with code {code}"), 1),
+        None => ("is gone".to_owned(), 1),
+    }
+}
+
+/// Ends a daemon that has nothing more to say; how it has ended.
+fn end_of(daemon: u32) -> Option<spawn::Ending> {
+    let daemon = Pid::from_raw(daemon.cast_signed());
+    // Where it has ended already, that is not changed.
+    let _ = kill(daemon, Signal::SIGKILL);
+    match waitpid(daemon, None) {
+        Ok(WaitStatus::Exited(_, code)) => Some(spawn::Ending::Code(code)),
+        Ok(WaitStatus::Signaled(_, signal, core)) => Some(spawn::Ending::Signal {
+            number: signal as i32,
+            core,
+        }),
+        _ => None,
+    }
+}
+
+/// Waits for the end of a shepherd that is to end what it has started, and kills all that is left when that takes too long.
+pub(crate) fn wait_or_clear_up(shepherd: u32) {
+    let until = Instant::now() + GIVE_UP_AFTER;
+    while Instant::now() < until {
+        match spawn::reap() {
+            Reaped::Child(pid, _) if pid == shepherd => break,
+            Reaped::NoChild => return,
+            Reaped::Child(..) | Reaped::Stopped(..) => (),
+            Reaped::NoneYet => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+    clear_up(shepherd);
+}
+
+/// Kills until no descendant is left; how `daemon` ended.
+pub(super) fn clear_up(daemon: u32) -> Option<spawn::Ending> {
+    let until = Instant::now() + GIVE_UP_AFTER;
+    let mut ended = None;
+    while Instant::now() < until {
+        match spawn::reap() {
+            Reaped::Child(pid, ending) if pid == daemon => ended = Some(ending),
+            Reaped::Child(..) | Reaped::Stopped(..) => (),
+            Reaped::NoChild => break,
+            Reaped::NoneYet => {
+                crate::daemon::signal_all(Signal::SIGKILL);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+    ended
+}

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The start of a job over several hosts: a shepherd is made here, which reaches the others; all hosts say what they are, ranks are
+//! dealt out, each daemon gets its part and says that it has what it needs, and then all start at once. Nothing is started on any
+//! host before everything is known to be right on all.
+
+use crate::cli::{Request, UsageError};
+use crate::edge::Edge;
+use crate::failure::counted;
+use crate::front::gather::{self, Stop};
+use crate::front::{self, Debugger, Extras, Files, Front, Node, Nodes, Phases, Signals};
+use crate::hosts::{Host, Hosts, map};
+use crate::job::{Far, Keys, NodeJob, Placed, Program};
+use crate::link::Order;
+use crate::mpir::Starter;
+use crate::place::Policy;
+use crate::program::cause;
+use crate::shepherd::shape::Target;
+use crate::shepherd::words::{Begin, Down, Facts, Pace, Shell};
+use crate::spawn::{self, Forked};
+use crate::stats::Stats;
+use crate::{USAGE_CODE, prepare, shepherd, too_long};
+use nix::sys::signalfd::SignalFd;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// A remote shell must have brought a shepherd after this time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn stop(words: impl Into<String>, code: u8) -> Stop {
+    Stop {
+        lines: vec![words.into()],
+        code,
+    }
+}
+
+fn usage(UsageError(words): UsageError) -> Stop {
+    stop(words, USAGE_CODE)
+}
+
+fn no_start<E: Into<std::io::Error>>(error: E) -> Stop {
+    stop(format!("cannot start: {}", cause(&error.into())), 1)
+}
+
+/// Starts a job and attends to it; its exit code.
+pub(crate) fn run(request: Request, phases: Phases) -> ExitCode {
+    match start(request, phases) {
+        Ok(front) => ExitCode::from(front.run()),
+        Err(Stop { lines, code }) => {
+            lines.iter().for_each(|line| eprintln!("rmpiexec: {line}"));
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
+    refuse_what_is_not_there(&request)?;
+    // Where slots were known before, so is who gets no rank: nobody bothers them.
+    let is_dealt = !hosts_of(&request).dealt.is_empty();
+    let asked = Asked::of(&request);
+    let programs = prepare::far_programs(&request, asked.own.is_some());
+    let mut programs = programs.map_err(|problem| stop(problem.words, problem.code))?;
+    let keys = Keys::draw().map_err(|words| stop(words, 1))?;
+    phases.reach("command line understood, programs looked at", front::now());
+    let signals = Signals::hold().map_err(no_start)?;
+    let heard = signals.descriptor().map_err(no_start)?;
+    let mut root = Root::make(asked.begin(&request)?, signals)?;
+    let facts = gather::facts(root.edge(), &asked.names, &heard)?;
+    phases.reach("all hosts reached", front::now());
+    if !is_dealt {
+        let hosts = hosts_of(&request).list.iter().zip(&facts);
+        let slots: Vec<u32> = hosts
+            .map(|(host, facts)| host.slots.or(facts.cores))
+            .collect();
+        request.with_slots(&slots).map_err(usage)?;
+    }
+    let files = request.output.as_deref();
+    let files = files.map(|folder| Files::create(folder, request.size()));
+    let files = files.transpose().map_err(|words| stop(words, 1))?;
+    let stats = Stats::of(&request).map_err(|words| stop(words, 1))?;
+    for program in &mut programs {
+        if let Some(stats) = &stats {
+            stats.preload(&mut program.environment);
+        }
+    }
+    let jobs = jobs(&request, &asked, &programs, (keys, stats.is_some()));
+    let (nodes, debugger) = tell_all(root, &request, (&asked, &heard), jobs)?;
+    phases.reach("all daemons ready", front::now());
+    let extras = Extras {
+        files,
+        phases: request.report.then_some(phases),
+        stats,
+    };
+    let mut front = Front::new(&request, signals, nodes, extras, debugger).map_err(no_start)?;
+    for words in first_words(&request, &facts) {
+        front.say(&words);
+    }
+    Ok(front)
+}
+
+/// What works on one machine alone as yet.
+fn refuse_what_is_not_there(request: &Request) -> Result<(), Stop> {
+    match hosts_of(request).gdb {
+        None => Ok(()),
+        Some(_) => Err(stop(
+            "--gdb is not there yet for ranks on other hosts; leave it out, or leave --host and --hostfile out to start all ranks \
+             here",
+            1,
+        )),
+    }
+}
+
+fn hosts_of(request: &Request) -> &Hosts {
+    request.hosts.as_ref().expect("a job over hosts names them")
+}
+
+/// The hosts that are started, by the number that they have as nodes of the job.
+struct Asked {
+    /// By node: the number in the list of hosts.
+    numbers: Vec<u32>,
+    hosts: Vec<Host>,
+    /// As the user knows them.
+    names: Vec<String>,
+    /// The node that is this machine.
+    own: Option<usize>,
+}
+
+impl Asked {
+    /// All that have ranks, or all, where that is not known yet.
+    fn of(request: &Request) -> Self {
+        let all = hosts_of(request);
+        let used: BTreeSet<u32> = all.dealt.iter().copied().collect();
+        let numbers = (0..).zip(&all.list).map(|(number, _)| number);
+        let numbers = numbers.filter(|number| used.is_empty() || used.contains(number));
+        let numbers: Vec<u32> = numbers.collect();
+        let hosts = numbers
+            .iter()
+            .map(|number| all.list[*number as usize].clone());
+        let hosts: Vec<Host> = hosts.collect();
+        let own = front::host();
+        Self {
+            names: hosts.iter().map(Host::label).collect(),
+            own: hosts.iter().position(|host| host.is_here(&own)),
+            numbers,
+            hosts,
+        }
+    }
+
+    /// What the shepherd of this machine is to do.
+    fn begin(&self, request: &Request) -> Result<Begin, Stop> {
+        let line = request.launcher.as_deref().map(Shell::words).transpose();
+        let line = line.map_err(|words| stop(format!("--launcher: {words}"), USAGE_CODE))?;
+        let here = |node: &usize| Some(*node) == self.own;
+        let far = (0..self.hosts.len()).filter(|node| !here(node));
+        Ok(Begin {
+            own: self.own.map(number),
+            below: far.map(|node| target(node, &self.hosts[node])).collect(),
+            shell: Shell {
+                line: line.unwrap_or_default(),
+                program: program_there(request)?,
+            },
+            pace: Pace {
+                every: request.heartbeat.every,
+                dead_after: request.heartbeat.dead_after,
+                patience: PATIENCE,
+            },
+        })
+    }
+}
+
+fn number(node: usize) -> u32 {
+    u32::try_from(node).unwrap_or(u32::MAX)
+}
+
+fn target(node: usize, host: &Host) -> Target {
+    Target {
+        node: number(node),
+        name: host.name.clone(),
+        user: host.user.clone(),
+        port: host.port,
+    }
+}
+
+/// This program on the other hosts.
+fn program_there(request: &Request) -> Result<String, Stop> {
+    let path = match &request.prefix {
+        Some(prefix) => prefix.join("bin/rmpiexec"),
+        None => std::fs::canonicalize("/proc/self/exe").map_err(no_start)?,
+    };
+    let text = path.into_os_string().into_string();
+    text.map_err(|path| {
+        let words = format!(
+            "the path of rmpi is no text: {}",
+            PathBuf::from(path).display()
+        );
+        stop(words, 1)
+    })
+}
+
+/// The shepherd of this machine, a child of this process. It and all that it has started end with this.
+struct Root {
+    edge: Option<Edge>,
+    process: u32,
+}
+
+impl Root {
+    fn make(begin: Begin, signals: Signals) -> Result<Self, Stop> {
+        spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
+        nix::sys::prctl::set_child_subreaper(true).map_err(no_start)?;
+        let (mut ours, theirs) = Edge::pair().map_err(no_start)?;
+        match spawn::fork().map_err(no_start)? {
+            Forked::Parent(process) => {
+                Down::Begin(Box::new(begin)).put(&mut ours.outbox);
+                Ok(Self {
+                    edge: Some(ours),
+                    process,
+                })
+            }
+            Forked::Child => {
+                drop(ours);
+                let released = signals.release();
+                // Ctrl-C and the like are for the front; it says what follows.
+                spawn::leave(released.map_or(1, |()| shepherd::serve(theirs, false)))
+            }
+        }
+    }
+
+    fn edge(&mut self) -> &mut Edge {
+        self.edge.as_mut().expect("it is taken with the whole")
+    }
+
+    fn into_way(mut self) -> (Edge, u32) {
+        let edge = self.edge.take().expect("it is taken once");
+        (edge, self.process)
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        if let Some(edge) = self.edge.take() {
+            drop(edge);
+            front::wait_or_clear_up(self.process);
+        }
+    }
+}
+
+/// Each node's part of the job, which may have no ranks.
+fn jobs(
+    request: &Request,
+    asked: &Asked,
+    programs: &[Program],
+    (keys, stats): (Keys, bool),
+) -> Vec<NodeJob> {
+    let app_of = (0..)
+        .zip(&request.apps)
+        .flat_map(|(number, app)| (0..app.ranks).map(move |_| number));
+    let dealt = &hosts_of(request).dealt;
+    let placed: Vec<(u32, Placed)> = (0..)
+        .zip(app_of.zip(dealt))
+        .map(|(rank, (app, host))| (*host, prepare::placed_later(rank, app)))
+        .collect();
+    let far = Far {
+        policy: Policy {
+            binding: request.binding,
+            mapping: request.mapping,
+            shared: false,
+        },
+        report: request.report || request.report_bindings,
+        stats,
+    };
+    let ranks_of = |host: u32| {
+        let own = placed.iter().filter(|(of, _)| *of == host);
+        own.map(|(_, placed)| placed.clone()).collect()
+    };
+    let job = |host: &u32| {
+        let (ranks, programs) = (ranks_of(*host), programs.to_vec());
+        prepare::far_job(request, keys, programs, ranks, far)
+    };
+    asked.numbers.iter().map(job).collect()
+}
+
+/// Gives each daemon its part, and waits until all have what they need.
+fn tell_all(
+    root: Root,
+    request: &Request,
+    (asked, heard): (&Asked, &SignalFd),
+    mut jobs: Vec<NodeJob>,
+) -> Result<(Nodes, Debugger), Stop> {
+    let mut starter = Starter::take().expect("this is the only job of this process");
+    let hold = starter.is_being_debugged();
+    jobs.iter_mut().for_each(|job| job.hold = hold);
+    if let Some(library) = prepare::library("librmpi_mqs.so") {
+        starter.name_queue_library(&library);
+    }
+    let mut frames = Vec::with_capacity(jobs.len());
+    for job in &jobs {
+        let frame = Order::job_frame(job).map_err(|sizes| no_start(too_long(sizes)))?;
+        frames.push(frame);
+    }
+    let mut nodes = Nodes::default();
+    let (edge, process) = root.into_way();
+    nodes.add_way(edge, process, true);
+    for (node, (job, frame)) in jobs.iter().zip(&frames).enumerate() {
+        let ranks = job.ranks.iter().map(|placed| placed.rank);
+        let reads = ranks.clone().any(|rank| request.stdin.reaches(rank));
+        nodes.add(Node::new(asked.names[node].clone(), reads), ranks);
+        if job.ranks.is_empty() {
+            nodes.retire(node);
+        } else {
+            nodes.order_bytes(node, frame);
+        }
+    }
+    drop(frames);
+    let debugger = Debugger::new(starter, &asked.names, &jobs, None).map_err(no_start);
+    let ready = debugger.and_then(|debugger| {
+        gather::ready(&mut nodes, &asked.names, heard)?;
+        Ok(debugger)
+    });
+    match ready {
+        Ok(debugger) => {
+            nodes.order(&Order::Start);
+            Ok((nodes, debugger))
+        }
+        Err(why) => {
+            drop(nodes);
+            front::wait_or_clear_up(process);
+            Err(why)
+        }
+    }
+}
+
+/// What is said before the first rank says anything.
+fn first_words(request: &Request, facts: &[Facts]) -> Vec<String> {
+    let mut words = request.remarks.clone();
+    if request.verbose {
+        let ranks = counted(request.size(), "rank", "ranks");
+        let hosts = counted(number(facts.len()), "host", "hosts");
+        words.push(format!("starting {ranks} on {hosts}"));
+    }
+    if request.report || request.report_bindings {
+        words.extend(map::lines(request));
+    }
+    words
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The processes that a shepherd has started: remote shells with their three streams, and how each ended.
+
+use super::shell::Closed;
+use crate::daemon::descendants;
+use crate::edge::Edge;
+use crate::program::cause;
+use crate::spawn::{self, Ending, Reaped, Tie};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::{Pid, read};
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// So much of what a shell writes to standard error is kept: its end.
+const KEPT_BYTES: usize = 2048;
+/// A shell that has closed its output ends within this time, or is killed.
+const END_WITHIN: Duration = Duration::from_secs(1);
+
+/// Which stream of a shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stream {
+    /// What its shepherd says.
+    Words,
+    /// What the shell itself says.
+    Complaints,
+}
+
+/// A remote shell.
+#[derive(Debug)]
+struct Running {
+    pid: u32,
+    edge: Edge,
+    complaints: Option<OwnedFd>,
+    said: Vec<u8>,
+    /// It has closed its output, at this time.
+    closed: Option<Instant>,
+}
+
+/// Those of a shepherd, by number of the child.
+#[derive(Debug, Default)]
+pub(super) struct Children {
+    running: BTreeMap<usize, Running>,
+    /// Processes that have ended and were not asked for yet.
+    ended: HashMap<u32, Ending>,
+}
+
+impl Children {
+    /// Starts a shell.
+    pub(super) fn start(&mut self, number: usize, words: &[String]) -> Result<(), Closed> {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        command.stdin(Stdio::piped());
+        command.stdout(Stdio::piped());
+        command.stderr(Stdio::piped());
+        Tie::here(SigSet::empty()).hold(&mut command);
+        let not_started = |error: std::io::Error| Closed {
+            not_started: Some(cause(&error)),
+            ..Closed::default()
+        };
+        let mut child = command.spawn().map_err(not_started)?;
+        let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(to), Some(from), Some(complaints)) = ends else {
+            return Err(not_started(std::io::Error::other("it has no pipes")));
+        };
+        let complaints = OwnedFd::from(complaints);
+        let edge = Edge::over(from.into(), to.into()).map_err(not_started)?;
+        do_not_block(&complaints).map_err(not_started)?;
+        let shell = Running {
+            pid: child.id(),
+            edge,
+            complaints: Some(complaints),
+            said: Vec::new(),
+            closed: None,
+        };
+        self.running.insert(number, shell);
+        Ok(())
+    }
+
+    /// The connections over which something can be said.
+    pub(super) fn edges(&mut self) -> impl Iterator<Item = (usize, &mut Edge)> {
+        let open = self.running.iter_mut();
+        let open = open.filter(|(_, shell)| shell.closed.is_none());
+        open.map(|(number, shell)| (*number, &mut shell.edge))
+    }
+
+    /// The streams on which something may be heard.
+    pub(super) fn reading(&self) -> impl Iterator<Item = (usize, Stream, BorrowedFd<'_>)> {
+        self.running.iter().flat_map(|(number, shell)| {
+            let words = shell
+                .closed
+                .is_none()
+                .then(|| (Stream::Words, shell.edge.reading()));
+            let complaints = shell.complaints.as_ref();
+            let complaints = complaints.map(|end| (Stream::Complaints, end.as_fd()));
+            let both = words.into_iter().chain(complaints);
+            both.map(move |(stream, end)| (*number, stream, end))
+        })
+    }
+
+    /// Those over which something waits for room, or not.
+    pub(super) fn writing(&self) -> impl Iterator<Item = &Edge> {
+        let open = self.running.values().filter(|shell| shell.closed.is_none());
+        open.map(|shell| &shell.edge)
+    }
+
+    /// Reads once what a shepherd has said; how many bytes.
+    pub(super) fn read(&mut self, number: usize, scratch: &mut [u8]) -> Option<usize> {
+        let shell = self.running.get_mut(&number)?;
+        match shell.edge.read(scratch) {
+            Ok(bytes) => Some(bytes),
+            Err(_) => {
+                shell.closed.get_or_insert_with(Instant::now);
+                None
+            }
+        }
+    }
+
+    /// Reads once what a shell has complained of.
+    pub(super) fn read_complaints(&mut self, number: usize, scratch: &mut [u8]) {
+        if let Some(shell) = self.running.get_mut(&number) {
+            shell.hear(scratch);
+        }
+    }
+
+    /// Some shell has closed its output and has not ended yet.
+    pub(super) fn has_ending(&self) -> bool {
+        self.running.values().any(|shell| shell.closed.is_some())
+    }
+
+    /// Takes ended processes away.
+    pub(super) fn reap(&mut self) {
+        while let Reaped::Child(pid, ending) = spawn::reap() {
+            self.ended.insert(pid, ending);
+        }
+    }
+
+    /// A shell that has ended, and how.
+    pub(super) fn next_ended(&mut self) -> Option<(usize, Closed)> {
+        let is_late = |shell: &Running| shell.closed.is_some_and(|at| at.elapsed() > END_WITHIN);
+        for shell in self.running.values().filter(|shell| is_late(shell)) {
+            end(shell.pid);
+        }
+        // What it said last must have been read.
+        let is_done =
+            |shell: &Running| shell.closed.is_some() && self.ended.contains_key(&shell.pid);
+        let number = *self.running.iter().find(|(_, shell)| is_done(shell))?.0;
+        let mut shell = self.running.remove(&number)?;
+        shell.hear(&mut [0; KEPT_BYTES]);
+        let ending = self.ended.remove(&shell.pid)?;
+        let (code, signal) = match ending {
+            Ending::Code(code) => (Some(code), None),
+            Ending::Signal { number, .. } => (None, Some(number)),
+        };
+        let closed = Closed {
+            not_started: None,
+            said: String::from_utf8_lossy(&shell.said).replace('\r', ""),
+            code,
+            signal,
+        };
+        Some((number, closed))
+    }
+
+    /// Kills a shell.
+    pub(super) fn kill(&mut self, number: usize) {
+        if let Some(shell) = self.running.get_mut(&number) {
+            end(shell.pid);
+            shell.closed.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Says nothing more to anybody: whoever reads there sees the end.
+    pub(super) fn hang_up(&mut self) {
+        for shell in self.running.values_mut() {
+            shell.edge.forget();
+        }
+    }
+
+    /// Whether all shells, and this process, have ended.
+    pub(super) fn have_all_ended(&mut self, daemon: Option<u32>) -> bool {
+        self.reap();
+        let mut all = self.running.values().map(|shell| shell.pid).chain(daemon);
+        all.all(|pid| self.ended.contains_key(&pid))
+    }
+
+    /// Kills all shells.
+    pub(super) fn kill_all(&mut self) {
+        self.running.values().for_each(|shell| end(shell.pid));
+    }
+
+    /// Waits for the end of a process, which is killed, and of all else below this one but the shells; how that process ended.
+    pub(super) fn end_with_leftovers(&mut self, pid: u32, within: Duration) -> Option<Ending> {
+        if pid != 0 {
+            // One that has ended already is not changed by that.
+            self.wait_a_moment_for(pid);
+            end(pid);
+        }
+        let until = Instant::now() + within;
+        let shells: Vec<u32> = self.running.values().map(|shell| shell.pid).collect();
+        loop {
+            self.reap();
+            let kept = descendants(&shells);
+            let is_kept = |pid: u32| shells.contains(&pid) || kept.iter().any(|one| one.pid == pid);
+            let below = descendants(&[std::process::id()]);
+            let left = below.iter().filter(|one| !is_kept(one.pid));
+            let left: Vec<u32> = left.map(|one| one.pid).collect();
+            if left.is_empty() || Instant::now() > until {
+                return self.ended.remove(&pid);
+            }
+            left.into_iter().for_each(end);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Its edge is closed, and it is on its way out.
+    fn wait_a_moment_for(&mut self, pid: u32) {
+        let until = Instant::now() + END_WITHIN;
+        while Instant::now() < until {
+            self.reap();
+            if self.ended.contains_key(&pid) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Running {
+    fn hear(&mut self, scratch: &mut [u8]) {
+        while let Some(end) = &self.complaints {
+            match read(end, scratch) {
+                Ok(0) => self.complaints = None,
+                Ok(bytes) => {
+                    self.said.extend_from_slice(&scratch[..bytes]);
+                    let surplus = self.said.len().saturating_sub(KEPT_BYTES);
+                    self.said.drain(..surplus);
+                }
+                Err(nix::errno::Errno::EAGAIN) => return,
+                Err(_) => self.complaints = None,
+            }
+        }
+    }
+}
+
+fn do_not_block(stream: &OwnedFd) -> std::io::Result<()> {
+    let flags = OFlag::from_bits_retain(fcntl(stream, FcntlArg::F_GETFL)?);
+    fcntl(stream, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(())
+}
+
+fn end(pid: u32) {
+    // It may have ended meanwhile.
+    let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
+}

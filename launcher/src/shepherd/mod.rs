@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The shepherd of a host, in a job over several: it starts the daemon of its host, and the shepherds of other hosts by a remote
+//! shell, and passes on what these and the front say to each other.
+//!
+//! The front starts one on its own machine, which the terminal does not stop with it; that one starts up to
+//! [`FAN_OUT`](shape::FAN_OUT) others, and these what is left. A shepherd speaks over the standard input and output of the remote
+//! shell that started it, so that no port has to be open but that of the shell. What it decides is `tree`; here is what it does.
+//!
+//! When who started it is gone, it ends its daemon, which ends its ranks, and the shells that it has started, whose other ends do the
+//! same.
+//!
+//! One thread: a process that has others cannot make its daemon.
+
+mod below;
+pub(crate) mod shape;
+pub(crate) mod shell;
+mod tree;
+pub(crate) mod words;
+
+use crate::edge::{Closed as EdgeClosed, Edge};
+use crate::link::Inbox;
+use crate::spawn::{self, Forked};
+use crate::{daemon, front, plan};
+use below::{Children, Stream};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::{dup, dup2_stdin, dup2_stdout};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+use tree::Tree;
+use words::{Begin, Down, Facts, Loss, greeting};
+
+/// Bytes read at a time.
+const SCRATCH_BYTES: usize = 64 << 10;
+/// Who started a shepherd says within this time what it is to do.
+const TOLD_WITHIN: Duration = Duration::from_secs(60);
+/// Between two looks at processes that are about to end.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// What is left when a shepherd ends gets this time.
+const END_WITHIN: Duration = Duration::from_secs(3);
+
+/// Runs the shepherd in this process, which a remote shell has started for it.
+pub(crate) fn serve_remote() -> u8 {
+    let edge = take_standard_streams().and_then(|(from, to)| Edge::over(from, to));
+    match edge {
+        Ok(mut edge) => {
+            edge.outbox.extend(greeting());
+            serve(edge, true)
+        }
+        Err(error) => {
+            eprintln!("rmpiexec: a shepherd needs standard input and output: {error}");
+            1
+        }
+    }
+}
+
+/// Standard input and output, in whose places is nothing from now on: nobody else may write there.
+fn take_standard_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let from = dup(std::io::stdin())?;
+    let to = dup(std::io::stdout())?;
+    let nothing = File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&nothing)?;
+    dup2_stdout(&nothing)?;
+    Ok((from, to))
+}
+
+/// Runs the shepherd in this process, which was made for it. `is_watched`: see [`Tree::new`].
+pub(crate) fn serve(mut edge: Edge, is_watched: bool) -> u8 {
+    // A remote shell may have made a session already.
+    let _ = nix::unistd::setsid();
+    let _ = prctl::set_child_subreaper(true);
+    let _ = prctl::set_name(c"rmpi-shepherd");
+    let Some(begin) = hear_begin(&mut edge) else {
+        return 1;
+    };
+    let inbox = std::mem::take(&mut edge.inbox);
+    Shepherd::new(edge, begin, inbox, is_watched).run()
+}
+
+/// Waits for the first word.
+fn hear_begin(edge: &mut Edge) -> Option<Begin> {
+    let until = Instant::now() + TOLD_WITHIN;
+    let mut scratch = vec![0; SCRATCH_BYTES];
+    loop {
+        match Down::take(&mut edge.inbox) {
+            Ok(Some(Down::Begin(begin))) => return Some(*begin),
+            Ok(None) => {}
+            _ => return None,
+        }
+        let is_flushed = edge.flush().ok()?;
+        let left = until.checked_duration_since(Instant::now())?;
+        let timeout = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
+        let mut asked = vec![PollFd::new(edge.reading(), PollFlags::POLLIN)];
+        if !is_flushed {
+            asked.push(PollFd::new(edge.writing(), PollFlags::POLLOUT));
+        }
+        match poll(&mut asked, timeout) {
+            Ok(_) | Err(Errno::EINTR) => edge.fill(&mut scratch).ok()?,
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The daemon of this host.
+struct Local {
+    pid: u32,
+    /// `None`: it has closed it.
+    edge: Option<Edge>,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Above,
+    Daemon,
+    Below(usize, Stream),
+    /// There is room to write.
+    Room,
+}
+
+struct Shepherd {
+    above: Edge,
+    tree: Tree,
+    local: Option<Local>,
+    children: Children,
+    begun: Instant,
+    scratch: Vec<u8>,
+}
+
+impl Shepherd {
+    fn new(above: Edge, begin: Begin, inbox: Inbox, is_watched: bool) -> Self {
+        Self {
+            above,
+            tree: Tree::new(begin, inbox, is_watched, Duration::ZERO),
+            local: None,
+            children: Children::default(),
+            begun: Instant::now(),
+            scratch: vec![0; SCRATCH_BYTES],
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    fn run(mut self) -> u8 {
+        self.start_daemon();
+        // Words may have come together with the first one.
+        self.tree.hear_above(&[]);
+        loop {
+            let now = self.now();
+            if now >= self.tree.next_time() {
+                self.tree.on_time(now);
+            }
+            self.start_children();
+            self.bury();
+            if self.flush_above().is_err() {
+                self.tree.above_closed();
+            }
+            if self.tree.is_orphan() {
+                self.end_all();
+                return 1;
+            }
+            if self.tree.is_over() && self.above.is_flushed() {
+                return 0;
+            }
+            self.flush_below();
+            for source in self.wait() {
+                self.attend(source);
+            }
+        }
+    }
+
+    fn start_daemon(&mut self) {
+        if self.tree.own().is_none() {
+            return;
+        }
+        match self.make_daemon() {
+            Ok(Some(local)) => {
+                self.local = Some(local);
+                self.tree.daemon_is_here(facts());
+            }
+            Ok(None) => (),
+            Err(error) => self.tree.daemon_ended(Some(Loss {
+                words: format!(
+                    "cannot start a node daemon: {}",
+                    error.desc().to_lowercase()
+                ),
+                code: 1,
+            })),
+        }
+    }
+
+    fn make_daemon(&mut self) -> Result<Option<Local>, Errno> {
+        spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
+        let (ours, theirs) = Edge::pair().map_err(|_| Errno::last())?;
+        match spawn::fork()? {
+            Forked::Parent(pid) => Ok(Some(Local {
+                pid,
+                edge: Some(ours),
+            })),
+            Forked::Child => {
+                drop(ours);
+                self.above.forget();
+                spawn::leave(daemon::serve(theirs))
+            }
+        }
+    }
+
+    fn start_children(&mut self) {
+        let now = self.now();
+        while let Some((number, target)) = self.tree.next_start(now) {
+            let command = self.tree.shell().command(&target);
+            if let Err(closed) = self.children.start(number, &command) {
+                self.tree.below_closed(number, &closed, now);
+            }
+        }
+    }
+
+    /// Kills what is dropped, and learns what has ended.
+    fn bury(&mut self) {
+        while let Some(number) = self.tree.next_dropped() {
+            self.children.kill(number);
+        }
+        let now = self.now();
+        self.children.reap();
+        while let Some((number, closed)) = self.children.next_ended() {
+            self.tree.below_closed(number, &closed, now);
+        }
+        let is_closed = |local: &mut Local| local.edge.is_none();
+        if let Some(local) = self.local.take_if(is_closed) {
+            let loss = self.end_of_daemon(local.pid);
+            self.tree.daemon_ended(loss);
+        }
+    }
+
+    /// The daemon has closed its edge: it has ended or is about to. What it left behind is ended. A reason, if it should not have
+    /// ended.
+    fn end_of_daemon(&mut self, pid: u32) -> Option<Loss> {
+        let ending = self.children.end_with_leftovers(pid, END_WITHIN);
+        let (how, code) = match ending {
+            Some(spawn::Ending::Code(0)) => return None,
+            ending => front::words_of(ending),
+        };
+        Some(Loss {
+            words: format!("its node daemon (pid {pid}) {how}; its ranks were killed"),
+            code,
+        })
+    }
+
+    fn flush_above(&mut self) -> Result<(), EdgeClosed> {
+        self.above.outbox.append(self.tree.above());
+        self.above.flush().map(|_| ())
+    }
+
+    /// Whoever is not there any more is seen where it is read from.
+    fn flush_below(&mut self) {
+        if let Some(edge) = self.local.as_mut().and_then(|local| local.edge.as_mut()) {
+            if let Some(orders) = self.tree.orders() {
+                edge.outbox.append(orders);
+            }
+            let _ = edge.flush();
+        }
+        for (number, edge) in self.children.edges() {
+            edge.outbox.append(self.tree.below(number));
+            let _ = edge.flush();
+        }
+    }
+
+    fn wait(&self) -> Vec<Source> {
+        let mut all = vec![(
+            Source::Above,
+            PollFd::new(self.above.reading(), PollFlags::POLLIN),
+        )];
+        if let Some(edge) = self.local.as_ref().and_then(|local| local.edge.as_ref()) {
+            all.push((
+                Source::Daemon,
+                PollFd::new(edge.reading(), PollFlags::POLLIN),
+            ));
+            all.extend(room(edge));
+        }
+        all.extend(room(&self.above));
+        for (number, stream, end) in self.children.reading() {
+            let source = Source::Below(number, stream);
+            all.push((source, PollFd::new(end, PollFlags::POLLIN)));
+        }
+        all.extend(self.children.writing().filter_map(room));
+        let mut left = self.tree.next_time().saturating_sub(self.now());
+        if self.children.has_ending() {
+            left = left.min(LOOK_EVERY);
+        }
+        let timeout = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
+        let (sources, mut asked): (Vec<Source>, Vec<PollFd<'_>>) = all.into_iter().unzip();
+        let _ = poll(&mut asked, timeout);
+        let told = |fd: &PollFd<'_>| fd.revents().is_some_and(|flags| !flags.is_empty());
+        let both = sources.into_iter().zip(&asked);
+        both.filter_map(|(source, fd)| told(fd).then_some(source))
+            .collect()
+    }
+
+    fn attend(&mut self, source: Source) {
+        match source {
+            Source::Above => match self.above.read(&mut self.scratch) {
+                Ok(bytes) => self.tree.hear_above(&self.scratch[..bytes]),
+                Err(EdgeClosed) => self.tree.above_closed(),
+            },
+            Source::Daemon => {
+                let Some(local) = &mut self.local else { return };
+                let Some(edge) = &mut local.edge else { return };
+                match edge.read(&mut self.scratch) {
+                    Ok(bytes) => self.tree.hear_daemon(&self.scratch[..bytes]),
+                    Err(EdgeClosed) => local.edge = None,
+                }
+            }
+            Source::Below(number, Stream::Words) => {
+                if let Some(bytes) = self.children.read(number, &mut self.scratch) {
+                    self.tree.hear_below(number, &self.scratch[..bytes]);
+                }
+            }
+            Source::Below(number, Stream::Complaints) => {
+                self.children.read_complaints(number, &mut self.scratch);
+            }
+            Source::Room => (),
+        }
+    }
+
+    /// Nobody is above any more: ends all that was started here. The daemon ends its ranks when its edge is closed, and so do the
+    /// shepherds of other hosts.
+    fn end_all(mut self) {
+        let daemon = self.local.take().map(|local| local.pid);
+        self.children.hang_up();
+        let until = Instant::now() + END_WITHIN;
+        while Instant::now() < until && !self.children.have_all_ended(daemon) {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        self.children.end_with_leftovers(0, END_WITHIN);
+        self.children.kill_all();
+    }
+}
+
+fn room(edge: &Edge) -> Option<(Source, PollFd<'_>)> {
+    let waits = !edge.is_flushed();
+    waits.then(|| {
+        (
+            Source::Room,
+            PollFd::new(edge.writing(), PollFlags::POLLOUT),
+        )
+    })
+}
+
+/// What this host says of itself.
+fn facts() -> Facts {
+    let cpus = crate::Cpus::allowed();
+    let granted = crate::quota().unwrap_or(usize::MAX).min(cpus.count());
+    let cores = plan::described(&cpus).groups(crate::Level::Core).len();
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).max(1);
+    let locked = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(u64::MAX, |(soft, _)| soft);
+    Facts {
+        name: front::host(),
+        cpus: number(granted),
+        cores: number(cores.min(granted)),
+        locked,
+    }
+}
