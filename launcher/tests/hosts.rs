@@ -69,8 +69,7 @@ fn other_hosts_are_refused_in_words() {
     let outcome = rmpiexec(["--host", "localhost,no-such-host", "true"])
         .run()
         .expect(1);
-    outcome
-        .says("cannot start ranks on host no-such-host: starting on other hosts is not there yet");
+    outcome.says("host no-such-host: cannot be reached: ssh");
 }
 
 #[test]

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Jobs over several hosts, all of them this machine: the remote shell is a script that starts what it is told in an environment that
+//! is nearly empty, as `sshd` does. What real hosts add (networks, power, other process numbers) is tested in stage `hosts`.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+use common::{Job, Running, rmpiexec, send, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// A folder with a remote shell that knows all hosts but those called `bad...`. What tells the tests' processes from others is passed on.
+struct Lab(tempfile::TempDir);
+
+impl Lab {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "#!/bin/sh\n\
+            host=$1; shift\n\
+            case $host in bad*) echo \"rsh: unknown host $host\" >&2; exit 255;; esac\n\
+            echo 'Welcome to this host'\n\
+            cd / && exec env -i HOME=/ PATH=/usr/bin:/bin RMPI_TEST_MARK=\"$RMPI_TEST_MARK\" HOSTNAME=$host sh -c \"$*\"\n";
+        let shell = folder.path().join("rsh");
+        fs::write(&shell, text).unwrap();
+        fs::set_permissions(&shell, PermissionsExt::from_mode(0o755)).unwrap();
+        Self(folder)
+    }
+
+    /// A job over these hosts.
+    fn job(&self, hosts: &str, words: &[&str]) -> Job {
+        let shell = self.0.path().join("rsh");
+        let first = ["--launcher", shell.to_str().unwrap(), "--host", hosts];
+        rmpiexec(first.iter().chain(words))
+    }
+
+    fn script(&self, hosts: &str, text: &str) -> Job {
+        self.job(hosts, &["sh", "-c", text])
+    }
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// The processes of a job of this name, as the kernel shows it.
+fn named(running: &Running, name: &str, count: usize) -> Vec<u32> {
+    until("the processes are there", || {
+        let is_called = |pid: &u32| {
+            let text = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            text.trim() == name
+        };
+        let found: Vec<u32> = running.processes().into_iter().filter(is_called).collect();
+        (found.len() >= count).then_some(found)
+    })
+}
+
+#[test]
+fn ranks_know_their_place_and_find_what_belongs_to_their_host() {
+    let text = "echo $RMPI_RANK/$RMPI_SIZE $RMPI_LOCAL_RANK/$RMPI_LOCAL_SIZE $HOSTNAME $(pwd)";
+    let lab = Lab::new();
+    let mut job = lab.script("a:2,b", text);
+    job.command.env("HOSTNAME", "front").current_dir("/usr");
+    let outcome = job.run().expect(0);
+    let expected = ["0/3 0/2 a /usr", "1/3 1/2 a /usr", "2/3 0/1 b /usr"];
+    assert_eq!(sorted(&outcome.out), expected);
+    assert_eq!(outcome.err, "");
+}
+
+#[test]
+fn words_and_variables_arrive_as_they_are() {
+    let lab = Lab::new();
+    let text = "printf '<%s>' \"$@\" \"$ODD\" \"$BIG\" | md5sum";
+    let words = ["", "a b", "q'u\"o", "new\nline", "$HOME", "*", "\\"];
+    let run = |mut job: Job| {
+        job.command
+            .env("ODD", "x y\n'z")
+            .env("BIG", "b".repeat(100_000));
+        job.run().expect(0).out
+    };
+    let all: Vec<&str> = ["-n", "1", "sh", "-c", text, "sh"]
+        .into_iter()
+        .chain(words)
+        .collect();
+    assert_eq!(run(lab.job("a", &all)), run(rmpiexec(&all)));
+}
+
+#[test]
+fn ten_thousand_arguments_arrive() {
+    let lab = Lab::new();
+    let many: Vec<String> = (0..10_000).map(|number| number.to_string()).collect();
+    let mut words = vec!["sh", "-c", "echo $#", "sh"];
+    words.extend(many.iter().map(String::as_str));
+    let outcome = lab.job("a,b", &words).run().expect(0);
+    assert_eq!(outcome.out, "10000\n10000\n");
+}
+
+#[test]
+fn the_first_rank_that_fails_is_named_with_its_host() {
+    let lab = Lab::new();
+    let text = "[ $RMPI_RANK = 2 ] && exit 7; sleep 100";
+    lab.script("a:2,b:2", text)
+        .run()
+        .expect(7)
+        .says("rank 2 on host b (pid ")
+        .says("exited with code 7")
+        .says("ended the remaining 3 ranks");
+}
+
+#[test]
+fn hosts_that_are_not_ready_are_named_together_and_nothing_starts() {
+    let lab = Lab::new();
+    let mark = lab.0.path().join("started");
+    let text = format!("touch {}", mark.display());
+    lab.script("a,bad1,b,bad2", &text)
+        .run()
+        .expect(1)
+        .says("host bad1: cannot be reached: ")
+        .says("rsh: unknown host bad2")
+        .says("nothing was started: 2 of 4 hosts are not ready");
+    lab.job("a,b", &["./not-there"])
+        .run()
+        .expect(127)
+        .says("hosts a, b: no program ");
+    lab.job("a,b", &["-wdir", "/not/there", "true"])
+        .run()
+        .expect(1)
+        .says("hosts a, b: cannot start ranks in /not/there");
+    lab.job("a", &["--prefix", "/not/there", "true"])
+        .run()
+        .expect(1)
+        .says("host a: there is no /not/there/bin/rmpiexec: install rmpi there");
+    rmpiexec(["--launcher", "/not/there", "--host", "a", "true"])
+        .run()
+        .expect(1)
+        .says("/not/there cannot be started here");
+    rmpiexec(["--launcher", "'", "--host", "a", "true"])
+        .run()
+        .expect(2)
+        .says("--launcher: a ' is not closed");
+    assert!(!mark.exists());
+}
+
+#[test]
+fn a_host_that_says_something_else_is_named() {
+    let lab = Lab::new();
+    let shell = lab.0.path().join("rsh");
+    for (answer, words) in [
+        (
+            "head -c 2000000 /dev/zero; sleep 100",
+            "something else than ",
+        ),
+        (
+            "printf '\\0rmpi-shepherd 0.0.1\\n'; sleep 100",
+            "rmpi 0.0.1 is in ",
+        ),
+        ("exit 0", "ends with code 0"),
+    ] {
+        fs::write(&shell, format!("#!/bin/sh\n{answer}\n")).unwrap();
+        lab.job("a", &["true"]).run().expect(1).says(words);
+    }
+}
+
+#[test]
+fn input_and_output_of_all_hosts_arrive_whole() {
+    let lab = Lab::new();
+    let folder = lab.0.path();
+    let from = folder.join("from");
+    fs::write(&from, vec![b'a'; 3 << 20]).unwrap();
+    let text = "[ $RMPI_RANK = 2 ] && wc -c; i=0; while [ $i -lt 20 ]; do head -c 262143 /dev/zero | tr '\\0' x; echo; i=$((i + 1)); done";
+    let mut job = lab.job("a:2,b:2", &["--stdin", "2", "sh", "-c", text]);
+    job.command
+        .stdin(Stdio::from(fs::File::open(&from).unwrap()));
+    let outcome = job.run().expect(0);
+    assert_eq!(outcome.out.len(), 4 * 20 * 262_144 + 8);
+    assert_eq!(sorted(&outcome.out)[0], "3145728");
+}
+
+#[test]
+fn signals_reach_the_ranks_of_all_hosts() {
+    let lab = Lab::new();
+    let text = "trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.05; done";
+    let job = lab.script("a:2,b:2", text).start();
+    named(&job, "sleep", 4);
+    job.signal(Signal::SIGUSR1);
+    let outcome = job.finish().expect(0);
+    assert_eq!(outcome.out.matches("got it").count(), 4);
+    let job = lab.script("a:2,b:2", "sleep 100").start();
+    named(&job, "sleep", 4);
+    job.signal(Signal::SIGTERM);
+    job.finish().expect(143).says("SIGTERM received");
+}
+
+#[test]
+fn two_programs_go_where_they_are_told() {
+    let lab = Lab::new();
+    let shell = lab.0.path().join("rsh");
+    let text = "echo $0 $RMPI_RANK $HOSTNAME";
+    let words = [
+        "--launcher",
+        shell.to_str().unwrap(),
+        "--host",
+        "a",
+        "-n",
+        "2",
+        "sh",
+        "-c",
+        text,
+        "one",
+        ":",
+        "--host",
+        "b",
+        "-n",
+        "1",
+        "sh",
+        "-c",
+        text,
+        "two",
+    ];
+    let outcome = rmpiexec(words).run().expect(0);
+    assert_eq!(sorted(&outcome.out), ["one 0 a", "one 1 a", "two 2 b"]);
+}
+
+#[test]
+fn forty_hosts_make_a_tree_of_two_levels() {
+    let lab = Lab::new();
+    let hosts: Vec<String> = (1..=40).map(|number| format!("n{number}")).collect();
+    let outcome = lab
+        .script(&hosts.join(","), "echo $HOSTNAME")
+        .run()
+        .expect(0);
+    let mut expected: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    expected.sort_unstable();
+    assert_eq!(sorted(&outcome.out), expected);
+}
+
+#[test]
+fn whoever_is_killed_ends_the_job_and_leaves_nothing() {
+    let lab = Lab::new();
+    for (who, count, words) in [
+        ("rmpid", 2, "its node daemon (pid "),
+        ("rmpi-shepherd", 3, "the job is ended"),
+        ("sleep", 2, "was killed by signal 9"),
+    ] {
+        for which in 0..count {
+            let job = lab.job("a,b", &["sleep", "100"]).start();
+            named(&job, "sleep", 2);
+            let mut found = named(&job, who, count);
+            found.sort_unstable();
+            send(found[which], Signal::SIGKILL);
+            let outcome = job.finish();
+            assert_ne!(outcome.code, Some(0), "{who} {which}");
+            let is_root = who == "rmpi-shepherd" && which == 0;
+            let words = if is_root { "the shepherd (pid " } else { words };
+            assert!(
+                outcome.err.contains(words),
+                "{who} {which}: {}",
+                outcome.err
+            );
+        }
+    }
+}
+
+#[test]
+fn when_the_front_is_killed_nothing_is_left() {
+    let lab = Lab::new();
+    let job = lab.job("a:2,b:2", &["sleep", "100"]).start();
+    named(&job, "sleep", 4);
+    job.signal(Signal::SIGKILL);
+    until("all are gone", || job.processes().is_empty().then_some(()));
+    assert_eq!(job.finish().code, None);
+}
+
+#[test]
+fn a_host_that_freezes_is_lost_after_the_time_that_was_said() {
+    let lab = Lab::new();
+    let job = lab
+        .job("a,b", &["--heartbeat", "0.1,1", "sleep", "100"])
+        .start();
+    named(&job, "sleep", 2);
+    let shepherds = named(&job, "rmpi-shepherd", 3);
+    let frozen = shepherds.into_iter().max().unwrap();
+    let start = Instant::now();
+    send(frozen, Signal::SIGSTOP);
+    let mut job = job;
+    job.wait_for_words("it has said nothing for 1 s");
+    assert!(start.elapsed() >= Duration::from_millis(900));
+    assert_eq!(job.finish().code, Some(1));
+}
+
+#[test]
+fn a_front_that_stands_still_for_long_loses_nobody() {
+    let lab = Lab::new();
+    let job = lab
+        .job(
+            "a,b",
+            &["--heartbeat", "0.1,0.5", "sh", "-c", "sleep 2; echo done"],
+        )
+        .start();
+    named(&job, "sleep", 2);
+    job.signal(Signal::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(1500));
+    job.signal(Signal::SIGCONT);
+    assert_eq!(job.finish().expect(0).out, "done\ndone\n");
+}
+
+#[test]
+fn the_others_go_on_without_a_host_where_that_is_wanted() {
+    let lab = Lab::new();
+    let text = "trap '' TERM; sleep 1; echo $RMPI_RANK";
+    let job = lab.job("a,b", &["--keep-going", "sh", "-c", text]).start();
+    named(&job, "sleep", 2);
+    let mut daemons = named(&job, "rmpid", 2);
+    daemons.sort_unstable();
+    send(daemons[1], Signal::SIGKILL);
+    let outcome = job.finish();
+    assert!(outcome.err.contains("the others go on"), "{}", outcome.err);
+    assert_eq!((outcome.out.lines().count(), outcome.code), (1, Some(137)));
+}
