@@ -8,8 +8,9 @@ use crate::stage;
 use crate::tree::{command, find_program, read};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// `lab WORD HOST...`; the code to end with.
 pub(super) fn run(args: &[String]) -> Result<i32, String> {
@@ -23,11 +24,11 @@ pub(super) fn run(args: &[String]) -> Result<i32, String> {
         ["cut", host] => wire(host, "down")?,
         ["mend", host] => mend(host)?,
         ["drop", one, other] => drop_between(one, other)?,
-        ["kill", host] => send_signal("KILL", &pid_of(host)?),
+        ["kill", host] => kill(&pid_of(host)?),
         ["power-off", host] => {
             let pid = pid_of(host)?;
             wire(host, "down")?;
-            send_signal("KILL", &pid);
+            kill(&pid);
         }
         ["freeze", host] => freeze(host)?,
         ["thaw", host] => signal_all("CONT", &left::processes_of(host)?),
@@ -137,6 +138,15 @@ fn rules(pairs: &Pairs) -> String {
         chain("input", &input),
         chain("output", &output)
     )
+}
+
+/// Kills a host; returns when all its processes are gone, which its first one waits for.
+fn kill(pid: &str) {
+    send_signal("KILL", pid);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while Path::new("/proc").join(pid).exists() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Stops all processes of a host; those that were being started meanwhile, too.
