@@ -76,7 +76,12 @@ fn lay_out(count: usize) -> Result<(), String> {
     // Bound, so that it stays this one when cargo builds it anew.
     mount(&["--bind", &text(&this_program()?), &text(&program)])?;
     let lab_line = format!("#!/bin/sh\nexec {} hosts --lab \"$@\"\n", program.display());
-    for (name, script) in [("at", AT), ("lab-rsh", LAB_RSH), ("lab", &lab_line)] {
+    for (name, script) in [
+        ("at", AT),
+        ("host", HOST),
+        ("lab-rsh", LAB_RSH),
+        ("lab", &lab_line),
+    ] {
         let file = bin.join(name);
         write(&file, script)?;
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755))
@@ -209,7 +214,7 @@ fn log_of(number: usize) -> PathBuf {
 /// `ci/hosts/host` for one host.
 fn script(shell: &Shell, number: usize) -> Command {
     let mut script = command("sh");
-    script.args(["-c", HOST, "host"]).arg(number.to_string());
+    script.arg(lab().join("bin/host")).arg(number.to_string());
     script.env("PATH", path());
     if let Shell::Ssh(sshd, user) = shell {
         let (uid, gid) = (user.uid.to_string(), user.gid.to_string());
