@@ -55,11 +55,15 @@ impl Edge {
         while self.sent < self.outbox.len() {
             match write(&self.to, &self.outbox[self.sent..]) {
                 Ok(bytes) => self.sent += bytes,
-                Err(Errno::EAGAIN) => return Ok(false),
+                Err(Errno::EAGAIN) => {
+                    self.forget_sent();
+                    return Ok(false);
+                }
                 Err(Errno::EINTR) => (),
                 // The machine is short of memory for what is under way. That passes, and nothing tells when.
                 Err(Errno::ENOBUFS | Errno::ENOMEM) => {
                     std::thread::sleep(PAUSE);
+                    self.forget_sent();
                     return Ok(false);
                 }
                 Err(_) => return Err(Closed),
@@ -68,6 +72,15 @@ impl Edge {
         self.outbox.clear();
         self.sent = 0;
         Ok(true)
+    }
+
+    /// Gives back the room of what was sent, where that is more than what is left: an edge over which always something waits would
+    /// keep all that it ever sent.
+    fn forget_sent(&mut self) {
+        if self.sent >= SENT_BYTES && self.sent * 2 >= self.outbox.len() {
+            self.outbox.drain(..self.sent);
+            self.sent = 0;
+        }
     }
 
     /// Whether something is left to send.
@@ -92,6 +105,15 @@ impl Edge {
         }
     }
 
+    /// Nothing is said from now on; what the other side has said may be read.
+    pub(crate) fn mute(&mut self) {
+        self.outbox.clear();
+        self.sent = 0;
+        if let Ok(nothing) = File::options().write(true).open("/dev/null") {
+            self.to = nothing.into();
+        }
+    }
+
     /// Closes both streams, which is all that the other side sees: nothing is heard or said from now on.
     pub(crate) fn forget(&mut self) {
         let nothing = || File::options().read(true).write(true).open("/dev/null");
@@ -110,6 +132,9 @@ impl Edge {
         self.to.as_fd()
     }
 }
+
+/// Less than this is not worth moving what is left.
+const SENT_BYTES: usize = 64 << 10;
 
 /// Between two tries to send while the machine is short of memory.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -162,6 +187,21 @@ mod tests {
             };
             assert!(one.is_flushed() && heard == long);
         }
+    }
+
+    #[test]
+    fn what_was_sent_is_forgotten_where_always_something_waits() {
+        let (mut one, mut other) = Edge::pair().unwrap();
+        let mut scratch = vec![0; 1 << 16];
+        for _ in 0..2000 {
+            one.outbox.extend([7; 50_000]);
+            let _ = one.flush();
+            while one.outbox.len() - one.sent > 1 << 20 {
+                let _ = other.read(&mut scratch);
+                let _ = one.flush();
+            }
+        }
+        assert!(one.outbox.capacity() < 8 << 20, "{}", one.outbox.capacity());
     }
 
     #[test]

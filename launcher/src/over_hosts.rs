@@ -6,7 +6,7 @@
 use crate::cli::{Request, UsageError};
 use crate::edge::Edge;
 use crate::failure::counted;
-use crate::front::gather::{self, Stop};
+use crate::front::gather::{self, Patience, Stop};
 use crate::front::{self, Debugger, Extras, Files, Front, Node, Nodes, Phases, Signals};
 use crate::hosts::{Host, Hosts, map};
 use crate::job::{Far, Keys, NodeJob, Placed, Program};
@@ -14,12 +14,11 @@ use crate::link::Order;
 use crate::mpir::Starter;
 use crate::place::Policy;
 use crate::program::cause;
-use crate::shepherd::shape::Target;
+use crate::shepherd::shape::{Target, in_order};
 use crate::shepherd::words::{Begin, Down, Facts, Pace, Shell};
 use crate::spawn::{self, Forked};
 use crate::stats::Stats;
 use crate::{USAGE_CODE, prepare, shepherd, too_long};
-use nix::sys::signalfd::SignalFd;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -59,14 +58,15 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
     // Where slots were known before, so is who gets no rank: nobody bothers them.
     let is_dealt = !hosts_of(&request).dealt.is_empty();
     let asked = Asked::of(&request);
-    let programs = prepare::far_programs(&request, asked.own.is_some());
+    let programs = prepare::far_programs(&request, |app| asked.may_run_here(&request, app));
     let mut programs = programs.map_err(|problem| stop(problem.words, problem.code))?;
     let keys = Keys::draw().map_err(|words| stop(words, 1))?;
     phases.reach("command line understood, programs looked at", front::now());
     let signals = Signals::hold().map_err(no_start)?;
     let heard = signals.descriptor().map_err(no_start)?;
     let mut root = Root::make(asked.begin(&request)?, signals)?;
-    let facts = gather::facts(root.edge(), &asked.names, &heard)?;
+    let mut patience = Patience::new(&heard, request.timeout);
+    let facts = gather::facts(root.edge(), &asked.names, &mut patience)?;
     phases.reach("all hosts reached", front::now());
     if !is_dealt {
         let hosts = hosts_of(&request).list.iter().zip(&facts);
@@ -75,9 +75,6 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
             .collect();
         request.with_slots(&slots).map_err(usage)?;
     }
-    let files = request.output.as_deref();
-    let files = files.map(|folder| Files::create(folder, request.size()));
-    let files = files.transpose().map_err(|words| stop(words, 1))?;
     let stats = Stats::of(&request).map_err(|words| stop(words, 1))?;
     for program in &mut programs {
         if let Some(stats) = &stats {
@@ -85,7 +82,13 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
         }
     }
     let jobs = jobs(&request, &asked, &programs, (keys, stats.is_some()));
-    let (nodes, debugger) = tell_all(root, &request, (&asked, &heard), jobs)?;
+    let (mut nodes, debugger) = tell_all(root, &request, &asked, jobs)?;
+    let ready = gather::ready(&mut nodes, &asked.names, &mut patience);
+    // Files of an earlier job are not emptied before it is sure that this one starts.
+    let files = ready
+        .and_then(|()| files(&request))
+        .inspect_err(|_| end(&mut nodes))?;
+    nodes.order(&Order::Start);
     phases.reach("all daemons ready", front::now());
     let extras = Extras {
         files,
@@ -147,6 +150,22 @@ impl Asked {
         }
     }
 
+    /// Whether ranks of a program may be of this machine.
+    fn may_run_here(&self, request: &Request, app: usize) -> bool {
+        let Some(own) = self.own.map(|node| self.numbers[node]) else {
+            return false;
+        };
+        let all = hosts_of(request);
+        if all.dealt.is_empty() {
+            let parts = all.claims.get(app).and_then(|claim| claim.hosts.as_ref());
+            return parts.is_none_or(|parts| parts.iter().any(|part| part.host == own));
+        }
+        let app_of = (0..).zip(&request.apps);
+        let mut app_of = app_of.flat_map(|(number, app)| (0..app.ranks).map(move |_| number));
+        let mut ranks = all.dealt.iter().map(|host| (app_of.next(), *host));
+        ranks.any(|rank| rank == (Some(app), own))
+    }
+
     /// What the shepherd of this machine is to do.
     fn begin(&self, request: &Request) -> Result<Begin, Stop> {
         let line = request.launcher.as_deref().map(Shell::words).transpose();
@@ -155,10 +174,11 @@ impl Asked {
         let far = (0..self.hosts.len()).filter(|node| !here(node));
         Ok(Begin {
             own: self.own.map(number),
-            below: far.map(|node| target(node, &self.hosts[node])).collect(),
+            below: in_order(far.map(|node| target(node, &self.hosts[node])).collect()),
             shell: Shell {
                 line: line.unwrap_or_default(),
                 program: program_there(request)?,
+                from: String::new(),
             },
             pace: Pace {
                 every: request.heartbeat.every,
@@ -280,54 +300,59 @@ fn jobs(
     asked.numbers.iter().map(job).collect()
 }
 
-/// Gives each daemon its part, and waits until all have what they need.
+/// Of `--output`.
+fn files(request: &Request) -> Result<Option<Files>, Stop> {
+    let folder = request.output.as_deref();
+    let files = folder.map(|folder| Files::create(folder, request.size()));
+    files.transpose().map_err(|words| stop(words, 1))
+}
+
+/// Ends all that was started.
+fn end(nodes: &mut Nodes) {
+    nodes.hang_up();
+    for way in 0..nodes.ways() {
+        front::wait_or_clear_up(nodes.process_of(way).0);
+    }
+}
+
+/// Gives each daemon its part.
 fn tell_all(
     root: Root,
     request: &Request,
-    (asked, heard): (&Asked, &SignalFd),
+    asked: &Asked,
     mut jobs: Vec<NodeJob>,
 ) -> Result<(Nodes, Debugger), Stop> {
     let mut starter = Starter::take().expect("this is the only job of this process");
     let hold = starter.is_being_debugged();
-    jobs.iter_mut().for_each(|job| job.hold = hold);
     if let Some(library) = prepare::library("librmpi_mqs.so") {
         starter.name_queue_library(&library);
     }
-    let mut frames = Vec::with_capacity(jobs.len());
-    for job in &jobs {
-        let frame = Order::job_frame(job).map_err(|sizes| no_start(too_long(sizes)))?;
-        frames.push(frame);
-    }
+    // As a debugger may reach them.
+    let hosts: Vec<String> = asked.hosts.iter().map(|host| host.name.clone()).collect();
+    let debugger = Debugger::new(starter, (&hosts, hold), &jobs, None).map_err(no_start)?;
     let mut nodes = Nodes::default();
     let (edge, process) = root.into_way();
     nodes.add_way(edge, process, true);
-    for (node, (job, frame)) in jobs.iter().zip(&frames).enumerate() {
+    for (node, job) in jobs.iter_mut().enumerate() {
+        job.hold = hold;
         let ranks = job.ranks.iter().map(|placed| placed.rank);
         let reads = ranks.clone().any(|rank| request.stdin.reaches(rank));
         nodes.add(Node::new(asked.names[node].clone(), reads), ranks);
-        if job.ranks.is_empty() {
-            nodes.retire(node);
-        } else {
-            nodes.order_bytes(node, frame);
+        match Order::job_frame(job) {
+            Ok(frame) => nodes.order_bytes(node, &frame),
+            Err(sizes) => {
+                end(&mut nodes);
+                return Err(no_start(too_long(sizes)));
+            }
         }
+        // There may be many hosts, and a large environment for each.
+        job.programs = Vec::new();
     }
-    drop(frames);
-    let debugger = Debugger::new(starter, &asked.names, &jobs, None).map_err(no_start);
-    let ready = debugger.and_then(|debugger| {
-        gather::ready(&mut nodes, &asked.names, heard)?;
-        Ok(debugger)
-    });
-    match ready {
-        Ok(debugger) => {
-            nodes.order(&Order::Start);
-            Ok((nodes, debugger))
-        }
-        Err(why) => {
-            drop(nodes);
-            front::wait_or_clear_up(process);
-            Err(why)
-        }
+    // Once all are known: the last one of a job would be the end of it.
+    for node in (0..jobs.len()).filter(|node| jobs[*node].ranks.is_empty()) {
+        nodes.retire(node);
     }
+    Ok((nodes, debugger))
 }
 
 /// What is said before the first rank says anything.

@@ -186,16 +186,19 @@ pub(crate) fn far_job(
     }
 }
 
-/// The programs of a job over hosts. Only where this machine is one of them is looked whether they are there; each daemon looks again.
-pub(crate) fn far_programs(request: &Request, is_one: bool) -> Result<Vec<Program>, NoProgram> {
+/// The programs of a job over hosts. Only those that may run here, by number, are looked for; each daemon looks for its own.
+pub(crate) fn far_programs(
+    request: &Request,
+    runs_here: impl Fn(usize) -> bool,
+) -> Result<Vec<Program>, NoProgram> {
     let here = here(&request.apps)?;
     let prefix = request.prefix.as_ref().map(|prefix| prefix.join("lib"));
     let library = prefix.or_else(library_folder);
     let mut inherited = inherited();
     inherited.retain(|name, _| OF_A_HOST.iter().all(|own| name != own));
-    let program = |app: &App| {
+    let program = |(number, app): (usize, &App)| {
         let environment = inherited.clone();
-        if is_one {
+        if runs_here(number) {
             let found = program(app, &here, environment, library.as_deref(), 2)?;
             let folder = text(&[here.as_os_str().as_bytes()])?;
             return Ok(Program {
@@ -212,7 +215,7 @@ pub(crate) fn far_programs(request: &Request, is_one: bool) -> Result<Vec<Progra
         };
         in_bytes(app, &path, environment, Some(&folder))
     };
-    request.apps.iter().map(program).collect()
+    request.apps.iter().enumerate().map(program).collect()
 }
 
 /// The environment with what a program has besides.

@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// A folder with a remote shell that knows all hosts but those called `bad...`. What tells the tests' processes from others is passed on.
+/// A folder with a remote shell that knows all hosts but those called `bad...`, and takes a while for those called `slow...`. What tells the tests' processes from others is passed on.
 struct Lab(tempfile::TempDir);
 
 impl Lab {
@@ -19,7 +19,7 @@ impl Lab {
         let folder = tempfile::tempdir().unwrap();
         let text = "#!/bin/sh\n\
             host=$1; shift\n\
-            case $host in bad*) echo \"rsh: unknown host $host\" >&2; exit 255;; esac\n\
+            case $host in bad*) echo \"rsh: unknown host $host\" >&2; exit 255;; slow*) sleep 2;; esac\n\
             echo 'Welcome to this host'\n\
             cd / && exec env -i HOME=/ PATH=/usr/bin:/bin RMPI_TEST_MARK=\"$RMPI_TEST_MARK\" HOSTNAME=$host sh -c \"$*\"\n";
         let shell = folder.path().join("rsh");
@@ -136,7 +136,7 @@ fn hosts_that_are_not_ready_are_named_together_and_nothing_starts() {
     rmpiexec(["--launcher", "/not/there", "--host", "a", "true"])
         .run()
         .expect(1)
-        .says("/not/there cannot be started here");
+        .says("/not/there cannot be started: no such file or directory");
     rmpiexec(["--launcher", "'", "--host", "a", "true"])
         .run()
         .expect(2)
@@ -162,6 +162,101 @@ fn a_host_that_says_something_else_is_named() {
         fs::write(&shell, format!("#!/bin/sh\n{answer}\n")).unwrap();
         lab.job("a", &["true"]).run().expect(1).says(words);
     }
+}
+
+#[test]
+fn hosts_without_ranks_are_left_out_wherever_they_stand() {
+    let lab = Lab::new();
+    let file = lab.0.path().join("hosts");
+    fs::write(&file, "a\nb\nc\n").unwrap();
+    for hosts in ["b,a,c", "a,b,c", "c,b,a"] {
+        let shell = lab.0.path().join("rsh");
+        let words = [
+            "--launcher",
+            shell.to_str().unwrap(),
+            "-f",
+            file.to_str().unwrap(),
+            "--host",
+            hosts,
+            "-n",
+            "1",
+            "sh",
+            "-c",
+            "echo $HOSTNAME",
+        ];
+        let outcome = rmpiexec(words).run().expect(0);
+        assert_eq!(outcome.out.trim(), &hosts[..1]);
+    }
+}
+
+#[test]
+fn a_host_that_is_lost_while_others_are_asked_is_named() {
+    let lab = Lab::new();
+    for who in ["rmpid", "rmpi-shepherd"] {
+        let job = lab.job("a,slow", &["sleep", "100"]).start();
+        let found = named(&job, who, if who == "rmpid" { 1 } else { 2 });
+        send(*found.iter().max().unwrap(), Signal::SIGKILL);
+        let outcome = job.finish();
+        assert_ne!(outcome.code, Some(0), "{}", outcome.err);
+        assert!(outcome.err.contains("host a: "), "{who}: {}", outcome.err);
+        assert!(
+            outcome
+                .err
+                .contains("nothing was started: 1 of 2 hosts is not ready"),
+            "{}",
+            outcome.err
+        );
+    }
+}
+
+#[test]
+fn the_time_of_a_job_counts_from_the_first_host_on_and_files_are_kept_until_it_starts() {
+    let lab = Lab::new();
+    let folder = lab.0.path().join("out");
+    fs::create_dir(&folder).unwrap();
+    let old = folder.join("rank.0.out");
+    fs::write(&old, "of an earlier job").unwrap();
+    let output = folder.to_str().unwrap();
+    lab.job("a,slow", &["--output", output, "--timeout", "0.5", "true"])
+        .run()
+        .expect(124)
+        .says("the time of 0.5 s is over, and host slow is not ready; nothing was started");
+    assert_eq!(fs::read_to_string(&old).unwrap(), "of an earlier job");
+    lab.job("a", &["--output", output, "echo", "new"])
+        .run()
+        .expect(0);
+    assert_eq!(fs::read_to_string(&old).unwrap(), "new\n");
+}
+
+#[test]
+fn a_program_of_another_host_alone_is_not_looked_for_here() {
+    let lab = Lab::new();
+    let shell = lab.0.path().join("rsh");
+    let words = [
+        "--launcher",
+        shell.to_str().unwrap(),
+        "--host",
+        "localhost",
+        "true",
+        ":",
+        "--host",
+        "b",
+        "/only/on/b",
+    ];
+    rmpiexec(words)
+        .run()
+        .expect(127)
+        .says("host b: no program /only/on/b");
+}
+
+#[test]
+fn remote_shells_have_nothing_of_the_connection_above_them() {
+    let lab = Lab::new();
+    let hosts: Vec<String> = (1..=40).map(|number| format!("n{number}")).collect();
+    let text = "ls /proc/self/fd | wc -l";
+    let outcome = lab.script(&hosts.join(","), text).run().expect(0);
+    let counts: Vec<&str> = sorted(&outcome.out);
+    assert_eq!(counts.first(), counts.last());
 }
 
 #[test]

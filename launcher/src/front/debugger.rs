@@ -35,7 +35,7 @@ impl Debugger {
     /// For the ranks of a job on these hosts, a part of the job for each.
     pub(crate) fn new(
         mut starter: Starter,
-        hosts: &[String],
+        (hosts, holding): (&[String], bool),
         jobs: &[NodeJob],
         gdb: Option<Gdb>,
     ) -> Result<Self, Errno> {
@@ -54,7 +54,7 @@ impl Debugger {
             starter,
             hosts: hosts.iter().map(host).collect(),
             ranks: ranks.into_values().map(|program| (program, None)).collect(),
-            holding: jobs.iter().any(|job| job.hold),
+            holding,
             fifo,
             gdb,
             asks,

@@ -8,10 +8,12 @@ use crate::edge::{Closed, Edge};
 use crate::link::Event;
 use crate::shepherd::words::{Facts, Up};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::signalfd::SignalFd;
+use nix::unistd::Pid;
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 /// Why a job was not started, and its exit code.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,11 +44,26 @@ impl<'a, T> Answers<'a, T> {
         }
     }
 
-    /// The first that a host says counts.
+    /// The first problem of a host counts, whatever it has said before.
     fn hear(&mut self, node: usize, answer: Result<T, Problem>) {
-        if let Some(place) = self.all.get_mut(node) {
-            place.get_or_insert(answer);
+        if let Some(place) = self.all.get_mut(node)
+            && !matches!(place, Some(Err(_)))
+        {
+            *place = Some(answer);
         }
+    }
+
+    /// Those that have not answered.
+    fn missing(&self) -> Vec<&str> {
+        let both = self.names.iter().zip(&self.all);
+        let missing = both.filter(|(_, answer)| answer.is_none());
+        missing.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Whoever has not answered has this problem.
+    fn give_up(&mut self, words: &str) {
+        let missing = self.all.iter_mut().filter(|answer| answer.is_none());
+        missing.for_each(|answer| *answer = Some(Err((words.to_owned(), 1))));
     }
 
     fn are_complete(&self) -> bool {
@@ -95,47 +112,116 @@ fn named(hosts: &[&str]) -> String {
     }
 }
 
-/// Waits until the stream or a signal has something.
-fn wait(edge_asks: Vec<PollFd<'_>>, signals: &SignalFd) -> Result<(), Stop> {
-    let mut asked = edge_asks;
-    asked.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
-    match poll(&mut asked, PollTimeout::NONE) {
-        Ok(_) | Err(Errno::EINTR) => (),
-        Err(error) => {
-            return Err(Stop {
-                lines: vec![format!("cannot wait for the hosts: {}", error.desc())],
-                code: 1,
-            });
+/// While hosts are waited for: what the user does, and how long it takes.
+pub(crate) struct Patience<'a> {
+    signals: &'a SignalFd,
+    /// Of `--timeout`.
+    until: Option<(Instant, Duration)>,
+    /// When it is said for whom is waited, once.
+    say_at: Option<Instant>,
+}
+
+/// After this time it is said for whom is waited.
+const SAY_AFTER: Duration = Duration::from_secs(10);
+/// A daemon that has got its part has found what it needs within this time.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+
+impl<'a> Patience<'a> {
+    /// From now on. `limit`: of `--timeout`.
+    pub(crate) fn new(signals: &'a SignalFd, limit: Option<Duration>) -> Self {
+        Self {
+            signals,
+            until: limit.map(|limit| (Instant::now() + limit, limit)),
+            say_at: Some(Instant::now() + SAY_AFTER),
         }
     }
-    while let Ok(Some(told)) = signals.read_signal() {
-        let number = i32::try_from(told.ssi_signo).unwrap_or(0);
-        let ending = Signal::try_from(number)
-            .ok()
-            .filter(|signal| ENDING.contains(signal));
-        if let Some(signal) = ending {
-            return Err(Stop {
-                lines: vec![format!("{signal} received before the ranks were started")],
-                code: u8::try_from(128 + number).unwrap_or(1),
-            });
+
+    /// Waits until a stream or a signal has something, or for a while.
+    fn wait<'b>(&mut self, mut asked: Vec<PollFd<'b>>, missing: &[&str]) -> Result<(), Stop>
+    where
+        'a: 'b,
+    {
+        let signals = self.signals;
+        asked.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
+        match poll(&mut asked, LOOK_EVERY) {
+            Ok(_) | Err(Errno::EINTR) => (),
+            Err(error) => {
+                return Err(stop(
+                    format!("cannot wait for the hosts: {}", error.desc()),
+                    1,
+                ));
+            }
         }
+        let now = Instant::now();
+        if self.say_at.take_if(|at| *at <= now).is_some() {
+            eprintln!("rmpiexec: waiting for {}", named(missing));
+        }
+        if let Some((_, limit)) = self.until.filter(|(until, _)| *until <= now) {
+            let words = format!(
+                "the time of {} s is over, and {} not ready; nothing was started",
+                limit.as_secs_f64(),
+                are(missing)
+            );
+            return Err(stop(words, super::TIMEOUT_CODE));
+        }
+        self.hear_signals()
     }
-    Ok(())
+
+    fn hear_signals(&self) -> Result<(), Stop> {
+        while let Ok(Some(told)) = self.signals.read_signal() {
+            let number = i32::try_from(told.ssi_signo).unwrap_or(0);
+            let Ok(signal) = Signal::try_from(number) else {
+                continue;
+            };
+            if ENDING.contains(&signal) {
+                let code = u8::try_from(128 + number).unwrap_or(1);
+                return Err(stop(
+                    format!("{signal} received before ranks were started"),
+                    code,
+                ));
+            }
+            if signal == Signal::SIGTSTP {
+                // The terminal's shell takes over.
+                let _ = kill(Pid::this(), Signal::SIGSTOP);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Between two looks at the clock.
+const LOOK_EVERY: u16 = 250;
+
+fn are(missing: &[&str]) -> String {
+    let verb = if missing.len() == 1 { "is" } else { "are" };
+    format!("{} {verb}", named(missing))
+}
+
+fn stop(words: String, code: u8) -> Stop {
+    Stop {
+        lines: vec![words],
+        code,
+    }
 }
 
 /// What is said if the shepherd of this machine ends.
 fn shepherd_is_gone() -> Stop {
-    Stop {
-        lines: vec!["the shepherd of this machine is gone; nothing was started".to_owned()],
-        code: 1,
-    }
+    stop(
+        "the shepherd of this machine is gone; nothing was started".to_owned(),
+        1,
+    )
+}
+
+/// What is said of a daemon that ends too early.
+fn ended() -> Problem {
+    ("its node daemon has ended without a word".to_owned(), 1)
 }
 
 /// Waits until each host has said what it is, or why it cannot be reached.
 pub(crate) fn facts(
     edge: &mut Edge,
     names: &[String],
-    signals: &SignalFd,
+    patience: &mut Patience<'_>,
 ) -> Result<Vec<Facts>, Stop> {
     let mut answers = Answers::of(names);
     let mut scratch = vec![0; 64 << 10];
@@ -144,8 +230,9 @@ pub(crate) fn facts(
             match word {
                 Up::Here(node, facts) => answers.hear(node as usize, Ok(facts)),
                 Up::Lost(node, loss) => answers.hear(node as usize, Err((loss.words, loss.code))),
-                // Whose daemon says something then is told by the next words.
-                Up::Event(..) | Up::Ended(_) | Up::Beat => (),
+                Up::Ended(node) => answers.hear(node as usize, Err(ended())),
+                // A daemon has nothing to say before it has its part.
+                Up::Event(..) | Up::Beat => (),
             }
         }
         if answers.are_complete() {
@@ -156,14 +243,19 @@ pub(crate) fn facts(
         if !is_flushed {
             asked.push(PollFd::new(edge.writing(), PollFlags::POLLOUT));
         }
-        wait(asked, signals)?;
+        patience.wait(asked, &answers.missing())?;
         edge.fill(&mut scratch)
             .map_err(|Closed| shepherd_is_gone())?;
     }
 }
 
 /// Waits until each daemon has found what its ranks need, or has said what is missing. All nodes are reached over one way.
-pub(crate) fn ready(nodes: &mut Nodes, names: &[String], signals: &SignalFd) -> Result<(), Stop> {
+pub(crate) fn ready(
+    nodes: &mut Nodes,
+    names: &[String],
+    patience: &mut Patience<'_>,
+) -> Result<(), Stop> {
+    let until = Instant::now() + READY_WITHIN;
     let mut answers = Answers::of(names);
     for node in (0..nodes.count()).filter(|node| nodes.is_gone(*node)) {
         // It has no ranks.
@@ -177,15 +269,24 @@ pub(crate) fn ready(nodes: &mut Nodes, names: &[String], signals: &SignalFd) -> 
                 Heard::Event(Event::Broken { words, code }) => {
                     answers.hear(node, Err((words, code)));
                 }
-                Heard::Lost(loss) => answers.hear(node, Err((loss.words, loss.code))),
-                Heard::Event(_) => (),
+                Heard::Lost(loss) if !nodes.is_gone(node) => {
+                    answers.hear(node, Err((loss.words, loss.code)));
+                }
+                Heard::Event(_) | Heard::Lost(_) => (),
             }
         }
         if answers.are_complete() {
             return answers.end().map(|_| ());
         }
+        if until <= Instant::now() {
+            let seconds = READY_WITHIN.as_secs();
+            answers.give_up(&format!(
+                "its node daemon has not found the program and its folder within {seconds} s: a file system hangs there"
+            ));
+        }
         nodes.flush().map_err(|_| shepherd_is_gone())?;
-        wait(nodes.edges().map(|(_, asked)| asked).collect(), signals)?;
+        let asked = nodes.edges().map(|(_, asked)| asked).collect();
+        patience.wait(asked, &answers.missing())?;
         nodes
             .fill(0, &mut scratch)
             .map_err(|Closed| shepherd_is_gone())?;
@@ -203,6 +304,7 @@ mod tests {
         answers.hear(1, Err(("is down".to_owned(), 1)));
         answers.hear(0, Ok(5));
         assert!(!answers.are_complete());
+        answers.hear(2, Ok(7));
         answers.hear(2, Err(("no program a".to_owned(), 127)));
         answers.hear(2, Ok(7));
         answers.hear(9, Ok(7));

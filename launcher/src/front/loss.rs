@@ -112,12 +112,12 @@ fn end_of(daemon: u32) -> Option<spawn::Ending> {
     }
 }
 
-/// Waits for the end of a shepherd that is to end what it has started, and kills all that is left when that takes too long.
+/// Waits for the end of a daemon or shepherd that ends what it has started, and kills all that is left when that takes too long.
 pub(crate) fn wait_or_clear_up(shepherd: u32) {
     let until = Instant::now() + GIVE_UP_AFTER;
     while Instant::now() < until {
         match spawn::reap() {
-            Reaped::Child(pid, _) if pid == shepherd => break,
+            Reaped::Child(pid, _) if pid == shepherd => return,
             Reaped::NoChild => return,
             Reaped::Child(..) | Reaped::Stopped(..) => (),
             Reaped::NoneYet => std::thread::sleep(Duration::from_millis(2)),

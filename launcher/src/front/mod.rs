@@ -160,8 +160,15 @@ impl Front {
             }
         }
         self.look_at_output();
-        for process in self.nodes.processes() {
-            let _ = waitpid(Pid::from_raw(process.cast_signed()), None);
+        for way in 0..self.nodes.ways() {
+            match self.nodes.process_of(way) {
+                // It may have to wait for hosts; it is given a time for that once nobody hears it.
+                (shepherd, true) => {
+                    self.nodes.hang_up();
+                    wait_or_clear_up(shepherd);
+                }
+                (daemon, false) => drop(waitpid(Pid::from_raw(daemon.cast_signed()), None)),
+            }
         }
         self.code.unwrap_or(0)
     }
@@ -436,7 +443,8 @@ impl Front {
     fn started(&mut self, node: usize, started: &[(u32, u32)]) {
         if self.verbose {
             for (rank, pid) in started {
-                self.say(&format!("rank {rank} is process {pid}"));
+                let words = self.of_host(node, format!("rank {rank} is process {pid}"));
+                self.say(&words);
             }
         }
         self.debugger.started(node, started);

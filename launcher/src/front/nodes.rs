@@ -70,6 +70,8 @@ pub(crate) struct Node {
     gone: Option<Gone>,
     /// Its daemon, a child of this process, has ended without a word.
     is_lost: bool,
+    /// Its daemon says what no daemon of this build says.
+    is_garbled: bool,
 }
 
 /// Phases have numbers below this.
@@ -89,7 +91,32 @@ impl Node {
             reached: [None; PHASES],
             gone: None,
             is_lost: false,
+            is_garbled: false,
         }
+    }
+
+    /// What its daemon has said so far; where that is nonsense, it is lost.
+    fn hear(&mut self) -> Vec<Heard> {
+        let mut heard = Vec::new();
+        loop {
+            match Event::take(&mut self.inbox) {
+                Ok(Some(event)) => heard.push(Heard::Event(of_front(event))),
+                Ok(None) => return heard,
+                Err(Garbled) => {
+                    self.is_garbled = true;
+                    let words = "its node daemon speaks another language: installations are mixed";
+                    heard.push(Heard::Lost(lost(words)));
+                    return heard;
+                }
+            }
+        }
+    }
+}
+
+fn lost(words: &str) -> Loss {
+    Loss {
+        words: words.to_owned(),
+        code: 1,
     }
 }
 
@@ -116,9 +143,9 @@ impl Nodes {
         self.all.len()
     }
 
-    /// The processes over which nodes are reached.
-    pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
-        self.ways.iter().map(|way| way.process)
+    /// How many processes there are over which nodes are reached.
+    pub(crate) fn ways(&self) -> usize {
+        self.ways.len()
     }
 
     /// The process of a way, and whether it is a shepherd.
@@ -273,17 +300,19 @@ impl Nodes {
             Up::Event(node, bytes) => {
                 let number = node as usize;
                 let node = self.all.get_mut(number).ok_or(Garbled)?;
-                node.inbox.add(&bytes);
-                while let Some(event) = Event::take(&mut node.inbox)? {
-                    way.heard.push_back((number, Heard::Event(of_front(event))));
+                if !node.is_garbled {
+                    node.inbox.add(&bytes);
+                    let heard = node.hear();
+                    way.heard
+                        .extend(heard.into_iter().map(|heard| (number, heard)));
                 }
+            }
+            Up::Lost(node, _) | Up::Ended(node) if node as usize >= self.all.len() => {
+                return Err(Garbled);
             }
             Up::Lost(node, loss) => way.heard.push_back((node as usize, Heard::Lost(loss))),
             Up::Ended(node) => {
-                let loss = Loss {
-                    words: "its node daemon has ended without a word".to_owned(),
-                    code: 1,
-                };
+                let loss = lost("its node daemon has ended without a word");
                 way.heard.push_back((node as usize, Heard::Lost(loss)));
             }
             // They came before there were nodes.
@@ -307,6 +336,11 @@ impl Nodes {
     /// The same as [`lost`](Self::lost) where others have seen to what its ranks left behind.
     pub(crate) fn lost_far(&mut self, node: usize) -> Vec<Event> {
         self.put_together(node, Event::Gone(Gone::default()))
+    }
+
+    /// Says and hears nothing more: whoever is at the other ends sees that this process is gone.
+    pub(crate) fn hang_up(&mut self) {
+        self.ways.iter_mut().for_each(|way| way.edge.forget());
     }
 
     /// Whether a node has ended, or is lost.
@@ -333,7 +367,7 @@ impl Nodes {
         let node = &mut self.all[number];
         match event {
             Event::Held => node.held = true,
-            Event::InputTaken(bytes) => node.taken += bytes,
+            Event::InputTaken(bytes) => node.taken = node.taken.saturating_add(bytes),
             Event::InputClosed => node.reads = false,
             Event::Standstill(seconds) => node.standstill = Some(seconds),
             Event::Reached { phase, at } => node.reached[phase as usize] = Some(at),

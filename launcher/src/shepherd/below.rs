@@ -7,7 +7,7 @@ use crate::edge::Edge;
 use crate::program::cause;
 use crate::spawn::{self, Ending, Reaped, Tie};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::unistd::{Pid, read};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -37,6 +37,10 @@ struct Running {
     said: Vec<u8>,
     /// It has closed its output, at this time.
     closed: Option<Instant>,
+    /// It has ended, at this time.
+    ended: Option<Instant>,
+    /// Nothing has come from it.
+    is_silent: bool,
 }
 
 /// Those of a shepherd, by number of the child.
@@ -74,6 +78,8 @@ impl Children {
             complaints: Some(complaints),
             said: Vec::new(),
             closed: None,
+            ended: None,
+            is_silent: true,
         };
         self.running.insert(number, shell);
         Ok(())
@@ -110,7 +116,10 @@ impl Children {
     pub(super) fn read(&mut self, number: usize, scratch: &mut [u8]) -> Option<usize> {
         let shell = self.running.get_mut(&number)?;
         match shell.edge.read(scratch) {
-            Ok(bytes) => Some(bytes),
+            Ok(bytes) => {
+                shell.is_silent &= bytes == 0;
+                Some(bytes)
+            }
             Err(_) => {
                 shell.closed.get_or_insert_with(Instant::now);
                 None
@@ -127,7 +136,8 @@ impl Children {
 
     /// Some shell has closed its output and has not ended yet.
     pub(super) fn has_ending(&self) -> bool {
-        self.running.values().any(|shell| shell.closed.is_some())
+        let is_ending = |shell: &Running| shell.closed.is_some() || shell.ended.is_some();
+        self.running.values().any(is_ending)
     }
 
     /// Takes ended processes away.
@@ -141,7 +151,16 @@ impl Children {
     pub(super) fn next_ended(&mut self) -> Option<(usize, Closed)> {
         let is_late = |shell: &Running| shell.closed.is_some_and(|at| at.elapsed() > END_WITHIN);
         for shell in self.running.values().filter(|shell| is_late(shell)) {
-            end(shell.pid);
+            self.end(shell);
+        }
+        // Somebody else may have its output open, and is not waited for.
+        for shell in self.running.values_mut() {
+            if self.ended.contains_key(&shell.pid) {
+                let since = *shell.ended.get_or_insert_with(Instant::now);
+                if since.elapsed() > END_WITHIN {
+                    shell.closed.get_or_insert(since);
+                }
+            }
         }
         // What it said last must have been read.
         let is_done =
@@ -165,17 +184,28 @@ impl Children {
 
     /// Kills a shell.
     pub(super) fn kill(&mut self, number: usize) {
+        if let Some(shell) = self.running.get(&number) {
+            self.end(shell);
+        }
         if let Some(shell) = self.running.get_mut(&number) {
-            end(shell.pid);
             shell.closed.get_or_insert_with(Instant::now);
         }
     }
 
-    /// Says nothing more to anybody: whoever reads there sees the end.
+    /// Kills a shell with what it has started in its group, unless it has ended, and somebody else has its number.
+    fn end(&self, shell: &Running) {
+        if !self.ended.contains_key(&shell.pid) {
+            let _ = killpg(Pid::from_raw(shell.pid.cast_signed()), Signal::SIGKILL);
+        }
+    }
+
+    /// Says nothing more to anybody: whoever reads there sees the end. Shells that have brought nobody are killed.
     pub(super) fn hang_up(&mut self) {
         for shell in self.running.values_mut() {
             shell.edge.forget();
         }
+        let silent = self.running.values().filter(|shell| shell.is_silent);
+        silent.for_each(|shell| self.end(shell));
     }
 
     /// Whether all shells, and this process, have ended.
@@ -187,15 +217,16 @@ impl Children {
 
     /// Kills all shells.
     pub(super) fn kill_all(&mut self) {
-        self.running.values().for_each(|shell| end(shell.pid));
+        self.running.values().for_each(|shell| self.end(shell));
     }
 
     /// Waits for the end of a process, which is killed, and of all else below this one but the shells; how that process ended.
     pub(super) fn end_with_leftovers(&mut self, pid: u32, within: Duration) -> Option<Ending> {
         if pid != 0 {
-            // One that has ended already is not changed by that.
             self.wait_a_moment_for(pid);
-            end(pid);
+            if !self.ended.contains_key(&pid) {
+                end(pid);
+            }
         }
         let until = Instant::now() + within;
         let shells: Vec<u32> = self.running.values().map(|shell| shell.pid).collect();

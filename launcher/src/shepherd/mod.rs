@@ -26,9 +26,9 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit};
-use nix::unistd::{dup, dup2_stdin, dup2_stdout};
+use nix::unistd::{dup2_stdin, dup2_stdout};
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tree::Tree;
 use words::{Begin, Down, Facts, Loss, greeting};
@@ -41,6 +41,8 @@ const TOLD_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// What is left when a shepherd ends gets this time.
 const END_WITHIN: Duration = Duration::from_secs(3);
+/// What a daemon leaves behind gets this time, in which the shepherd says nothing to anybody.
+const LEFTOVERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Runs the shepherd in this process, which a remote shell has started for it.
 pub(crate) fn serve_remote() -> u8 {
@@ -59,8 +61,9 @@ pub(crate) fn serve_remote() -> u8 {
 
 /// Standard input and output, in whose places is nothing from now on: nobody else may write there.
 fn take_standard_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
-    let from = dup(std::io::stdin())?;
-    let to = dup(std::io::stdout())?;
+    // No shell that is started here may have them: who reads there would not see the end of this process.
+    let from = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let to = std::io::stdout().as_fd().try_clone_to_owned()?;
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&nothing)?;
     dup2_stdout(&nothing)?;
@@ -240,7 +243,7 @@ impl Shepherd {
     /// The daemon has closed its edge: it has ended or is about to. What it left behind is ended. A reason, if it should not have
     /// ended.
     fn end_of_daemon(&mut self, pid: u32) -> Option<Loss> {
-        let ending = self.children.end_with_leftovers(pid, END_WITHIN);
+        let ending = self.children.end_with_leftovers(pid, LEFTOVERS_WITHIN);
         let (how, code) = match ending {
             Some(spawn::Ending::Code(0)) => return None,
             ending => front::words_of(ending),
@@ -262,11 +265,11 @@ impl Shepherd {
             if let Some(orders) = self.tree.orders() {
                 edge.outbox.append(orders);
             }
-            let _ = edge.flush();
+            say(edge);
         }
         for (number, edge) in self.children.edges() {
             edge.outbox.append(self.tree.below(number));
-            let _ = edge.flush();
+            say(edge);
         }
     }
 
@@ -338,6 +341,13 @@ impl Shepherd {
         }
         self.children.end_with_leftovers(0, END_WITHIN);
         self.children.kill_all();
+    }
+}
+
+/// Sends what the stream takes; nothing waits for room where nobody reads any more.
+fn say(edge: &mut Edge) {
+    if edge.flush().is_err() {
+        edge.mute();
     }
 }
 

@@ -19,13 +19,29 @@ pub(crate) struct Target {
     pub(crate) port: Option<u16>,
 }
 
-/// Divides hosts among those that are started here: the first of each part is, and starts the rest of its part.
+impl Target {
+    /// Whether its name means another place on each host.
+    fn is_relative(&self) -> bool {
+        let name = self.name.as_str();
+        name == "localhost" || name == "::1" || name.starts_with("127.")
+    }
+}
+
+/// Puts those first that only who starts the job may reach.
+pub(crate) fn in_order(mut targets: Vec<Target>) -> Vec<Target> {
+    targets.sort_by_key(|target| !target.is_relative());
+    targets
+}
+
+/// Divides hosts among those that are started here: the first of each part is, and starts the rest of its part. Hosts whose names
+/// mean another place elsewhere, which come first, are parts of their own.
 pub(crate) fn parts(targets: &[Target]) -> Vec<&[Target]> {
-    let count = targets.len().min(FAN_OUT);
-    let start = |part: usize| part * targets.len() / count;
-    (0..count)
-        .map(|part| &targets[start(part)..start(part + 1)])
-        .collect()
+    let own = targets.iter().take_while(|target| target.is_relative());
+    let (own, others) = targets.split_at(own.count());
+    let count = others.len().min(FAN_OUT);
+    let start = |part: usize| part * others.len() / count;
+    let parts = (0..count).map(|part| &others[start(part)..start(part + 1)]);
+    own.chunks(1).chain(parts).collect()
 }
 
 #[cfg(test)]
@@ -40,6 +56,15 @@ mod tests {
             port: None,
         };
         (0..count).map(target).collect()
+    }
+
+    #[test]
+    fn a_name_that_means_another_place_elsewhere_is_reached_from_here() {
+        let mut all = targets(40);
+        all[39].name = "localhost".into();
+        let all = in_order(all);
+        let parts = parts(&all);
+        assert_eq!((parts.len(), parts[0].len(), parts[0][0].node), (33, 1, 39));
     }
 
     #[test]

@@ -122,14 +122,22 @@ impl Closed {
     /// Why a host could not be reached, to stand behind its name and a colon.
     pub(crate) fn why_no_start(&self, shell: &Shell) -> String {
         let (name, program) = (shell.name(), &shell.program);
+        let cannot = match shell.from.as_str() {
+            "" => "cannot be reached".to_owned(),
+            from => format!("cannot be reached from host {from}, which was to start it"),
+        };
         if let Some(why) = &self.not_started {
-            return format!("cannot be reached: {name} cannot be started here: {why}");
+            return format!("{cannot}: {name} cannot be started: {why}");
         }
         let said = self.said.trim();
         match (self.code, said) {
-            (Some(127), _) => format!(
-                "there is no {program}: install rmpi there in the same folder, or name its folder with --prefix"
-            ),
+            (Some(1 | 127), said)
+                if self.code == Some(127) || said.contains("ommand not found") =>
+            {
+                format!(
+                    "there is no {program}: install rmpi there in the same folder, or name its folder with --prefix"
+                )
+            }
             (Some(126), _) => format!("cannot start {program}: {said}"),
             (Some(255), "") => {
                 format!("cannot be reached: {name} says nothing and ends with code 255")
@@ -138,7 +146,7 @@ impl Closed {
                 "{program} is of another release (it ends with code {code}); name the folder of this one with --prefix"
             ),
             (_, said) => format!(
-                "cannot be reached: {name} {}{}",
+                "{cannot}: {name} {}{}",
                 self.how(),
                 if said.is_empty() {
                     String::new()
@@ -206,6 +214,7 @@ mod tests {
         Shell {
             line: line.iter().map(|word| (*word).to_owned()).collect(),
             program: program.into(),
+            from: String::new(),
         }
     }
 
@@ -286,7 +295,7 @@ mod tests {
         assert!(
             closed
                 .why_no_start(&shell)
-                .contains("ssh cannot be started here")
+                .contains("ssh cannot be started: no")
         );
     }
 }

@@ -93,7 +93,10 @@ impl Child {
         Down::Begin(Box::new(Begin {
             own: Some(self.target.node),
             below: self.below.clone(),
-            shell: shell.clone(),
+            shell: Shell {
+                from: self.target.name.clone(),
+                ..shell.clone()
+            },
             pace,
         }))
     }

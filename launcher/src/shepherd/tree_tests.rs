@@ -111,6 +111,7 @@ impl World {
             shell: Shell {
                 line: Vec::new(),
                 program: "rmpiexec".into(),
+                from: String::new(),
             },
             pace: PACE,
         };

@@ -67,6 +67,8 @@ pub(crate) struct Shell {
     pub(crate) line: Vec<String>,
     /// The program `rmpiexec` there.
     pub(crate) program: String,
+    /// The host from which they are called; empty: that of the front.
+    pub(crate) from: String,
 }
 
 /// Times of a connection.
@@ -206,8 +208,9 @@ pub(crate) fn greeting() -> Vec<u8> {
     [MAGIC, release().as_bytes(), b"\n"].concat()
 }
 
+/// What both ends must have in common.
 fn release() -> &'static str {
-    env!("CARGO_PKG_VERSION")
+    concat!(env!("CARGO_PKG_VERSION"), "/", 1)
 }
 
 /// What came of looking for the greeting.
@@ -265,6 +268,7 @@ mod tests {
             shell: Shell {
                 line: vec!["ssh".into()],
                 program: "/opt/bin/rmpiexec".into(),
+                from: "n3".into(),
             },
             pace: Pace {
                 every: Duration::from_secs(1),

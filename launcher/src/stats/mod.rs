@@ -66,7 +66,10 @@ impl Sink {
                 cause(error)
             )
         };
-        let file = File::create(path).map_err(|error| said(&error))?;
+        // It is emptied when there is something to write.
+        let mut options = File::options();
+        let file = options.write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|error| said(&error))?;
         Ok(Self {
             option,
             path: path.to_owned(),
@@ -75,6 +78,8 @@ impl Sink {
     }
 
     fn write(&mut self, text: &str) -> Result<(), String> {
+        // What is no file has no length.
+        let _ = self.file.set_len(0);
         let written = self.file.write_all(text.as_bytes());
         written.map_err(|error| {
             format!(
