@@ -10,8 +10,10 @@ mod later;
 mod ledger;
 mod loopback;
 mod net;
+mod record;
 mod shm;
 mod sim;
+mod tcp;
 mod transfer;
 mod verbs;
 mod wire;
@@ -35,14 +37,16 @@ use later::Later;
 pub use ledger::{Ledger, Stats};
 use loopback::Loopback;
 use net::Net;
+pub use record::MOST_RECORD_BYTES;
 pub use shm::FirstFrame;
 use shm::Shm;
 use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
+pub use tcp::TcpTerms;
 pub(crate) use verbs::look;
 pub use verbs::{
-    FakeConfig, FakeNet, FakeStats, Far, FarLook, FarWord, GidPlaces, MOST_RECORD_BYTES, NetLimits,
-    NetStats, NetTerms, Network, PortChange, Rendezvous,
+    FakeConfig, FakeNet, FakeStats, Far, FarLook, FarWord, GidPlaces, NetLimits, NetStats,
+    NetTerms, Network, PortChange, Rendezvous,
 };
 use wire::Wire;
 
@@ -118,9 +122,11 @@ impl Fabric {
         routes[config.me.0 as usize] = Some(Route::Loopback);
         let net = match (0..).zip(&routes).find(|(_, route)| route.is_none()) {
             None => None,
-            Some((peer, _)) if !config.providers.verbs => return Err(Error::NoRoute { peer }),
+            Some((peer, _)) if !config.providers.verbs && !config.providers.tcp => {
+                return Err(Error::NoRoute { peer });
+            }
             Some((peer, _)) => Some(
-                Net::open(config.me, config.peers, &config.network)
+                Net::open(config.me, config.peers, &config.network, config.providers)
                     .map_err(|why| Error::NoNetwork { peer, why })?,
             ),
         };
@@ -883,11 +889,16 @@ mod tests {
             providers: Providers {
                 shm: true,
                 verbs: false,
+                tcp: false,
             },
             ..Config::alone()
         };
         let no_device = Config {
             network: Network::default().on_devices("no_such_device"),
+            providers: Providers {
+                tcp: false,
+                ..Providers::default()
+            },
             ..Config::alone()
         };
         for config in [no_network, no_device] {
