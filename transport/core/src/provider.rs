@@ -43,6 +43,7 @@ use shm::Shm;
 use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
 pub use tcp::TcpTerms;
+pub(crate) use tcp::addresses;
 pub(crate) use verbs::look;
 pub use verbs::{
     FakeConfig, FakeNet, FakeStats, Far, FarLook, FarWord, GidPlaces, NetLimits, NetStats,

@@ -45,6 +45,7 @@ use std::sync::Arc;
 
 use arrive::Buffer;
 use bodies::Bodies;
+use interfaces::Offer;
 use links::{Limits, Links, Owner, Upshot};
 use moves::Moves;
 use packet::{Kind as PacketKind, Maker};
@@ -55,9 +56,9 @@ use works::Work;
 
 use super::caps::{Caps, Mover};
 use super::ledger::NetCounts;
-use super::verbs::{Far, Kind, Known};
+use super::verbs::{Far, Kind, Known, Network};
 use crate::wait_set::WaitSet;
-use crate::{Completions, Full, Head, Lease, Peer, RemoteKey, WorkId};
+use crate::{Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, net_info};
 pub(super) use address::MOST_RECORD_BYTES;
 
 /// The network of a process, over connections.
@@ -113,6 +114,18 @@ impl Tcp<System> {
             ..Self::new(system, known, peers, limits)
         })
     }
+}
+
+/// What of this host's addresses others are told, and why not the rest.
+pub(crate) fn addresses(network: &Network) -> Result<Vec<net_info::Address>, String> {
+    let wanted = &network.tcp.interfaces;
+    let offers = interfaces::choose(system::interfaces(), wanted, &interfaces::Kernel)?;
+    let address = |offer: Offer| net_info::Address {
+        interface: offer.interface.name,
+        address: offer.interface.address,
+        unfit: offer.unfit,
+    };
+    Ok(offers.into_iter().map(address).collect())
 }
 
 impl<S: Sockets> Tcp<S> {
