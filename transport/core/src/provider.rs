@@ -42,8 +42,8 @@ pub use shm::FirstFrame;
 use shm::Shm;
 use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
-pub use tcp::TcpTerms;
 pub(crate) use tcp::addresses;
+pub use tcp::{FakeStreams, StreamsConfig, TcpTerms};
 pub(crate) use verbs::look;
 pub use verbs::{
     FakeConfig, FakeNet, FakeStats, Far, FarLook, FarWord, GidPlaces, NetLimits, NetStats,
@@ -173,6 +173,18 @@ impl Fabric {
         limits: NetLimits,
         key: u32,
     ) -> Self {
+        let net = Net::faked(net, me, peers, rails, (limits, key));
+        Self::networked(net, me, peers)
+    }
+
+    /// Opens a place on a fake network of streams for process `me` of a job of `peers`, which are reached over it alone.
+    #[must_use]
+    pub fn streamed(net: &FakeStreams, me: Peer, peers: u32, limits: NetLimits) -> Self {
+        let net = Net::faked_tcp(net, me, peers, (limits, FAKE_KEY));
+        Self::networked(net, me, peers)
+    }
+
+    fn networked(net: Net, me: Peer, peers: u32) -> Self {
         let route = |rank| {
             if rank == me.0 {
                 Route::Loopback
@@ -187,7 +199,7 @@ impl Fabric {
             later: Later::default(),
             polls_others: false,
             sim: None,
-            net: Some(Net::faked(net, me, peers, rails, (limits, key))),
+            net: Some(net),
             waits: None,
             wait_set: WaitSet::new(),
         }

@@ -32,6 +32,10 @@ macro_rules! behaviours {
             use super::*;
             $(#[test] fn $name() { $crate::world::tcp($ranks, $path); })*
         }
+        mod provider_tcp_faked {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::streams($ranks, ($seeds / 16).max(4), $path); })*
+        }
         mod provider_tcp_asleep {
             use super::*;
             $(#[test] fn $name() { $crate::world::tcp_asleep($ranks, $path); })*

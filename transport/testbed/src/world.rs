@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use transport::{
-    Config, Fabric, FakeConfig, FakeNet, NetLimits, Network, Peer, Providers, SimConfig, SimNet,
-    TcpTerms, wait,
+    Config, Fabric, FakeConfig, FakeNet, FakeStreams, NetLimits, Network, Peer, Providers,
+    SimConfig, SimNet, StreamsConfig, TcpTerms, wait,
 };
 
 use super::memory::{can_reach_own_process, inherited, number_of, open, segment_file_with};
@@ -257,9 +257,13 @@ pub fn fake_ranks(
 
 /// Ranks that reach each other over connections within this host, taking turns in one thread.
 pub fn tcp(ranks: u32, behaviour: impl AsyncFn(&mut Rank)) {
-    // Whoever is done still answers until nobody has anything to send, as in `MPI_Finalize`.
+    in_turn(tcp_ranks(ranks), until_quiet(ranks, &behaviour), |_| true);
+}
+
+/// A behaviour, and then the answers that others still need, until nobody has anything to send, as in `MPI_Finalize`.
+fn until_quiet(ranks: u32, behaviour: &impl AsyncFn(&mut Rank)) -> impl AsyncFn(&mut Rank) {
     let (done, quiet) = (Cell::new(0), Cell::new(0));
-    let behaviour = async |rank: &mut Rank| {
+    async move |rank: &mut Rank| {
         behaviour(rank).await;
         done.set(done.get() + 1);
         while done.get() < ranks || !rank.fabric.is_quiet() {
@@ -269,8 +273,40 @@ pub fn tcp(ranks: u32, behaviour: impl AsyncFn(&mut Rank)) {
         while quiet.get() < ranks {
             rank.turn().await;
         }
-    };
-    in_turn(tcp_ranks(ranks), behaviour, |_| true);
+    }
+}
+
+/// Ranks that can be told where each of them is.
+fn with_records(mut all: Vec<Rank>) -> Vec<Rank> {
+    let record = |rank: &Rank| rank.fabric.network_record().unwrap();
+    let records: Vec<Vec<u8>> = all.iter().map(record).collect();
+    for rank in &mut all {
+        rank.records.clone_from(&records);
+    }
+    all
+}
+
+/// Ranks on a fake network of streams, one seed after the other, the first of them calm. Seeds as in [`sim`].
+pub fn streams(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+    let only = std::env::var("RMPI_TEST_SEED").ok();
+    let only = only.map(|seed| seed.parse::<u64>().unwrap());
+    let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
+    for seed in seeds {
+        let _failing = Failing(seed);
+        let net = FakeStreams::new(StreamsConfig::of(seed, ranks));
+        let limits = NetLimits {
+            // Sometimes so few connections that each is given up for another.
+            pairs: 1 + (seed % 7) as u32,
+            ..NetLimits::default()
+        };
+        let fabric = |me| Fabric::streamed(&net, Peer(me), ranks, limits);
+        let make = |me| Rank::new(fabric(me), me, ranks, Reach::Must);
+        let all = with_records((0..ranks).map(make).collect());
+        in_turn(all, until_quiet(ranks, &behaviour), |_| {
+            net.advance();
+            true
+        });
+    }
 }
 
 /// The same with one thread each, which sleeps where it finds nothing to do.
@@ -309,15 +345,8 @@ where
 }
 
 fn tcp_ranks(ranks: u32) -> Vec<Rank> {
-    let mut all: Vec<Rank> = (0..ranks)
-        .map(|me| Rank::new(tcp_fabric(me, ranks, 0x7c9), me, ranks, Reach::Must))
-        .collect();
-    let record = |rank: &Rank| rank.fabric.network_record().unwrap();
-    let records: Vec<Vec<u8>> = all.iter().map(record).collect();
-    for rank in &mut all {
-        rank.records.clone_from(&records);
-    }
-    all
+    let make = |me| Rank::new(tcp_fabric(me, ranks, 0x7c9), me, ranks, Reach::Must);
+    with_records((0..ranks).map(make).collect())
 }
 
 /// A process of a job that has nothing but connections within this host.

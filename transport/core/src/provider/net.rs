@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::caps::Caps;
 use super::ledger::NetCounts;
 use super::record::{Part, part_of, to_record};
-use super::tcp::{System, Tcp};
+use super::tcp::{FakeSockets, FakeStreams, System, Tcp};
 use super::verbs::{
     Device, FakeNet, FakePort, Far, FarLook, Kind, NetLimits, NetStats, Network, PortChange, Verbs,
 };
@@ -26,6 +26,8 @@ pub(super) enum Net {
     Fake(Box<Verbs<FakePort>>),
     /// Connections.
     Tcp(Box<Tcp<System>>),
+    /// Connections of a network that only exists in tests.
+    FakedTcp(Box<Tcp<FakeSockets>>),
 }
 
 /// The same call for whichever it is.
@@ -38,6 +40,7 @@ macro_rules! either {
             Net::Device($verbs) => $call,
             Net::Fake($verbs) => $call,
             Net::Tcp($tcp) => $tcp_call,
+            Net::FakedTcp($tcp) => $tcp_call,
         }
     };
 }
@@ -81,6 +84,16 @@ impl Net {
     ) -> Self {
         let verbs = Verbs::open_on(net, me, peers, rails, (limits, key));
         Self::Fake(Box::new(verbs))
+    }
+
+    /// Opens a place on a network of streams that only exists in tests.
+    pub(super) fn faked_tcp(
+        net: &FakeStreams,
+        me: Peer,
+        peers: u32,
+        limits: (NetLimits, u32),
+    ) -> Self {
+        Self::FakedTcp(Box::new(Tcp::open_on(net, me, peers, limits)))
     }
 
     pub(super) fn record(&self) -> Vec<u8> {
@@ -259,6 +272,7 @@ impl Wire for Net {
             Self::Device(verbs) => verbs.fall_asleep(waits),
             Self::Fake(verbs) => verbs.fall_asleep_in_fake_time(waits),
             Self::Tcp(tcp) => tcp.fall_asleep(waits),
+            Self::FakedTcp(tcp) => tcp.fall_asleep(waits),
         }
     }
 

@@ -21,6 +21,7 @@ mod arrive;
 mod bodies;
 mod call;
 mod clock;
+mod fake;
 mod interfaces;
 mod keys;
 mod links;
@@ -45,6 +46,8 @@ use std::sync::Arc;
 
 use arrive::Buffer;
 use bodies::Bodies;
+pub(super) use fake::FakeSockets;
+pub use fake::{FakeStreams, StreamsConfig};
 use interfaces::Offer;
 use links::{Limits, Links, Owner, Upshot};
 use moves::Moves;
@@ -56,7 +59,7 @@ use works::Work;
 
 use super::caps::{Caps, Mover};
 use super::ledger::NetCounts;
-use super::verbs::{Far, Kind, Known, Network};
+use super::verbs::{Far, Kind, Known, NetLimits, Network};
 use crate::wait_set::WaitSet;
 use crate::{Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, net_info};
 pub(super) use address::MOST_RECORD_BYTES;
@@ -113,6 +116,28 @@ impl Tcp<System> {
             host: crate::wait::host_name(),
             ..Self::new(system, known, peers, limits)
         })
+    }
+}
+
+impl Tcp<FakeSockets> {
+    /// Opens a place on a network that only exists in tests.
+    pub(super) fn open_on(
+        net: &FakeStreams,
+        me: Peer,
+        peers: u32,
+        (limits, key): (NetLimits, u32),
+    ) -> Self {
+        let sockets = FakeSockets::new(net.clone(), me.0);
+        let addresses = sockets.addresses().to_vec();
+        let limits = Limits {
+            lines: limits.pairs as usize,
+            silence_ns: limits.silence_ns,
+        };
+        Self {
+            addresses,
+            port: 1,
+            ..Self::new(sockets, Known::new(me.0, peers, key), peers, limits)
+        }
     }
 }
 
