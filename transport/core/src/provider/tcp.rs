@@ -38,6 +38,8 @@ mod store;
 mod strangers;
 mod system;
 mod talk;
+#[cfg(test)]
+mod tests;
 mod works;
 
 use std::collections::VecDeque;

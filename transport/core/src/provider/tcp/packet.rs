@@ -361,6 +361,10 @@ mod tests {
             let bytes = made(|maker| maker.write(&write));
             assert_eq!((bytes.len(), Write::of(&bytes)), (WRITE_BYTES, Some(write)));
         }
+    }
+
+    #[test]
+    fn other_packets_are_read_as_they_were_written() {
         for atomic in [
             Atomic::FetchAdd { add: 9 },
             Atomic::CompareSwap {
