@@ -124,6 +124,15 @@ impl Net {
 
     pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
         let part = |part| part_of(record, part);
+        let (mine, others) = match self {
+            Self::Device(_) | Self::Fake(_) => (Part::Verbs, Part::Tcp),
+            Self::Tcp(_) | Self::FakedTcp(_) => (Part::Tcp, Part::Verbs),
+        };
+        if part(mine).is_none() && part(others).is_some() {
+            let why = "one of the two has InfiniBand or RoCE and the other has not: with RMPI_PROVIDERS=shm,tcp for the whole \
+                       job both use tcp";
+            return self.lose(peer, why);
+        }
         either!(
             self,
             it => it.learn_address(peer, part(Part::Verbs).unwrap_or_default()),
@@ -171,7 +180,7 @@ impl Net {
 
     #[inline(always)]
     pub(super) fn look(&mut self) -> FarLook {
-        either!(self, it => it.look(), _ => FarLook::Poll)
+        either!(self, it => it.look(), it => it.look())
     }
 
     /// Whether all that was sent has arrived.

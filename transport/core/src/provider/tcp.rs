@@ -489,7 +489,7 @@ fn work_of(
 }
 
 /// Of so many turns one looks at all connections.
-const LOOK_EVERY: u64 = 4;
+const LOOK_EVERY: u64 = 8;
 /// Of so many turns one looks at the clock.
 const CLOCK_EVERY: u64 = 64;
 /// After so many turns without anything peers are told what has arrived, which packets to them would have told.

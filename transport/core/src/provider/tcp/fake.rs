@@ -3,6 +3,11 @@
 //! pieces and late, calls take less than they could, connections are refused or break and lose what was under way, and addresses
 //! lead to other processes. Time passes when somebody says so.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "for tests; its sizes are small"
+)]
+
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

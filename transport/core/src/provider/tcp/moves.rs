@@ -63,6 +63,12 @@ impl Moves {
         self.desks.get(peer as usize)?.as_deref()
     }
 
+    /// Whether anything may wait for room to this peer.
+    #[inline]
+    pub(super) fn has_desk(&self, peer: u32) -> bool {
+        self.find_desk(peer).is_some()
+    }
+
     /// Whether frames to this peer must wait for a write.
     #[inline]
     pub(super) fn is_ordered(&self, peer: u32) -> bool {
