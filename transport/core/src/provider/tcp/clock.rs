@@ -12,7 +12,11 @@ use super::sockets::Sockets;
 impl<S: Sockets> Links<S> {
     /// Does what is due by now.
     pub(super) fn look_at_clock(&mut self) {
-        self.now_ns = self.sockets.clock_ns();
+        let before_ns = std::mem::replace(&mut self.now_ns, self.sockets.clock_ns());
+        let passed_ns = self.now_ns.saturating_sub(before_ns);
+        if passed_ns > AWAY_NS {
+            self.strangers.forgive(passed_ns);
+        }
         for peer in self.calling.clone() {
             self.look_at_call(peer);
         }
@@ -108,6 +112,8 @@ impl<S: Sockets> Links<S> {
     }
 }
 
+/// A process that has not looked for so long was computing: nobody can say that others were late meanwhile.
+const AWAY_NS: u64 = 300_000_000;
 /// How often connections are looked at.
 const CHECK_NS: u64 = 1_000_000_000;
 /// After so much time people are told that a peer cannot be reached.

@@ -268,7 +268,8 @@ impl<S: Sockets> Links<S> {
             match self.sockets.accept() {
                 Ok(Some((sock, from))) => {
                     self.own(sock, Owner::Stranger);
-                    self.strangers.add(sock, from, self.now_ns);
+                    let now_ns = self.sockets.clock_ns();
+                    self.strangers.add(sock, from, now_ns);
                 }
                 Ok(None) => return,
                 Err(error) => {

@@ -61,6 +61,13 @@ impl Strangers {
         Some(self.all.swap_remove(at))
     }
 
+    /// Nobody has listened for so long: that time does not count.
+    pub(super) fn forgive(&mut self, passed_ns: u64) {
+        for one in &mut self.all {
+            one.since_ns += passed_ns;
+        }
+    }
+
     /// Whether this is worth a line: it was not said of this host before.
     pub(super) fn is_news(&mut self, from: IpAddr, what: &'static str) -> bool {
         self.told.len() < MOST_TOLD && self.told.insert((from, what))

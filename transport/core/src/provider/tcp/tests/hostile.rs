@@ -207,6 +207,7 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
     silent.write_all(b"r").unwrap();
 }
 
+// tidy: long (one altered key after the other)
 #[test]
 fn a_peer_reaches_nothing_but_what_was_exported_to_it() {
     let mut tcp = host();
