@@ -701,8 +701,8 @@ pub const ROWS: [Row; 90] = [
         verbosity: Verbosity::UserDetail,
         scope: Scope::Local,
         range: Range::List(Item::Interface),
-        text: "Which interfaces of a host tcp may use, or which networks of such. If nothing is said, all that lead to other \
-               hosts: not those of bridges inside a host, nor of tunnels.",
+        text: "Which interfaces tcp may use, or which networks. If nothing is said, all that lead to other hosts: not those of \
+               bridges inside a host, nor of tunnels.",
     },
     Row {
         variable: Variable::PortRange,
