@@ -4,7 +4,7 @@
 use crate::text::{kib, wrapped};
 use std::net::IpAddr;
 use transport::Rendezvous;
-use transport::net_info::{Device, Gid, Memory, Port, Report, Way};
+use transport::net_info::{Address, Device, Gid, Memory, Port, Report, Way};
 
 /// The page, and whether ranks could use the network.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,6 +59,24 @@ pub(crate) fn page(report: &Report, devices: &str, peer: Option<IpAddr>) -> Page
         works &= reaches;
     }
     Page { text, works }
+}
+
+/// What provider tcp has of this host.
+pub(crate) fn addresses(found: &Result<Vec<Address>, String>) -> String {
+    let mut text = String::from("tcp, where verbs is not on both sides:\n");
+    match found {
+        Err(why) => text.push_str(&wrapped(why, 2)),
+        Ok(all) => {
+            for one in all {
+                let told = match one.unfit {
+                    None => "others are told it".to_owned(),
+                    Some(why) => format!("not told: {why}"),
+                };
+                text.push_str(&format!("  {}  {}  {told}\n", one.interface, one.address));
+            }
+        }
+    }
+    text
 }
 
 fn device_in_words(device: &Device) -> String {

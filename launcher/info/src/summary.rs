@@ -7,7 +7,7 @@ use runtime::var::{Values, Variable};
 use std::io::IoSliceMut;
 use std::path::PathBuf;
 use transport::Network;
-use transport::net_info::{self, Report};
+use transport::net_info::{self, Address, Report};
 
 /// What was found.
 #[derive(Debug)]
@@ -16,6 +16,7 @@ pub(crate) struct Here {
     library: Option<PathBuf>,
     copies: Copies,
     report: Report,
+    tcp: Result<Vec<Address>, String>,
 }
 
 /// Whether ranks of a host can read each other's memory.
@@ -33,6 +34,7 @@ impl Here {
         Self {
             library: library(),
             copies: copies(),
+            tcp: net_info::addresses(&network),
             report: net_info::look(&network.on_rails(1), None),
         }
     }
@@ -65,12 +67,14 @@ pub(crate) fn page(here: &Here, values: &Values) -> String {
          What carries messages:\n  \
            self   from a rank to itself: always\n  \
            shm    between ranks of one node: {}\n  \
-           verbs  InfiniBand and RoCE: {}\n\
+           verbs  InfiniBand and RoCE: {}\n  \
+           tcp    between all others: {}\n\
          \n\
          More: rmpi-info --net, rmpi-info --vars\n",
         env!("CARGO_PKG_VERSION"),
         state("shm", Ok(copies)),
         state("verbs", ports(&here.report)),
+        state("tcp", here.tcp.as_deref().map(told).map_err(Clone::clone)),
     )
 }
 
@@ -128,6 +132,13 @@ fn may_read() -> bool {
 const LIBRARY: &str = "libmpi_abi.so.1";
 const STANDARD: &str = "MPI 5.0, standard ABI 1.0";
 
+/// The addresses that others are told.
+fn told(addresses: &[Address]) -> String {
+    let fit = addresses.iter().filter(|one| one.unfit.is_none());
+    let words = fit.map(|one| format!("{} ({})", one.address, one.interface));
+    words.collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,6 +153,7 @@ mod tests {
         Here {
             library: None,
             copies: Copies::Yes,
+            tcp: Err("no address".to_owned()),
             report: Report {
                 rails: 1,
                 rendezvous: transport::Rendezvous::Auto,
@@ -179,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_port_that_serves_is_named_and_else_the_reason() {
-        let all = values("self,shm,verbs");
+        let all = values("self,shm,verbs,tcp");
         let line = |here: Here, values: &Values| {
             let page = page(&here, values);
             let line = page.lines().find(|line| line.starts_with("  verbs "));

@@ -33,7 +33,7 @@ fn a_peer_is_looked_for_and_one_that_does_not_exist_is_refused() {
     let done = info(&["--net", "--peer", "127.0.0.1"], &[]);
     let text = told(&done);
     assert!(
-        text.ends_with("127.0.0.1 is an address of this host.\n"),
+        text.contains("127.0.0.1 is an address of this host.\n\ntcp,"),
         "{text}"
     );
     let done = info(&["--net", "--peer", "300.1"], &[]);

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use engine::{ContextId, Engine, Event, Peer};
 use pmi::{Boot, Record};
-use transport::{Config, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous};
+use transport::{
+    Config, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous, TcpTerms,
+};
 
 use crate::Error;
 use crate::boot::{Birth, Link};
@@ -188,14 +190,15 @@ fn providers(values: &Values) -> Providers {
     Providers {
         shm: values.has(Variable::Providers, "shm"),
         verbs: values.has(Variable::Providers, "verbs"),
+        tcp: values.has(Variable::Providers, "tcp"),
     }
 }
 
 /// Whether some rank can be reached over a network only.
 pub(crate) fn is_needed(boot: &Boot, values: &Values) -> bool {
-    let Providers { shm, verbs } = providers(values);
+    let Providers { shm, verbs, tcp } = providers(values);
     let by_shm = if shm { boot.local_size() } else { 1 };
-    verbs && boot.size > by_shm
+    (verbs || tcp) && boot.size > by_shm
 }
 
 /// Opens the way to all other ranks.
@@ -238,6 +241,7 @@ impl Values {
             .on_rails(u32::try_from(self.get(Variable::NetRails)).unwrap_or(1))
             .meeting_by(self.rendezvous())
             .within(self.net_limits())
+            .over_tcp(self.tcp_terms())
     }
 
     /// Who is to move large messages over the network.
@@ -266,6 +270,15 @@ impl Values {
             copied_bytes: self.get(Variable::NetCopyLimit),
             part_bytes: self.get(Variable::NetPart),
             terms: self.net_terms(),
+        }
+    }
+
+    fn tcp_terms(&self) -> TcpTerms {
+        let mut ports = var::items(self.text(Variable::PortRange));
+        TcpTerms {
+            interfaces: self.text(Variable::NetInterfaces).to_owned(),
+            ports: ports.next().and_then(var::port_range),
+            connections: u32::try_from(self.get(Variable::NetPairs)).unwrap_or(1),
         }
     }
 
@@ -315,7 +328,7 @@ fn explained(error: transport::Error, boot: &Boot, values: &Values) -> Error {
         transport::Error::NoRoute { peer } => Error::Unreachable(format!(
             "rank {peer} {} cannot be reached: RMPI_PROVIDERS is \"{given}\"; add {}",
             place(peer),
-            if is_here(peer) { "shm" } else { "verbs" },
+            if is_here(peer) { "shm" } else { "verbs or tcp" },
         )),
         transport::Error::NoNetwork { peer, why } => Error::Unreachable(format!(
             "rank {peer} {} cannot be reached: RMPI_PROVIDERS is \"{given}\", and {why}{}",

@@ -110,6 +110,25 @@ pub struct Memory {
     pub remedy: Option<String>,
 }
 
+/// An address of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The interface that has it.
+    pub interface: String,
+    /// The address.
+    pub address: IpAddr,
+    /// Why ranks do not tell others that they are found there; `None`: they do.
+    pub unfit: Option<&'static str>,
+}
+
+/// The addresses of this host for provider tcp of a process that opened `network`.
+///
+/// # Errors
+/// Why there are none, in words.
+pub fn addresses(network: &Network) -> Result<Vec<Address>, String> {
+    crate::provider::addresses(network)
+}
+
 /// Looks at this host: at what a process would use of it that opened `network`. `peer`: an address that packets shall go to.
 #[must_use]
 pub fn look(network: &Network, peer: Option<IpAddr>) -> Report {

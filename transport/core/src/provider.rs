@@ -10,8 +10,10 @@ mod later;
 mod ledger;
 mod loopback;
 mod net;
+mod record;
 mod shm;
 mod sim;
+mod tcp;
 mod transfer;
 mod verbs;
 mod wire;
@@ -35,14 +37,17 @@ use later::Later;
 pub use ledger::{Ledger, Stats};
 use loopback::Loopback;
 use net::Net;
+pub use record::MOST_RECORD_BYTES;
 pub use shm::FirstFrame;
 use shm::Shm;
 use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
+pub(crate) use tcp::addresses;
+pub use tcp::{FakeStreams, StreamsConfig, TcpTerms};
 pub(crate) use verbs::look;
 pub use verbs::{
-    FakeConfig, FakeNet, FakeStats, Far, FarLook, FarWord, GidPlaces, MOST_RECORD_BYTES, NetLimits,
-    NetStats, NetTerms, Network, PortChange, Rendezvous,
+    FakeConfig, FakeNet, FakeStats, Far, FarLook, FarWord, GidPlaces, NetLimits, NetStats,
+    NetTerms, Network, PortChange, Rendezvous,
 };
 use wire::Wire;
 
@@ -118,9 +123,11 @@ impl Fabric {
         routes[config.me.0 as usize] = Some(Route::Loopback);
         let net = match (0..).zip(&routes).find(|(_, route)| route.is_none()) {
             None => None,
-            Some((peer, _)) if !config.providers.verbs => return Err(Error::NoRoute { peer }),
+            Some((peer, _)) if !config.providers.verbs && !config.providers.tcp => {
+                return Err(Error::NoRoute { peer });
+            }
             Some((peer, _)) => Some(
-                Net::open(config.me, config.peers, &config.network)
+                Net::open(config.me, config.peers, &config.network, config.providers)
                     .map_err(|why| Error::NoNetwork { peer, why })?,
             ),
         };
@@ -166,6 +173,18 @@ impl Fabric {
         limits: NetLimits,
         key: u32,
     ) -> Self {
+        let net = Net::faked(net, me, peers, rails, (limits, key));
+        Self::networked(net, me, peers)
+    }
+
+    /// Opens a place on a fake network of streams for process `me` of a job of `peers`, which are reached over it alone.
+    #[must_use]
+    pub fn streamed(net: &FakeStreams, me: Peer, peers: u32, limits: NetLimits) -> Self {
+        let net = Net::faked_tcp(net, me, peers, (limits, FAKE_KEY));
+        Self::networked(net, me, peers)
+    }
+
+    fn networked(net: Net, me: Peer, peers: u32) -> Self {
         let route = |rank| {
             if rank == me.0 {
                 Route::Loopback
@@ -180,7 +199,7 @@ impl Fabric {
             later: Later::default(),
             polls_others: false,
             sim: None,
-            net: Some(Net::faked(net, me, peers, rails, (limits, key))),
+            net: Some(net),
             waits: None,
             wait_set: WaitSet::new(),
         }
@@ -883,11 +902,16 @@ mod tests {
             providers: Providers {
                 shm: true,
                 verbs: false,
+                tcp: false,
             },
             ..Config::alone()
         };
         let no_device = Config {
             network: Network::default().on_devices("no_such_device"),
+            providers: Providers {
+                tcp: false,
+                ..Providers::default()
+            },
             ..Config::alone()
         };
         for config in [no_network, no_device] {

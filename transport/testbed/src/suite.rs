@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The list of worlds that a suite of behaviours must pass: `self`, `shm` (ranks taking turns in one thread, in threads, in
-//! processes), `sim` (hundreds of seeds) and `verbs` (over fake devices and over real ones, awake and asleep; the real ones only
+//! processes), `sim` (hundreds of seeds), `tcp` (real connections within this host, awake and asleep) and `verbs` (over fake devices and over real ones, awake and asleep; the real ones only
 //! when asked for).
 
 /// Every behaviour in every world: name, ranks, seeds on the simulated network.
@@ -26,6 +26,19 @@ macro_rules! behaviours {
         mod provider_sim {
             use super::*;
             $(#[test] fn $name() { $crate::world::sim($ranks, $seeds, $path); })*
+        }
+
+        mod provider_tcp {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::tcp($ranks, $path); })*
+        }
+        mod provider_tcp_faked {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::streams($ranks, ($seeds / 16).max(4), $path); })*
+        }
+        mod provider_tcp_asleep {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::tcp_asleep($ranks, $path); })*
         }
 
         mod provider_verbs_faked {

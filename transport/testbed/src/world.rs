@@ -6,10 +6,14 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Peer, SimConfig, SimNet, wait};
+use transport::{
+    Config, Fabric, FakeConfig, FakeNet, FakeStreams, NetLimits, Network, Peer, Providers,
+    SimConfig, SimNet, StreamsConfig, TcpTerms, wait,
+};
 
 use super::memory::{can_reach_own_process, inherited, number_of, open, segment_file_with};
 use super::{Rank, Reach};
@@ -20,7 +24,7 @@ const ARENA_BYTES: u64 = 64 << 20;
 
 /// One process, which talks to itself.
 pub fn alone(behaviour: impl AsyncFn(&mut Rank)) {
-    let fabric = Fabric::open(transport::Config::alone()).unwrap();
+    let fabric = Fabric::open(Config::alone()).unwrap();
     in_turn(
         vec![Rank::new(fabric, 0, 1, Reach::Must)],
         behaviour,
@@ -249,6 +253,134 @@ pub fn fake_ranks(
             net.advance() || net.advance_until(net.now_ns() + 1_000_000)
         },
     );
+}
+
+/// Ranks that reach each other over connections within this host, taking turns in one thread.
+pub fn tcp(ranks: u32, behaviour: impl AsyncFn(&mut Rank)) {
+    in_turn(tcp_ranks(ranks), until_quiet(ranks, &behaviour), |_| true);
+}
+
+/// A behaviour, and then the answers that others still need, until nobody has anything to send, as in `MPI_Finalize`.
+fn until_quiet(ranks: u32, behaviour: &impl AsyncFn(&mut Rank)) -> impl AsyncFn(&mut Rank) {
+    let (done, quiet) = (Cell::new(0), Cell::new(0));
+    async move |rank: &mut Rank| {
+        behaviour(rank).await;
+        done.set(done.get() + 1);
+        while done.get() < ranks || !rank.fabric.is_quiet() {
+            rank.turn().await;
+        }
+        quiet.set(quiet.get() + 1);
+        while quiet.get() < ranks {
+            rank.turn().await;
+        }
+    }
+}
+
+/// Ranks that can be told where each of them is.
+fn with_records(mut all: Vec<Rank>) -> Vec<Rank> {
+    let record = |rank: &Rank| rank.fabric.network_record().unwrap();
+    let records: Vec<Vec<u8>> = all.iter().map(record).collect();
+    for rank in &mut all {
+        rank.records.clone_from(&records);
+    }
+    all
+}
+
+/// Ranks on a fake network of streams, one seed after the other, the first of them calm. Seeds as in [`sim`].
+pub fn streams(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+    let only = std::env::var("RMPI_TEST_SEED").ok();
+    let only = only.map(|seed| seed.parse::<u64>().unwrap());
+    let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
+    for seed in seeds {
+        let _failing = Failing(seed);
+        let net = FakeStreams::new(StreamsConfig::of(seed, ranks));
+        let limits = NetLimits {
+            // Sometimes so few connections that each is given up for another.
+            pairs: 1 + (seed % 7) as u32,
+            ..NetLimits::default()
+        };
+        let fabric = |me| Fabric::streamed(&net, Peer(me), ranks, limits);
+        let make = |me| Rank::new(fabric(me), me, ranks, Reach::Must);
+        let all = with_records((0..ranks).map(make).collect());
+        in_turn(all, until_quiet(ranks, &behaviour), |_| {
+            net.advance();
+            true
+        });
+    }
+}
+
+/// The same with one thread each, which sleeps where it finds nothing to do.
+pub fn tcp_asleep<B>(ranks: u32, behaviour: B)
+where
+    B: AsyncFn(&mut Rank) + Copy + Send + 'static,
+{
+    let ends = Arc::new(Mutex::new([0; 2]));
+    let count = |ends: &Mutex<[u32; 2]>, phase: usize, more| {
+        let mut ends = ends.lock().unwrap();
+        ends[phase] += more;
+        ends[phase]
+    };
+    let threads: Vec<_> = tcp_ranks(ranks)
+        .into_iter()
+        .map(|mut rank| {
+            let ends = Arc::clone(&ends);
+            let behaviour = async move |rank: &mut Rank| {
+                rank.sleeps = true;
+                behaviour(rank).await;
+                // Nothing on the network tells that the others are done.
+                rank.sleeps = false;
+                count(&ends, 0, 1);
+                while count(&ends, 0, 0) < ranks || !rank.fabric.is_quiet() {
+                    rank.turn().await;
+                }
+                count(&ends, 1, 1);
+                while count(&ends, 1, 0) < ranks {
+                    rank.turn().await;
+                }
+            };
+            std::thread::spawn(move || run(&mut rank, behaviour))
+        })
+        .collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+}
+
+fn tcp_ranks(ranks: u32) -> Vec<Rank> {
+    let make = |me| Rank::new(tcp_fabric(me, ranks, 0x7c9), me, ranks, Reach::Must);
+    with_records((0..ranks).map(make).collect())
+}
+
+/// A process of a job that has nothing but connections within this host.
+pub fn tcp_fabric(me: u32, ranks: u32, key: u32) -> Fabric {
+    let terms = TcpTerms {
+        interfaces: "lo".to_owned(),
+        ..TcpTerms::default()
+    };
+    tcp_fabric_with(me, ranks, key, terms, NetLimits::default())
+}
+
+/// The same with these terms.
+pub fn tcp_fabric_with(
+    me: u32,
+    ranks: u32,
+    key: u32,
+    terms: TcpTerms,
+    limits: NetLimits,
+) -> Fabric {
+    let fabric = Fabric::open(Config {
+        me: Peer(me),
+        peers: ranks,
+        providers: Providers {
+            shm: false,
+            verbs: false,
+            tcp: true,
+        },
+        network: Network::default()
+            .over_tcp(terms)
+            .within(limits)
+            .with_key(key),
+        ..Config::alone()
+    });
+    fabric.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Ranks on this network.

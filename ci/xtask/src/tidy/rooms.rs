@@ -28,6 +28,8 @@ const UNSAFE_ROOMS: &[Room] = &[
             "transport/core/src/node.rs",
             "transport/core/src/provider/cma.rs",
             "transport/core/src/wait.rs",
+            "transport/core/src/provider/tcp/memory.rs",
+            "transport/core/src/provider/tcp/system.rs",
             "transport/core/src/provider/verbs/device.rs",
             "transport/core/src/provider/verbs/device/",
             "transport/core/src/provider/verbs/fake/memory.rs",
@@ -94,6 +96,7 @@ const UNSAFE_ROOMS: &[Room] = &[
 const ATOMIC_HOMES: &[&str] = &[
     // The words of application memory that peers change.
     "transport/core/src/mr.rs",
+    "transport/core/src/provider/tcp/memory.rs",
     "transport/ring/src/sync.rs",
     "runtime/layout/",
     // The one address that the interface of debuggers makes a library keep.

@@ -67,6 +67,7 @@ fn a_network_is_needed_where_shared_memory_does_not_reach() {
         (4, 4, "self", false),
         (4, 2, "shm,verbs", true),
         (4, 2, "shm", false),
+        (4, 2, "shm,tcp", true),
     ] {
         let found = is_needed(&boot(size, local_size), &values(providers));
         assert_eq!(found, needed, "{size} {local_size} {providers}");

@@ -72,6 +72,10 @@ pub enum Item {
     Device,
     /// A place of a table of GIDs.
     GidPlace,
+    /// An interface of a host by its name or address, or a network as in `10.1.0.0/16`.
+    Interface,
+    /// Ports of a host, from the first to the last.
+    PortRange,
 }
 
 /// The values that hold in this process.
@@ -244,6 +248,8 @@ impl Item {
         match self {
             Self::Device => "devices, each NAME or NAME:PORT with a port from 1 to 255",
             Self::GidPlace => "places from 0 to 255",
+            Self::Interface => "interfaces, each NAME, ADDRESS or ADDRESS/BITS",
+            Self::PortRange => "FIRST-LAST, ports from 1 to 65535",
         }
     }
 
@@ -256,8 +262,20 @@ impl Item {
                 !name.is_empty() && name.bytes().all(fits) && is_port
             }
             Self::GidPlace => text.parse::<u8>().is_ok(),
+            Self::Interface => {
+                let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/@".contains(&byte);
+                text.bytes().all(fits)
+            }
+            Self::PortRange => port_range(text).is_some(),
         }
     }
+}
+
+/// The first and the last of some ports.
+pub fn port_range(text: &str) -> Option<(u16, u16)> {
+    let (first, last) = text.split_once('-')?;
+    let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    (first != 0 && first <= last).then_some((first, last))
 }
 
 /// Room for the text of a list, its final NUL among it.
@@ -446,12 +464,12 @@ mod tests {
         assert_eq!(
             complaints,
             [
-                "RMPI_PROVIDERS is \"shm,verb\", expected a list of some of self, shm, verbs (with commas between; default \
-                 self,shm,verbs); verb is none of them, did you mean verbs; the default is used"
+                "RMPI_PROVIDERS is \"shm,verb\", expected a list of some of self, shm, verbs, tcp (with commas between; default \
+                 self,shm,verbs,tcp); verb is none of them, did you mean verbs; the default is used"
             ]
         );
         assert!(values.has(Variable::Providers, "shm") && values.has(Variable::Providers, "verbs"));
-        assert_eq!(values.text(Variable::Providers), "self,shm,verbs");
+        assert_eq!(values.text(Variable::Providers), "self,shm,verbs,tcp");
         assert_eq!(values.text(Variable::NetDevices), "");
         assert!(!values.has(Variable::Providers, "roce") && !values.has(Variable::Wait, "auto"));
     }

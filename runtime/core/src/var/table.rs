@@ -86,6 +86,8 @@ pub enum Variable {
     NetHops,
     NetPartition,
     NetGidIndex,
+    NetInterfaces,
+    PortRange,
     Tools,
     Boot,
     Rank,
@@ -99,7 +101,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 88] = [
+pub const ROWS: [Row; 90] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -256,12 +258,12 @@ pub const ROWS: [Row; 88] = [
         verbosity: Verbosity::UserDetail,
         scope: Scope::AllEqual,
         range: Range::Names {
-            all: &["self", "shm", "verbs"],
-            default: "self,shm,verbs",
+            all: &["self", "shm", "verbs", "tcp"],
+            default: "self,shm,verbs,tcp",
         },
         text: "What may carry messages: shm, shared memory, between ranks of one node; verbs, InfiniBand and RoCE, between \
-               all others, or all where shm may not; and self, from a rank to itself, which is always there. The same on \
-               all ranks.",
+               all others, or all where shm may not; tcp, connections of the Internet protocol, where verbs is not; and \
+               self, from a rank to itself, which is always there. The same on all ranks.",
     },
     Row {
         variable: Variable::NetDevices,
@@ -490,7 +492,8 @@ pub const ROWS: [Row; 88] = [
             default: 128,
             unit: "queue pairs",
         },
-        text: "So many reliable queue pairs a rank has at most; the least used ones are given up for others.",
+        text: "So many reliable queue pairs a rank has at most, or connections of tcp; the least used ones are given up for \
+               others.",
     },
     Row {
         variable: Variable::NetDatagramsFirst,
@@ -690,6 +693,26 @@ pub const ROWS: [Row; 88] = [
         range: Range::List(Item::GidPlace),
         text: "Which places of a port's table of GIDs may be used; of several the one that serves best. A port where none \
                of them serves is not used.",
+    },
+    Row {
+        variable: Variable::NetInterfaces,
+        name: "RMPI_NET_INTERFACES",
+        category: Category::Network,
+        verbosity: Verbosity::UserDetail,
+        scope: Scope::Local,
+        range: Range::List(Item::Interface),
+        text: "Which interfaces tcp may use, or which networks. If nothing is said, all that lead to other hosts: not those of \
+               bridges inside a host, nor of tunnels.",
+    },
+    Row {
+        variable: Variable::PortRange,
+        name: "RMPI_PORT_RANGE",
+        category: Category::Network,
+        verbosity: Verbosity::UserDetail,
+        scope: Scope::Local,
+        range: Range::List(Item::PortRange),
+        text: "Ports at which ranks wait for connections of tcp, for hosts with a firewall; each rank of a host needs one. If \
+               nothing is said, the system chooses them.",
     },
     foreign(
         Variable::Tools,

@@ -26,6 +26,8 @@ pub struct Providers {
     pub shm: bool,
     /// InfiniBand and RoCE.
     pub verbs: bool,
+    /// The Internet protocol, where there is nothing better.
+    pub tcp: bool,
 }
 
 impl Default for Providers {
@@ -33,6 +35,7 @@ impl Default for Providers {
         Self {
             shm: true,
             verbs: true,
+            tcp: true,
         }
     }
 }

@@ -117,7 +117,8 @@ const PORT_BYTES: usize = Address::BYTES + 4;
 /// Bytes of a host's name in a record.
 const MOST_HOST_BYTES: usize = 40;
 /// No record of a process is longer.
-pub const MOST_RECORD_BYTES: usize = 2 + MOST_RAILS * PORT_BYTES + MOST_HOST_BYTES;
+pub(in crate::provider) const MOST_RECORD_BYTES: usize =
+    2 + MOST_RAILS * PORT_BYTES + MOST_HOST_BYTES;
 
 #[cfg(test)]
 mod tests {

@@ -16,7 +16,7 @@ pub struct Far {
 
 /// That of all peers, by their numbers here.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(in crate::provider) struct Known {
     me: u32,
     /// The key of this job.
     key: u32,
@@ -28,7 +28,7 @@ pub(super) struct Known {
 
 impl Known {
     /// Process `me` of a job of `ranks` with this key.
-    pub(super) fn new(me: u32, ranks: u32, key: u32) -> Self {
+    pub(in crate::provider) fn new(me: u32, ranks: u32, key: u32) -> Self {
         Self {
             me,
             key,
@@ -37,8 +37,13 @@ impl Known {
         }
     }
 
+    /// This process, and the key of its job.
+    pub(in crate::provider) fn me(&self) -> (u32, u32) {
+        (self.me, self.key)
+    }
+
     /// A process of another job.
-    pub(super) fn meet(&mut self, peer: u32, far: Far) {
+    pub(in crate::provider) fn meet(&mut self, peer: u32, far: Far) {
         let Some(place) = peer.checked_sub(self.ranks) else {
             return;
         };
@@ -55,7 +60,7 @@ impl Known {
     }
 
     /// By what a peer and this process know each other. The [`Side`](super::side::Side) of one has by heart what each packet names.
-    pub(super) fn with(&self, peer: u32) -> Far {
+    pub(in crate::provider) fn with(&self, peer: u32) -> Far {
         self.later(peer).unwrap_or(Far {
             known_as: self.me,
             key: self.key,
@@ -64,17 +69,17 @@ impl Known {
     }
 
     /// Whether somebody who says to be this peer may be it: another process of the job, or one that was met since.
-    pub(super) fn may_be(&self, source: u32) -> bool {
+    pub(in crate::provider) fn may_be(&self, source: u32) -> bool {
         let is_rank = source < self.ranks && source != self.me;
         is_rank || self.is_of_another_job(source)
     }
 
-    pub(super) fn is_of_another_job(&self, peer: u32) -> bool {
+    pub(in crate::provider) fn is_of_another_job(&self, peer: u32) -> bool {
         self.later(peer).is_some()
     }
 
     /// What it takes beside itself, in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::provider) fn bytes(&self) -> usize {
         self.later.capacity() * size_of::<Option<Far>>()
     }
 }

@@ -2,6 +2,7 @@
 //! How the network is used: what is chosen for a process, as one value that nobody else looks into.
 
 use super::NetLimits;
+use crate::provider::tcp::TcpTerms;
 
 /// How the network is used. Whoever opens a fabric makes one and hands it on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,8 +11,9 @@ pub struct Network {
     pub(super) rails: u32,
     pub(super) local_rank: u32,
     pub(super) rendezvous: Rendezvous,
-    pub(super) q_key: u32,
-    pub(super) limits: NetLimits,
+    pub(in crate::provider) q_key: u32,
+    pub(in crate::provider) limits: NetLimits,
+    pub(in crate::provider) tcp: TcpTerms,
 }
 
 /// Who moves large data over the network: with a read, or when asked for it with a write.
@@ -57,6 +59,12 @@ impl Network {
     #[must_use]
     pub fn with_key(self, q_key: u32) -> Self {
         Self { q_key, ..self }
+    }
+
+    /// How connections of the Internet protocol are used.
+    #[must_use]
+    pub fn over_tcp(self, tcp: TcpTerms) -> Self {
+        Self { tcp, ..self }
     }
 
     /// How much of everything.

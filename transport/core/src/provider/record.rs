@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where a process is found on networks: its record has a part for each wire that it has.
+//!
+//! | offset | bytes | field | |
+//! |-------:|------:|-------|-|
+//! |      0 |     1 | form  | [`FORM`] |
+//! |      1 |     – | parts | one behind the other: wire (1), bytes (1), and so many bytes |
+//!
+//! A wire that is not known is passed over.
+
+use super::{tcp, verbs};
+
+/// Whose a part is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Verbs = 1,
+    Tcp = 2,
+}
+
+/// A record of these parts.
+pub(super) fn to_record(parts: &[(Part, Vec<u8>)]) -> Vec<u8> {
+    let mut record = vec![FORM];
+    for (part, bytes) in parts {
+        let length = u8::try_from(bytes.len()).expect("parts are short");
+        record.extend([*part as u8, length]);
+        record.extend(bytes);
+    }
+    record
+}
+
+/// A part of a record; `None`: it has none of this wire, or is none.
+pub(super) fn part_of(record: &[u8], part: Part) -> Option<&[u8]> {
+    let (form, mut rest) = record.split_first()?;
+    if *form != FORM {
+        return None;
+    }
+    while let Some(([wire, length], after)) = rest.split_first_chunk() {
+        let (bytes, others) = after.split_at_checked(usize::from(*length))?;
+        if *wire == part as u8 {
+            return Some(bytes);
+        }
+        rest = others;
+    }
+    None
+}
+
+/// A single part has this as its first byte in no version.
+const FORM: u8 = 0x51;
+/// No record of a process is longer.
+pub const MOST_RECORD_BYTES: usize = 1 + 2 + verbs::MOST_PART_BYTES + 2 + tcp::MOST_RECORD_BYTES;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_found_in_whatever_order_and_others_are_passed_over() {
+        let (one, other) = (vec![1, 2, 3], vec![4]);
+        let record = to_record(&[(Part::Tcp, one.clone()), (Part::Verbs, other.clone())]);
+        assert_eq!(part_of(&record, Part::Tcp), Some(&*one));
+        assert_eq!(part_of(&record, Part::Verbs), Some(&*other));
+        let mut unknown = record.clone();
+        unknown[1] = 77;
+        assert_eq!(part_of(&unknown, Part::Tcp), None);
+        assert_eq!(part_of(&unknown, Part::Verbs), Some(&*other));
+        for length in 0..record.len() {
+            assert_eq!(part_of(&record[..length], Part::Verbs), None, "{length}");
+        }
+        assert_eq!(part_of(&one, Part::Tcp), None);
+    }
+}

@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Provider `tcp`: connections of the Internet protocol, which every host has. Every peer has a stream of packets (crate `session`) that
+//! goes over a connection, which is made with the first packet; connections break and are made again without losing or repeating
+//! anything. Reads, writes and atomic operations are carried out by the owner of the memory when it polls.
+//!
+//! # Layers
+//! [`Tcp`] is three things:
+//!
+//! - [`Links`]: peers, connections and how they are made; packets, kept and sent.
+//! - [`Moves`]: reads, writes, atomic operations, and keys to memory.
+//! - what comes (`arrive.rs`), which is handed to the caller or to `Moves`.
+//!
+//! Nothing below knows of what is above; what befalls a connection is told upwards as an [`Upshot`], which [`Tcp::settle`] hands on
+//! before a call ends. All system calls are behind one trait, [`Sockets`].
+//!
+//! # What a poll costs
+//! One system call as a rule: a receive on the connection that something came over last, or a look at all others by `epoll`, in turn.
+
+mod address;
+mod arrive;
+mod bodies;
+mod call;
+mod clock;
+mod fake;
+mod interfaces;
+mod keys;
+mod links;
+mod meet;
+mod memory;
+mod moves;
+mod news;
+mod packet;
+mod proof;
+mod settings;
+mod side;
+mod sockets;
+mod store;
+mod strangers;
+mod system;
+mod talk;
+#[cfg(test)]
+mod tests;
+mod works;
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arrive::Buffer;
+use bodies::Bodies;
+pub(super) use fake::FakeSockets;
+pub use fake::{FakeStreams, StreamsConfig};
+use interfaces::Offer;
+use links::{Limits, Links, Owner, Upshot};
+use moves::Moves;
+use packet::{Kind as PacketKind, Maker};
+pub use settings::TcpTerms;
+use sockets::{Sign, Sockets};
+pub(super) use system::System;
+use works::Work;
+
+use super::caps::{Caps, Mover};
+use super::ledger::NetCounts;
+use super::verbs::{Far, Kind, Known, NetLimits, Network};
+use crate::wait_set::WaitSet;
+use crate::{Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, net_info};
+pub(super) use address::MOST_RECORD_BYTES;
+
+/// The network of a process, over connections.
+#[derive(Debug)]
+pub(super) struct Tcp<S> {
+    links: Links<S>,
+    moves: Moves,
+    bodies: Bodies,
+    buffer: Buffer,
+    /// Peers of whom something has come that was not looked at.
+    backlog: VecDeque<u32>,
+    /// Whom something came of last.
+    hot: Option<u32>,
+    /// Turns in which nothing came, and whether anything came since the process last wanted to sleep.
+    idle: u32,
+    has_stirred: bool,
+    signs: Vec<Sign>,
+    /// What others are told.
+    addresses: Vec<IpAddr>,
+    port: u16,
+    host: String,
+}
+
+impl Tcp<System> {
+    /// Waits for connections of the other processes of a job.
+    ///
+    /// # Errors
+    /// What cannot be had, and what to do.
+    pub(super) fn open_best(
+        me: Peer,
+        peers: u32,
+        key: u32,
+        silence_ns: u64,
+        terms: &TcpTerms,
+    ) -> Result<Self, String> {
+        let offers =
+            interfaces::choose(system::interfaces(), &terms.interfaces, &interfaces::Kernel)?;
+        let fit = offers.into_iter().filter(|offer| offer.unfit.is_none());
+        let addresses: Vec<IpAddr> = fit.map(|offer| offer.interface.address).collect();
+        if addresses.is_empty() {
+            return Err("this host has no address of the Internet protocol".to_owned());
+        }
+        let (system, port) = System::open(terms.ports)?;
+        let limits = Limits {
+            lines: terms.connections as usize,
+            silence_ns,
+        };
+        let known = Known::new(me.0, peers, key);
+        Ok(Self {
+            addresses,
+            port,
+            host: crate::wait::host_name(),
+            ..Self::new(system, known, peers, limits)
+        })
+    }
+}
+
+impl Tcp<FakeSockets> {
+    /// Opens a place on a network that only exists in tests.
+    pub(super) fn open_on(
+        net: &FakeStreams,
+        me: Peer,
+        peers: u32,
+        (limits, key): (NetLimits, u32),
+    ) -> Self {
+        let sockets = FakeSockets::new(net.clone(), me.0);
+        let addresses = sockets.addresses().to_vec();
+        let limits = Limits {
+            lines: limits.pairs as usize,
+            silence_ns: limits.silence_ns,
+        };
+        Self {
+            addresses,
+            port: 1,
+            ..Self::new(sockets, Known::new(me.0, peers, key), peers, limits)
+        }
+    }
+}
+
+/// What of this host's addresses others are told, and why not the rest.
+pub(crate) fn addresses(network: &Network) -> Result<Vec<net_info::Address>, String> {
+    let wanted = &network.tcp.interfaces;
+    let offers = interfaces::choose(system::interfaces(), wanted, &interfaces::Kernel)?;
+    let address = |offer: Offer| net_info::Address {
+        interface: offer.interface.name,
+        address: offer.interface.address,
+        unfit: offer.unfit,
+    };
+    Ok(offers.into_iter().map(address).collect())
+}
+
+impl<S: Sockets> Tcp<S> {
+    fn new(sockets: S, known: Known, peers: u32, limits: Limits) -> Self {
+        Self {
+            links: Links::new(sockets, known, peers, limits),
+            moves: Moves::default(),
+            bodies: Bodies::default(),
+            buffer: Buffer::default(),
+            backlog: VecDeque::new(),
+            hot: None,
+            idle: 0,
+            has_stirred: false,
+            signs: Vec::new(),
+            addresses: Vec::new(),
+            port: 0,
+            host: String::new(),
+        }
+    }
+
+    /// Where this process is found, for others.
+    pub(super) fn record(&self) -> Vec<u8> {
+        address::to_record(&self.addresses, self.port, &self.host)
+    }
+
+    /// What is counted.
+    pub(super) fn counts(&self) -> &Arc<NetCounts> {
+        &self.links.counts
+    }
+
+    /// Memory that all of this takes now, and that it takes at most.
+    pub(super) fn memory(&self) -> (usize, usize) {
+        let now = size_of::<Self>() + self.links.bytes() + self.bodies.bytes();
+        let each = session::WINDOW as usize * MOST_PACKET_BYTES;
+        (now, now.max(self.links.sides.len().saturating_mul(each)))
+    }
+
+    /// What can be done with any peer.
+    pub(super) fn caps(&self) -> Caps {
+        Caps {
+            max_inline_bytes: ring::SLOT_BODY_BYTES,
+            max_send_bytes: ring::layout::POOL_BUFFER_BYTES,
+            reads: Mover::Owner,
+            writes: Mover::Owner,
+            atomics: Some(Mover::Owner),
+            may_stream: false,
+            maps: false,
+            wakes: true,
+        }
+    }
+
+    /// Posts a send.
+    #[inline(never)]
+    pub(super) fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+        assert!(
+            body.len() <= ring::layout::POOL_BUFFER_BYTES,
+            "a send of {} bytes",
+            body.len()
+        );
+        let is_ordered = self.moves.is_ordered(to.0);
+        let side = self.links.of(to.0);
+        if side.lost.is_some() {
+            // The caller was told; nobody will ever read this.
+            return Ok(());
+        }
+        let is_large = body.len() > ring::SLOT_BODY_BYTES;
+        let may_go = side.session.room() != 0 && (!is_large || side.session.may_lend());
+        if !may_go || is_ordered {
+            self.links.ask(to.0);
+            return Err(Full);
+        }
+        if is_large {
+            side.session.lend();
+        }
+        let make = |bytes: &mut Vec<u8>| Maker::new(bytes).frame(head, body);
+        let slot = self.links.store.keep(PacketKind::Frame, make, None, None);
+        self.links.counts.sends.add(1);
+        self.links.post(to.0, slot);
+        self.settle();
+        Ok(())
+    }
+
+    /// Copies a body that was lent.
+    pub(super) fn copy_lent(&self, index: u32, target: &mut [u8]) -> usize {
+        self.bodies.copy(index, target)
+    }
+
+    /// It is given back.
+    pub(super) fn release(&mut self, peer: u32, index: u32) {
+        if !self.bodies.release(index) {
+            return;
+        }
+        let side = self.links.of(peer);
+        side.lent = side.lent.saturating_sub(1);
+        let is_awaited = side.session.give_back();
+        self.links.owe(peer);
+        if is_awaited {
+            self.links.tell(peer);
+            self.settle();
+        }
+    }
+
+    /// Lets a peer reach memory.
+    pub(super) fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
+        let check = self.links.sockets.random();
+        self.moves.exports.add(peer.0, address, bytes, check)
+    }
+
+    /// The end of that.
+    pub(super) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
+        self.moves.withdraw(&mut self.links, peer.0, key);
+    }
+
+    /// Begins a read or an atomic operation, or a write without an immediate.
+    pub(super) fn post_work(
+        &mut self,
+        peer: Peer,
+        (kind, lease): (Kind, Lease),
+        key: RemoteKey,
+        offset: u64,
+        name: WorkId,
+    ) {
+        let work = work_of(peer, (kind, lease), (key, offset), name, None);
+        self.moves.begin(&mut self.links, work);
+        self.settle();
+    }
+
+    /// Begins a write.
+    pub(super) fn post_write(
+        &mut self,
+        peer: Peer,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        name: WorkId,
+        immediate: Option<u32>,
+    ) -> Result<(), Lease> {
+        if immediate.is_none() {
+            self.post_work(peer, (Kind::Write, lease), key, offset, name);
+            return Ok(());
+        }
+        let work = work_of(peer, (Kind::Write, lease), (key, offset), name, immediate);
+        let begun = self.moves.begin_in_order(&mut self.links, work);
+        if begun.is_err() {
+            self.links.ask(peer.0);
+        }
+        self.settle();
+        begun
+    }
+
+    /// Meets a process of another job, as a further peer.
+    pub(super) fn meet(&mut self, peer: Peer, far: Far) {
+        self.links.known.meet(peer.0, far);
+    }
+
+    /// What the launcher says about a peer; `None`: that it has nothing of this provider.
+    pub(super) fn learn_address(&mut self, peer: Peer, part: Option<&[u8]>) {
+        self.links.learn_address(peer.0, part);
+        self.settle();
+    }
+
+    /// A peer whose address should be asked for; each is named once.
+    pub(super) fn wanted_address(&mut self) -> Option<u32> {
+        self.links.wanted.pop_front()
+    }
+
+    /// Gives a peer up.
+    pub(super) fn lose(&mut self, peer: Peer, why: &str) {
+        self.links.lose(peer.0, why);
+        self.settle();
+    }
+
+    /// Why a peer was given up.
+    pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
+        self.links.find(peer.0)?.lost.as_deref()
+    }
+
+    #[inline(always)]
+    pub(super) fn has_news(&self) -> bool {
+        !self.links.wanted.is_empty() || !self.links.news.is_empty()
+    }
+
+    /// Something that the user should know.
+    pub(super) fn next_complaint(&mut self) -> Option<String> {
+        self.links.news.next()
+    }
+
+    /// Whether the kernel moves data of this process now, on a processor that this process may be keeping from it.
+    pub(super) fn needs_cores(&self) -> bool {
+        self.moves.is_any_under_way()
+    }
+
+    /// Whether all that was sent has arrived, and everybody was told what has arrived here.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        self.links.tell_all_owed();
+        self.settle();
+        self.links.is_all_there() && self.moves.is_quiet()
+    }
+
+    /// Tells works what has become of connections.
+    pub(super) fn settle(&mut self) {
+        while let Some(upshot) = self.links.upshots.pop_front() {
+            match upshot {
+                Upshot::GoOn(peer) => {
+                    self.moves.go_on(&mut self.links, peer);
+                    self.links.disarm(peer);
+                }
+                Upshot::Lost(peer) => self.moves.end_all_to(&mut self.links, peer),
+            }
+        }
+    }
+
+    /// A peer is to be looked at in the next turn.
+    fn wait_for(&mut self, peer: u32) {
+        if !self.backlog.contains(&peer) {
+            self.backlog.push_back(peer);
+        }
+    }
+
+    /// Asks once what happened.
+    #[inline(never)]
+    pub(super) fn poll(&mut self, completions: &mut Completions) {
+        self.links.turn += 1;
+        let mut has_come = false;
+        for _ in 0..self.backlog.len() {
+            let peer = self.backlog.pop_front();
+            has_come |= peer.is_some_and(|peer| self.take(peer, completions));
+        }
+        let looks_at_all = self.links.turn.is_multiple_of(LOOK_EVERY);
+        if let Some(hot) = self.hot {
+            has_come |= self.take(hot, completions);
+        }
+        if looks_at_all || self.hot.is_none() {
+            has_come |= self.look_at_all(completions);
+        }
+        if self.links.turn.is_multiple_of(CLOCK_EVERY) {
+            self.links.look_at_clock();
+            self.settle();
+        }
+        self.has_stirred |= has_come;
+        self.idle = if has_come {
+            0
+        } else {
+            self.idle.saturating_add(1)
+        };
+        if self.idle == TELL_AFTER && self.links.is_any_owing() {
+            self.links.tell_all_owed();
+            self.settle();
+        }
+        while !completions.is_full()
+            && let Some(completion) = self.moves.ready.pop_front()
+        {
+            completions.push(completion);
+        }
+    }
+
+    /// Sees to everything that has a sign. `true`: something has come of a peer.
+    fn look_at_all(&mut self, completions: &mut Completions) -> bool {
+        let mut signs = std::mem::take(&mut self.signs);
+        self.links.sockets.look(&mut signs);
+        let mut has_come = false;
+        for sign in signs.drain(..) {
+            let Sign::On { sock, reads, sends } = sign else {
+                self.links.open_door();
+                continue;
+            };
+            match self.links.owner(sock) {
+                Owner::Nobody => {}
+                Owner::Stranger => self.links.go_on_with_stranger(sock),
+                Owner::Call(peer) => self.links.go_on_with_call(peer, sock),
+                Owner::Line(peer) => {
+                    if sends {
+                        self.links.unblock(peer);
+                    }
+                    if reads && self.take(peer, completions) {
+                        self.hot = Some(peer);
+                        has_come = true;
+                    }
+                }
+            }
+            self.settle();
+        }
+        self.signs = signs;
+        has_come
+    }
+
+    /// Whether nothing is here and nothing can be done: then there is a sign when there is.
+    pub(super) fn prepare_sleep(&mut self) -> bool {
+        self.links.tell_all_owed();
+        self.links.look_at_clock();
+        self.settle();
+        let has_stirred = std::mem::take(&mut self.has_stirred);
+        !has_stirred
+            && self.moves.ready.is_empty()
+            && self.backlog.is_empty()
+            && self.links.wanted.is_empty()
+    }
+
+    /// Adds what can wake the process, and when something is due.
+    pub(super) fn fall_asleep(&mut self, waits: &mut WaitSet) {
+        if let Some(due) = self.links.until_due() {
+            waits.poll_after(due);
+        }
+        self.links.sockets.fall_asleep(waits);
+    }
+
+    /// The process is awake again: whoever has woken it is found by looking at all.
+    pub(super) fn wake(&mut self) {
+        self.hot = None;
+        self.links.look_at_clock();
+        self.settle();
+    }
+}
+
+fn work_of(
+    peer: Peer,
+    (kind, lease): (Kind, Lease),
+    (key, offset): (RemoteKey, u64),
+    name: WorkId,
+    immediate: Option<u32>,
+) -> Work {
+    Work {
+        peer: peer.0,
+        name,
+        kind,
+        lease,
+        key,
+        offset,
+        immediate,
+        at: 0,
+        has_begun: false,
+        last: None,
+    }
+}
+
+/// Of so many turns one looks at all connections.
+const LOOK_EVERY: u64 = 8;
+/// Of so many turns one looks at the clock.
+const CLOCK_EVERY: u64 = 64;
+/// After so many turns without anything peers are told what has arrived, which packets to them would have told.
+const TELL_AFTER: u32 = 64;
+/// A frame that is kept, with what belongs to it.
+const MOST_PACKET_BYTES: usize = 9 << 10;

@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What comes from peers. Everything is received into one buffer of the process, but for data whose place is known by then: those go
+//! there. What the caller has no room for stays at its connection, and with it all behind it.
+//!
+//! All of it was written by somebody else, who has proved to be of the job and may still be wrong: a length that no packet has, a
+//! number out of order, data that nobody asked for end the connection, and after some of that the peer is given up.
+
+use std::io;
+
+use super::links::Upshot;
+use super::packet::{
+    Answer, Change, DATA_BYTES, FRAME_BYTES, HEADER_BYTES, Header, Kind, Read, WRITE_BYTES, Write,
+    head_of,
+};
+use super::proof::{u32_at, u64_at};
+use super::side::{Found, Inflow, Side, Target};
+use super::sockets::Sockets;
+use super::{Tcp, memory::Stretch};
+use crate::{Arrived, Completion, Completions, FarLook, FarWord, Head, Outcome, Peer, RecvBuffer};
+
+/// What was received and not looked at.
+#[derive(Debug, Default)]
+pub(super) struct Buffer {
+    bytes: Vec<u8>,
+    from: usize,
+    to: usize,
+}
+
+impl Buffer {
+    fn waiting(&self) -> &[u8] {
+        &self.bytes[self.from..self.to]
+    }
+
+    fn len(&self) -> usize {
+        self.to - self.from
+    }
+
+    /// Where more goes, behind what waits.
+    fn place(&mut self) -> &mut [u8] {
+        if self.from != 0 {
+            self.bytes.copy_within(self.from..self.to, 0);
+            (self.from, self.to) = (0, self.to - self.from);
+        }
+        &mut self.bytes[self.to..]
+    }
+
+    /// Begins with what was left at a connection.
+    fn start(&mut self, rest: &mut Vec<u8>) {
+        if self.bytes.is_empty() {
+            self.bytes.resize(BUFFER_BYTES, 0);
+        }
+        self.bytes[..rest.len()].copy_from_slice(rest);
+        (self.from, self.to) = (0, rest.len());
+        rest.clear();
+    }
+}
+
+/// What a look at what waits has led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Something was taken in.
+    Taken,
+    /// More must come first.
+    Lacks,
+    /// The caller has no room.
+    Full,
+    /// Nobody who keeps to the rules sends that.
+    Wrong(&'static str),
+}
+
+impl<S: Sockets> Tcp<S> {
+    /// Takes in what has come from a peer, up to some share. `true`: there was something.
+    pub(super) fn take(&mut self, peer: u32, completions: &mut Completions) -> bool {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let turn = self.links.turn;
+        let line = self
+            .links
+            .find_mut(peer)
+            .and_then(|side| side.line.as_mut());
+        if let Some(line) = line {
+            line.used = turn;
+            buffer.start(&mut line.rest);
+        } else {
+            self.buffer = buffer;
+            return false;
+        }
+        let had = buffer.len();
+        let took = self.take_some(peer, &mut buffer, completions);
+        let line = self
+            .links
+            .find_mut(peer)
+            .and_then(|side| side.line.as_mut());
+        if let Some(line) = line {
+            line.rest.extend_from_slice(buffer.waiting());
+        }
+        self.buffer = buffer;
+        match took {
+            Ok(bytes) => {
+                if bytes != 0 || had != 0 {
+                    self.after(peer);
+                }
+                bytes != 0
+            }
+            Err(error) => {
+                self.links.broke(peer, &error);
+                true
+            }
+        }
+    }
+
+    /// Whether a frame with a body of eight bytes, and nothing else, has come where something came last: the fast path of waiting.
+    pub(in crate::provider) fn look(&mut self) -> FarLook {
+        let Some(peer) = self.hot.filter(|_| self.has_nothing_to_do()) else {
+            return FarLook::Poll;
+        };
+        let line = self.links.find(peer).and_then(|side| side.line.as_ref());
+        let Some(line) = line.filter(|line| line.rest.is_empty() && line.inflow.is_none()) else {
+            return FarLook::Poll;
+        };
+        let mut bytes = [0; 2 * WORD_FRAME_BYTES];
+        let got = match self.links.sockets.receive(line.sock, None, &mut bytes) {
+            Ok(0) => return FarLook::Nothing,
+            Ok(got) => got,
+            Err(error) => {
+                self.links.broke(peer, &error);
+                return FarLook::Poll;
+            }
+        };
+        self.has_stirred = true;
+        self.idle = 0;
+        if let Some(word) = self.take_word(peer, &bytes[..got]) {
+            return FarLook::Word(word);
+        }
+        let line = self
+            .links
+            .find_mut(peer)
+            .and_then(|side| side.line.as_mut());
+        if let Some(line) = line {
+            line.rest.extend_from_slice(&bytes[..got]);
+        }
+        self.wait_for(peer);
+        FarLook::Poll
+    }
+
+    fn has_nothing_to_do(&self) -> bool {
+        self.backlog.is_empty() && self.moves.ready.is_empty() && self.links.upshots.is_empty()
+    }
+
+    /// Takes a frame in, if that is what these bytes are, and no more.
+    fn take_word(&mut self, peer: u32, bytes: &[u8]) -> Option<FarWord> {
+        let (header, body) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+        let (fixed, word) = body.split_first_chunk::<FRAME_BYTES>()?;
+        let word = u64::from_ne_bytes(word.try_into().ok()?);
+        let header = Header::of(header)?;
+        let is_next = header.number == self.links.find(peer)?.session.ack().next;
+        let is_it = header.kind == Kind::Frame && header.bytes == body.len() && is_next;
+        if !is_it || !self.links.acknowledge(peer, header.ack) {
+            return None;
+        }
+        self.accept(peer);
+        if self.moves.has_desk(peer) {
+            self.links.upshots.push_back(Upshot::GoOn(peer));
+        }
+        let head = Head {
+            len: 8,
+            ..head_of(fixed)
+        };
+        let peer = Peer(peer);
+        Some(FarWord { peer, head, word })
+    }
+
+    /// Answers what came, and goes on where there is room again.
+    fn after(&mut self, peer: u32) {
+        self.links.upshots.push_back(Upshot::GoOn(peer));
+        self.settle();
+    }
+
+    /// Answers how many bytes were received.
+    fn take_some(
+        &mut self,
+        peer: u32,
+        buffer: &mut Buffer,
+        completions: &mut Completions,
+    ) -> io::Result<usize> {
+        let mut bytes = 0;
+        let mut is_drained = false;
+        loop {
+            match self.step(peer, buffer, completions) {
+                Step::Taken => continue,
+                Step::Lacks => {}
+                Step::Full => {
+                    self.wait_for(peer);
+                    return Ok(bytes);
+                }
+                Step::Wrong(what) => {
+                    self.refuse(peer, what);
+                    return Ok(bytes);
+                }
+            }
+            if is_drained || bytes > TURN_BYTES {
+                return Ok(bytes);
+            }
+            let (got, asked) = self.receive(peer, buffer)?;
+            bytes += got;
+            is_drained = got < asked;
+            if got == 0 {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// Receives more; answers how much, and how much it could have been.
+    fn receive(&mut self, peer: u32, buffer: &mut Buffer) -> io::Result<(usize, usize)> {
+        let line = self.links.find(peer).and_then(|side| side.line.as_ref());
+        let Some((sock, inflow)) = line.map(|line| (line.sock, line.inflow)) else {
+            return Ok((0, 0));
+        };
+        let Some(inflow) = inflow else {
+            let place = buffer.place();
+            let asked = place.len();
+            let got = self.links.sockets.receive(sock, None, place)?;
+            buffer.to += got;
+            return Ok((got, asked));
+        };
+        let left = inflow.bytes - inflow.at;
+        let memory = self.find_target(peer, &inflow);
+        let place = buffer.place();
+        // Behind data there are most likely more: little is copied through the buffer.
+        let (asked, got) = match memory {
+            Some(memory) => {
+                let place = &mut place[..BEHIND_BYTES];
+                let asked = memory.bytes() + place.len();
+                (
+                    asked,
+                    self.links.sockets.receive(sock, Some(memory), place)?,
+                )
+            }
+            None => {
+                let asked = left.min(place.len());
+                (
+                    asked,
+                    self.links
+                        .sockets
+                        .receive(sock, None, &mut place[..asked])?,
+                )
+            }
+        };
+        let line = self
+            .links
+            .find_mut(peer)
+            .and_then(|side| side.line.as_mut());
+        if let Some(inflow) = line.and_then(|line| line.inflow.as_mut()) {
+            let at_target = got.min(left);
+            inflow.at += at_target;
+            buffer.to += got - at_target;
+        }
+        Ok((got, asked))
+    }
+
+    /// Where the rest of data go now.
+    fn find_target(&mut self, peer: u32, inflow: &Inflow) -> Found {
+        let whole: Option<Stretch> = match &inflow.target {
+            Target::Read { id, at } => {
+                let work = self.moves.works.find(peer, *id)?;
+                Some(work.stretch(*at, inflow.bytes))
+            }
+            Target::Write(write) => {
+                let whole = self
+                    .moves
+                    .exports
+                    .find(peer, write.key, write.offset, write.bytes)?;
+                let from = usize::try_from(write.at).ok()?;
+                Some(whole.from(from).first(inflow.bytes))
+            }
+        };
+        whole
+            .filter(|whole| whole.bytes() == inflow.bytes)
+            .map(|whole| whole.from(inflow.at))
+    }
+
+    /// Looks at what waits.
+    fn step(&mut self, peer: u32, buffer: &mut Buffer, completions: &mut Completions) -> Step {
+        let Some(side) = self.links.find(peer) else {
+            return Step::Lacks;
+        };
+        let Some(line) = &side.line else {
+            return Step::Lacks;
+        };
+        if let Some(inflow) = line.inflow {
+            return self.step_inflow(peer, inflow, buffer, completions);
+        }
+        let Some(header) = buffer.waiting().first_chunk::<HEADER_BYTES>() else {
+            return Step::Lacks;
+        };
+        let Some(header) = Header::of(header) else {
+            return Step::Wrong("no packet begins like that");
+        };
+        let end = HEADER_BYTES + header.wanted();
+        if buffer.len() < end {
+            return Step::Lacks;
+        }
+        let is_numbered = header.kind != Kind::Ack;
+        if is_numbered && header.number != side.session.ack().next {
+            return Step::Wrong("a packet is not the next one");
+        }
+        if is_numbered && completions.is_full() {
+            return Step::Full;
+        }
+        if !self.links.acknowledge(peer, header.ack) {
+            return Step::Wrong("it has what was never sent");
+        }
+        buffer.from += end;
+        let bytes = &buffer.bytes[buffer.from - header.wanted()..buffer.from];
+        match header.kind {
+            Kind::Ack => {
+                if header.asks {
+                    self.links.tell(peer);
+                }
+                Step::Taken
+            }
+            Kind::Write | Kind::Data => self.begin_inflow(peer, header, bytes),
+            _ => self.take_packet(peer, header.kind, bytes, completions),
+        }
+    }
+
+    /// A packet is here as a whole.
+    fn take_packet(
+        &mut self,
+        peer: u32,
+        kind: Kind,
+        bytes: &[u8],
+        completions: &mut Completions,
+    ) -> Step {
+        let is_good = match kind {
+            Kind::Frame => self.hand_up(peer, bytes, completions),
+            Kind::Read => self.moves.hear_read(peer, Read::of(bytes)),
+            Kind::Atomic => {
+                Change::of(bytes).is_some_and(|change| self.moves.hear_change(peer, change))
+            }
+            Kind::Answer => Answer::of(bytes)
+                .is_some_and(|answer| self.moves.hear_answer(&mut self.links, peer, answer)),
+            Kind::Write | Kind::Data | Kind::Ack => false,
+        };
+        if !is_good {
+            return Step::Wrong(
+                "a packet asks for what nobody may ask, or answers what nobody asked",
+            );
+        }
+        self.accept(peer);
+        Step::Taken
+    }
+
+    /// A packet was taken in.
+    fn accept(&mut self, peer: u32) {
+        let side = self.links.of(peer);
+        let number = side.session.ack().next;
+        side.session.accept_next(number);
+        self.links.owe(peer);
+    }
+
+    fn hand_up(&mut self, peer: u32, bytes: &[u8], completions: &mut Completions) -> bool {
+        let (fixed, body) = bytes.split_at(FRAME_BYTES);
+        let mut words = [0u64; ring::SLOT_BODY_BYTES / 8];
+        let buffer = if body.len() <= ring::SLOT_BODY_BYTES {
+            for (word, chunk) in words.iter_mut().zip(body.chunks(8)) {
+                let mut bytes = [0; 8];
+                bytes[..chunk.len()].copy_from_slice(chunk);
+                *word = u64::from_ne_bytes(bytes);
+            }
+            RecvBuffer::Inline {
+                bytes: u8::try_from(body.len()).unwrap_or(u8::MAX),
+            }
+        } else {
+            let side = self.links.of(peer);
+            if side.lent == MOST_LENT {
+                return false;
+            }
+            side.lent += 1;
+            RecvBuffer::Lent {
+                index: self.bodies.lend(body),
+                bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
+            }
+        };
+        completions.push(Completion::Arrived(Arrived {
+            peer: Peer(peer),
+            head: head_of(fixed),
+            words,
+            body: buffer,
+        }));
+        true
+    }
+
+    /// Data begin.
+    fn begin_inflow(&mut self, peer: u32, header: Header, bytes: &[u8]) -> Step {
+        let (target, fixed) = match header.kind {
+            Kind::Write => match Write::of(bytes) {
+                Some(write) => (Target::Write(write), WRITE_BYTES),
+                None => return Step::Wrong("a write makes no sense"),
+            },
+            _ => {
+                let (id, at) = (u32_at(bytes, 0), u64_at(bytes, 8));
+                (Target::Read { id, at }, DATA_BYTES)
+            }
+        };
+        let bytes = header.bytes - fixed;
+        let is_good = match target {
+            Target::Read { id, at } => self.moves.expects_data(peer, id, at, bytes),
+            Target::Write(write) => {
+                let end = write.at.checked_add(bytes as u64);
+                end.is_some_and(|end| end <= write.bytes && (end == write.bytes) == write.is_last)
+            }
+        };
+        if !is_good {
+            return Step::Wrong("data come for which nobody has asked");
+        }
+        let line = self
+            .links
+            .find_mut(peer)
+            .and_then(|side| side.line.as_mut());
+        if let Some(line) = line {
+            line.inflow = Some(Inflow {
+                header,
+                target,
+                at: 0,
+                bytes,
+            });
+        }
+        Step::Taken
+    }
+
+    /// Some data are here, or all.
+    fn step_inflow(
+        &mut self,
+        peer: u32,
+        mut inflow: Inflow,
+        buffer: &mut Buffer,
+        completions: &mut Completions,
+    ) -> Step {
+        let here = buffer.len().min(inflow.bytes - inflow.at);
+        if here != 0 {
+            if let Some(memory) = self.find_target(peer, &inflow) {
+                memory.fill(&buffer.waiting()[..here]);
+            }
+            buffer.from += here;
+            inflow.at += here;
+        }
+        let is_all = inflow.at == inflow.bytes;
+        let has_room = !completions.is_full();
+        if let Some(Side {
+            line: Some(line), ..
+        }) = self.links.find_mut(peer)
+        {
+            line.inflow = (!is_all || !has_room).then_some(inflow);
+        }
+        match (is_all, has_room) {
+            (false, _) => Step::Lacks,
+            (true, false) => Step::Full,
+            (true, true) => self.end_inflow(peer, inflow, completions),
+        }
+    }
+
+    /// All data of a packet are in their place.
+    fn end_inflow(&mut self, peer: u32, inflow: Inflow, completions: &mut Completions) -> Step {
+        debug_assert!(inflow.header.bytes >= inflow.bytes, "data are a part of it");
+        match inflow.target {
+            Target::Read { id, .. } => {
+                self.moves
+                    .hear_data(&mut self.links, peer, id, inflow.bytes);
+            }
+            Target::Write(write) if write.is_last => {
+                let found = self
+                    .moves
+                    .exports
+                    .find(peer, write.key, write.offset, write.bytes);
+                let outcome = if found.is_some() {
+                    Outcome::Done
+                } else {
+                    Outcome::BadKey
+                };
+                if let Some(immediate) = write.immediate.filter(|_| found.is_some()) {
+                    let peer = Peer(peer);
+                    completions.push(Completion::Written { peer, immediate });
+                }
+                if !self.moves.answer(peer, write.id, outcome, 0) {
+                    return Step::Wrong("it has too many writes under way");
+                }
+            }
+            Target::Write(_) => {}
+        }
+        self.accept(peer);
+        Step::Taken
+    }
+
+    /// A peer has sent what makes no sense.
+    fn refuse(&mut self, peer: u32, what: &str) {
+        self.links.counts.refused.add(1);
+        let side = self.links.of(peer);
+        side.wrongs += 1;
+        let words = format!("what rank {peer} sends over tcp makes no sense: {what}");
+        match side.wrongs {
+            1 => self.links.news.complain(words),
+            MOST_WRONGS => return self.links.lose(peer, &words),
+            _ => {}
+        }
+        self.links.broke(peer, &io::ErrorKind::InvalidData.into());
+    }
+}
+
+/// A frame with a body of eight bytes.
+const WORD_FRAME_BYTES: usize = HEADER_BYTES + FRAME_BYTES + 8;
+/// For what is received at once.
+const BUFFER_BYTES: usize = 64 << 10;
+/// What is received at once behind data.
+const BEHIND_BYTES: usize = 4 << 10;
+/// Received from one peer in one turn, before others are heard: at most so much, and one piece.
+const TURN_BYTES: usize = 1 << 20;
+/// Bodies of one peer that may be lent; those of honest peers are fewer.
+const MOST_LENT: u32 = 64;
+/// A peer that so often makes no sense is given up.
+const MOST_WRONGS: u32 = 4;

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is due: calls that are made again, strangers whose time is over, peers that cannot be reached any more, connections that the
+//! network has cut.
+
+use std::io;
+use std::time::Duration;
+
+use super::links::Links;
+use super::meet::Refusal;
+use super::sockets::Sockets;
+
+impl<S: Sockets> Links<S> {
+    /// Does what is due by now.
+    pub(super) fn look_at_clock(&mut self) {
+        let before_ns = std::mem::replace(&mut self.now_ns, self.sockets.clock_ns());
+        let passed_ns = self.now_ns.saturating_sub(before_ns);
+        if passed_ns > AWAY_NS {
+            self.strangers.forgive(passed_ns);
+        }
+        for peer in self.calling.clone() {
+            self.look_at_call(peer);
+        }
+        while let Some(stranger) = self.strangers.take_late(self.now_ns) {
+            self.close(stranger.talk.sock);
+            let late = Refusal::Io(io::ErrorKind::TimedOut.into());
+            self.complain_of(&stranger, &late);
+        }
+        if !self.strangers.is_empty() {
+            // There may be room again.
+            self.open_door();
+        }
+        if self.now_ns.saturating_sub(self.checked_ns) > CHECK_NS {
+            self.checked_ns = self.now_ns;
+            self.check_lines();
+        }
+    }
+
+    fn look_at_call(&mut self, peer: u32) {
+        let (now_ns, limit_ns) = (self.now_ns, self.limits.silence_ns);
+        let Some(side) = self.find_mut(peer) else {
+            return;
+        };
+        let Some(call) = side.call.as_ref() else {
+            return;
+        };
+        if !side.needs_line() {
+            return self.end_call(peer, None);
+        }
+        if call.again_at_ns().is_some_and(|at_ns| at_ns <= now_ns) {
+            let has_failed = call.tries.iter().all(|one| one.failures != 0);
+            if has_failed && !call.is_heard() {
+                let silent_ns = side.silence.goes_on(now_ns);
+                self.doubt(peer, silent_ns, limit_ns);
+            }
+            self.try_again(peer);
+        }
+    }
+
+    /// A peer could not be reached for so long.
+    fn doubt(&mut self, peer: u32, silent_ns: u64, limit_ns: u64) {
+        let side = self.of(peer);
+        let (Some(call), Some(place)) = (&side.call, &side.place) else {
+            return;
+        };
+        let words = format!(
+            "{} cannot be reached ({})",
+            match &*place.host {
+                "" => "its host".to_owned(),
+                host => format!("host {host}"),
+            },
+            call.words()
+        );
+        if silent_ns >= limit_ns {
+            let seconds = limit_ns / 1_000_000_000;
+            let why = format!(
+                "{words} for {seconds} s: is there a firewall? RMPI_NET_INTERFACES chooses addresses, RMPI_PORT_RANGE ports"
+            );
+            self.lose(peer, &why);
+        } else if silent_ns >= COMPLAIN_NS && !std::mem::replace(&mut side.has_complained, true) {
+            let words = format!("rank {peer}: {words}; it is tried again and again");
+            self.news.complain(words);
+        }
+    }
+
+    /// Breaks connections on which the network has long been silent although something is under way.
+    fn check_lines(&mut self) {
+        for peer in self.joined.clone() {
+            let side = self.find(peer);
+            let waits = side.filter(|side| side.session.awaits_word().is_some());
+            let Some(line) = waits.and_then(|side| side.line.as_ref()) else {
+                continue;
+            };
+            let sock = line.sock;
+            if self.sockets.is_cut_off(sock) {
+                self.broke(peer, &io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+
+    /// How long until something is due; `None`: nothing is.
+    pub(super) fn until_due(&self) -> Option<Duration> {
+        let calls = self
+            .calling
+            .iter()
+            .filter_map(|peer| self.find(*peer)?.call.as_ref());
+        let at_ns = calls.filter_map(|call| call.again_at_ns()).min();
+        let late_ns = (!self.strangers.is_empty()).then_some(self.now_ns + CHECK_NS);
+        let at_ns = at_ns.into_iter().chain(late_ns).min()?;
+        Some(Duration::from_nanos(
+            at_ns.saturating_sub(self.sockets.clock_ns()),
+        ))
+    }
+}
+
+/// A process that has not looked for so long was computing: nobody can say that others were late meanwhile.
+const AWAY_NS: u64 = 300_000_000;
+/// How often connections are looked at.
+const CHECK_NS: u64 = 1_000_000_000;
+/// After so much time people are told that a peer cannot be reached.
+const COMPLAIN_NS: u64 = 10_000_000_000;

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A network of streams that only exists in tests. Everything that a real one may do is drawn from a seed: bytes come in whatever
+//! pieces and late, calls take less than they could, connections are refused or break and lose what was under way, and addresses
+//! lead to other processes. Time passes when somebody says so.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "for tests; its sizes are small"
+)]
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::super::sim::Random;
+use super::memory::Stretch;
+use super::sockets::{Sign, Sock, Sockets};
+use crate::wait_set::WaitSet;
+
+/// What such a network does to connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamsConfig {
+    /// Where all chance comes from.
+    pub seed: u64,
+    /// Processes.
+    pub ranks: u32,
+    /// Calls that break their connection, of 100,000.
+    pub breaks: u64,
+    /// Connections that are refused, of 100.
+    pub refusals: u64,
+    /// How long bytes are under way at most.
+    pub most_delay_ns: u64,
+    /// Bytes that one call moves at most.
+    pub most_bytes: usize,
+}
+
+impl StreamsConfig {
+    /// A network whose troubles are drawn from the seed; with seed 0 there are none.
+    #[must_use]
+    pub fn of(seed: u64, ranks: u32) -> Self {
+        let mut random = Random::new(seed ^ 0x7c9_5eed);
+        let calm = Self {
+            seed,
+            ranks,
+            breaks: 0,
+            refusals: 0,
+            most_delay_ns: 1_000,
+            most_bytes: 1 << 20,
+        };
+        if seed == 0 {
+            return calm;
+        }
+        let most_bytes = [400, 1500, 70_000, 1 << 20][random.below(4) as usize];
+        let breaks = [0, 10, 100, 1000][random.below(4) as usize];
+        Self {
+            // The largest packet must get through now and then.
+            breaks: breaks.min(most_bytes as u64 / 24),
+            refusals: [0, 20, 60][random.below(3) as usize],
+            most_delay_ns: 1 + random.below(100_000),
+            most_bytes,
+            ..calm
+        }
+    }
+}
+
+/// Bytes under way to an end, with the times at which they are there.
+#[derive(Debug, Default)]
+struct Queue {
+    pieces: VecDeque<(u64, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Queue {
+    fn push(&mut self, at_ns: u64, bytes: Vec<u8>) {
+        let last_ns = self.pieces.back().map_or(0, |(at_ns, _)| *at_ns);
+        self.bytes += bytes.len();
+        if !bytes.is_empty() {
+            self.pieces.push_back((at_ns.max(last_ns), bytes));
+        }
+    }
+
+    /// Bytes that are there now.
+    fn here(&self, now_ns: u64) -> usize {
+        let here = self.pieces.iter().take_while(|(at_ns, _)| *at_ns <= now_ns);
+        here.map(|(_, bytes)| bytes.len()).sum()
+    }
+
+    fn take(&mut self, count: usize) -> Vec<u8> {
+        let mut taken = Vec::with_capacity(count);
+        while let Some((_, bytes)) = self.pieces.front_mut().filter(|_| taken.len() < count) {
+            let share = bytes.len().min(count - taken.len());
+            taken.extend(bytes.drain(..share));
+            if bytes.is_empty() {
+                self.pieces.pop_front();
+            }
+        }
+        self.bytes -= taken.len();
+        taken
+    }
+}
+
+/// A network. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct FakeStreams(Arc<Mutex<Net>>);
+
+#[derive(Debug)]
+struct Net {
+    config: StreamsConfig,
+    random: Random,
+    now_ns: u64,
+    processes: Vec<Process>,
+    connections: Vec<Connection>,
+    broken: u64,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    /// The connection of a sock, and which end of it.
+    socks: Vec<Option<Held>>,
+    door: VecDeque<(u64, usize)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    connection: usize,
+    end: usize,
+    wants: bool,
+}
+
+#[derive(Debug, Default)]
+struct Connection {
+    ready_ns: u64,
+    is_refused: bool,
+    is_broken: bool,
+    /// What comes to each end, when; and whether the other end was closed.
+    ends: [Queue; 2],
+    closed: [bool; 2],
+}
+
+impl FakeStreams {
+    /// A new network at time zero.
+    #[must_use]
+    pub fn new(config: StreamsConfig) -> Self {
+        let processes = (0..config.ranks).map(|_| Process::default()).collect();
+        Self(Arc::new(Mutex::new(Net {
+            config,
+            random: Random::new(config.seed),
+            now_ns: 0,
+            processes,
+            connections: Vec::new(),
+            broken: 0,
+        })))
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self) {
+        let mut net = self.lock();
+        let step_ns = 1 + net.random.below(20_000);
+        net.now_ns += step_ns;
+    }
+
+    /// Connections that broke.
+    #[must_use]
+    pub fn broken(&self) -> u64 {
+        self.lock().broken
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Net> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One process's place on it.
+#[derive(Debug)]
+pub(in crate::provider) struct FakeSockets {
+    net: FakeStreams,
+    me: u32,
+}
+
+impl FakeSockets {
+    pub(super) fn new(net: FakeStreams, me: u32) -> Self {
+        Self { net, me }
+    }
+
+    /// What others are told: the second address leads to another process.
+    pub(super) fn addresses(&self) -> [IpAddr; 2] {
+        let me = u8::try_from(self.me).unwrap_or(u8::MAX);
+        [1, 0].map(|wrong| Ipv4Addr::new(10, 0, wrong, me).into())
+    }
+}
+
+impl Net {
+    fn held(&self, me: u32, sock: Sock) -> io::Result<Held> {
+        let held = self.processes[me as usize].socks.get(sock as usize);
+        held.copied()
+            .flatten()
+            .ok_or_else(|| ErrorKind::NotConnected.into())
+    }
+
+    /// Gives an end of a connection a number.
+    fn keep(&mut self, me: u32, connection: usize, end: usize, wants: bool) -> Sock {
+        let socks = &mut self.processes[me as usize].socks;
+        let held = Held {
+            connection,
+            end,
+            wants,
+        };
+        let free = socks.iter().position(Option::is_none);
+        let place = free.unwrap_or(socks.len());
+        if place == socks.len() {
+            socks.push(None);
+        }
+        socks[place] = Some(held);
+        place as Sock
+    }
+
+    /// The connection, if it is of use; it may break now.
+    fn usable(&mut self, held: Held) -> io::Result<&mut Connection> {
+        let breaks = self.random.below(100_000) < self.config.breaks;
+        let connection = &mut self.connections[held.connection];
+        if connection.is_refused {
+            return Err(ErrorKind::ConnectionRefused.into());
+        }
+        if breaks && !connection.is_broken && connection.ready_ns <= self.now_ns {
+            connection.is_broken = true;
+            self.broken += 1;
+        }
+        if connection.is_broken {
+            return Err(ErrorKind::ConnectionReset.into());
+        }
+        Ok(connection)
+    }
+
+    /// How much of so many bytes a call moves.
+    fn share(&mut self, bytes: usize) -> usize {
+        let most = bytes.min(self.config.most_bytes);
+        if most == 0 || self.config.seed != 0 && self.random.below(8) == 0 {
+            return 0;
+        }
+        match self.config.seed {
+            0 => most,
+            _ => 1 + self.random.below(most as u64) as usize,
+        }
+    }
+
+    fn reads(&self, held: Held) -> bool {
+        let connection = &self.connections[held.connection];
+        let queue = &connection.ends[held.end];
+        connection.is_broken
+            || connection.is_refused
+            || queue.here(self.now_ns) != 0
+            || queue.bytes == 0 && connection.closed[held.end]
+    }
+}
+
+impl Sockets for FakeSockets {
+    fn connect(&mut self, to: SocketAddr) -> io::Result<Sock> {
+        let mut net = self.net.lock();
+        let IpAddr::V4(address) = to.ip() else {
+            return Err(ErrorKind::AddrNotAvailable.into());
+        };
+        let [_, _, wrong, rank] = address.octets();
+        let host = (u32::from(rank) + u32::from(wrong)) % net.config.ranks;
+        let delay = net.config.most_delay_ns;
+        let (one, other) = (net.random.below(delay), net.random.below(delay));
+        let is_refused = net.random.below(100) < net.config.refusals;
+        let connection = Connection {
+            ready_ns: net.now_ns + one,
+            is_refused,
+            ..Connection::default()
+        };
+        net.connections.push(connection);
+        let number = net.connections.len() - 1;
+        if !is_refused {
+            let at_ns = net.now_ns + one + other;
+            net.processes[host as usize].door.push_back((at_ns, number));
+        }
+        Ok(net.keep(self.me, number, 0, true))
+    }
+
+    fn accept(&mut self) -> io::Result<Option<(Sock, SocketAddr)>> {
+        let mut net = self.net.lock();
+        let now_ns = net.now_ns;
+        let door = &mut net.processes[self.me as usize].door;
+        let Some(at) = door.iter().position(|(at_ns, _)| *at_ns <= now_ns) else {
+            return Ok(None);
+        };
+        let (_, number) = door.remove(at).expect("it was just found");
+        let sock = net.keep(self.me, number, 1, false);
+        Ok(Some((sock, SocketAddr::from(([10, 9, 9, 9], 9)))))
+    }
+
+    fn send(&mut self, sock: Sock, bytes: &[u8], memory: Option<Stretch>) -> io::Result<usize> {
+        let mut net = self.net.lock();
+        let held = net.held(self.me, sock)?;
+        let (now_ns, delay) = (net.now_ns, net.config.most_delay_ns);
+        let connection = net.usable(held)?;
+        if connection.ready_ns > now_ns {
+            return Ok(0);
+        }
+        let room = WINDOW_BYTES.saturating_sub(connection.ends[1 - held.end].bytes);
+        let whole = bytes.len() + memory.map_or(0, Stretch::bytes);
+        let count = net.share(whole.min(room));
+        let late_ns = now_ns + net.random.below(delay);
+        let mut all = bytes[..bytes.len().min(count)].to_vec();
+        if let Some(memory) = memory {
+            let from = all.len();
+            all.resize(count, 0);
+            memory.copy_to(&mut all[from..]);
+        }
+        net.connections[held.connection].ends[1 - held.end].push(late_ns, all);
+        Ok(count)
+    }
+
+    fn receive(
+        &mut self,
+        sock: Sock,
+        memory: Option<Stretch>,
+        bytes: &mut [u8],
+    ) -> io::Result<usize> {
+        let mut net = self.net.lock();
+        let held = net.held(self.me, sock)?;
+        let now_ns = net.now_ns;
+        let connection = net.usable(held)?;
+        let queue = &connection.ends[held.end];
+        if queue.bytes == 0 && connection.closed[held.end] {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        let first = memory.map_or(0, Stretch::bytes);
+        let here = queue.here(now_ns).min(first + bytes.len());
+        let count = net.share(here);
+        let got = net.connections[held.connection].ends[held.end].take(count);
+        let (to_memory, rest) = got.split_at(first.min(count));
+        if let Some(memory) = memory {
+            memory.fill(to_memory);
+        }
+        bytes[..rest.len()].copy_from_slice(rest);
+        Ok(count)
+    }
+
+    fn close(&mut self, sock: Sock) {
+        let mut net = self.net.lock();
+        if let Ok(held) = net.held(self.me, sock) {
+            net.processes[self.me as usize].socks[sock as usize] = None;
+            net.connections[held.connection].closed[1 - held.end] = true;
+        }
+    }
+
+    fn want_to_send(&mut self, sock: Sock, wants: bool) {
+        let mut net = self.net.lock();
+        if let Ok(held) = net.held(self.me, sock) {
+            net.processes[self.me as usize].socks[sock as usize] = Some(Held { wants, ..held });
+        }
+    }
+
+    fn is_cut_off(&mut self, _sock: Sock) -> bool {
+        false
+    }
+
+    fn look(&mut self, signs: &mut Vec<Sign>) {
+        let net = self.net.lock();
+        let process = &net.processes[self.me as usize];
+        if process.door.iter().any(|(at_ns, _)| *at_ns <= net.now_ns) {
+            signs.push(Sign::Door);
+        }
+        for (sock, held) in process.socks.iter().enumerate() {
+            let Some(held) = held else { continue };
+            let connection = &net.connections[held.connection];
+            let room = connection.ends[1 - held.end].bytes < WINDOW_BYTES;
+            let reads = net.reads(*held);
+            let sends = held.wants && (reads || room && connection.ready_ns <= net.now_ns);
+            if reads || sends {
+                let sock = sock as Sock;
+                signs.push(Sign::On { sock, reads, sends });
+            }
+        }
+    }
+
+    fn fall_asleep(&self, waits: &mut WaitSet) {
+        waits.poll_after(Duration::ZERO);
+    }
+
+    fn clock_ns(&self) -> u64 {
+        self.net.lock().now_ns
+    }
+
+    fn random(&mut self) -> u64 {
+        let mut net = self.net.lock();
+        net.random.below(u64::MAX)
+    }
+}
+
+/// Bytes under way in one direction.
+const WINDOW_BYTES: usize = 200_000;

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory of this process that peers may reach. A key is believed only if it stands in this table, word for word, and for that peer:
+//! its check is a number that nobody can guess. Every access looks it up again, so that nothing is reached after a key was withdrawn.
+
+use std::collections::HashMap;
+
+use super::memory::Stretch;
+use crate::RemoteKey;
+
+#[derive(Clone, Copy, Debug)]
+struct Export {
+    peer: u32,
+    key: RemoteKey,
+}
+
+/// The table, by the checks of the keys.
+#[derive(Debug, Default)]
+pub(super) struct Exports(HashMap<u64, Export>);
+
+impl Exports {
+    /// Lets a peer reach memory. `check`: a new number that nobody can guess.
+    pub(super) fn add(&mut self, peer: u32, address: u64, bytes: u64, check: u64) -> RemoteKey {
+        let key = RemoteKey {
+            address,
+            bytes,
+            check,
+        };
+        self.add_key(peer, key);
+        key
+    }
+
+    /// The same with a key that somebody else has made.
+    pub(super) fn add_key(&mut self, peer: u32, key: RemoteKey) {
+        self.0.insert(key.check, Export { peer, key });
+    }
+
+    /// The end of that; `true`: there was one.
+    pub(super) fn remove(&mut self, peer: u32, key: RemoteKey) -> bool {
+        let is_it = |export: &Export| export.peer == peer && export.key == key;
+        self.0.get(&key.check).is_some_and(is_it) && self.0.remove(&key.check).is_some()
+    }
+
+    /// The memory that a peer may reach by a key: so many bytes, behind `offset`. `None`: it may not.
+    pub(super) fn find(
+        &self,
+        peer: u32,
+        key: RemoteKey,
+        offset: u64,
+        bytes: u64,
+    ) -> Option<Stretch> {
+        let export = self.0.get(&key.check)?;
+        let end = offset.checked_add(bytes)?;
+        if export.peer != peer || export.key != key || end > key.bytes {
+            return None;
+        }
+        let address = key.address.checked_add(offset)?;
+        Some(Stretch::exported(address, usize::try_from(bytes).ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_exported_is_found_and_only_by_its_peer() {
+        let mut exports = Exports::default();
+        let key = exports.add(3, 1000, 50, 77);
+        let found = exports.find(3, key, 10, 40);
+        assert_eq!(found, Some(Stretch::exported(1010, 40)));
+        let wrong = [
+            (4, key, 0, 1),
+            (3, key, 11, 40),
+            (3, key, u64::MAX, 2),
+            (3, key, 51, 0),
+            (3, RemoteKey { bytes: 60, ..key }, 0, 1),
+            (
+                3,
+                RemoteKey {
+                    address: 999,
+                    ..key
+                },
+                0,
+                1,
+            ),
+            (3, RemoteKey { check: 78, ..key }, 0, 1),
+            (3, RemoteKey::default(), 0, 0),
+        ];
+        for (peer, key, offset, bytes) in wrong {
+            assert_eq!(exports.find(peer, key, offset, bytes), None, "{key:?}");
+        }
+        assert!(!exports.remove(4, key) && exports.remove(3, key));
+        assert_eq!(exports.find(3, key, 0, 1), None);
+    }
+}

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Peers and the connections to them: packets are kept and sent, and a connection that broke is made again. What befalls a peer is told
+//! upwards as a value, an [`Upshot`].
+//!
+//! | file | what its methods do |
+//! |------|---------------------|
+//! | `links.rs` | keep and send packets, break connections |
+//! | `meet.rs` | make connections: call, be called, join |
+//! | `clock.rs` | what is due |
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use session::{Ack, Numbers, Slot, Via};
+
+use super::super::ledger::NetCounts;
+use super::news::News;
+use super::packet::{HEADER_BYTES, Header, Kind};
+use super::side::{Out, Side};
+use super::sockets::{Sock, Sockets};
+use super::store::Store;
+use super::strangers::Strangers;
+use crate::provider::verbs::Known;
+
+/// Whose a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Nobody,
+    Stranger,
+    /// A call to this peer.
+    Call(u32),
+    /// The line to this peer.
+    Line(u32),
+}
+
+/// Something that has happened to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Upshot {
+    /// It has a connection, or there is room again.
+    GoOn(u32),
+    /// It is lost.
+    Lost(u32),
+}
+
+/// How much there may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Connections.
+    pub(super) lines: usize,
+    /// How long a peer may not be reached.
+    pub(super) silence_ns: u64,
+}
+
+/// All peers. Its methods are in the files that the head of this one names.
+#[derive(Debug)]
+pub(super) struct Links<S> {
+    pub(super) sockets: S,
+    pub(super) known: Known,
+    pub(super) limits: Limits,
+    pub(super) sides: Vec<Option<Box<Side>>>,
+    owners: Vec<Owner>,
+    pub(super) strangers: Strangers,
+    /// Peers that this process calls, and those that it is connected with.
+    pub(super) calling: Vec<u32>,
+    pub(super) joined: Vec<u32>,
+    /// Peers to whom is owed what has arrived.
+    owing: Vec<u32>,
+    pub(super) store: Store,
+    pub(super) numbers: Numbers,
+    pub(super) news: News,
+    pub(super) wanted: VecDeque<u32>,
+    pub(super) upshots: VecDeque<Upshot>,
+    pub(super) counts: Arc<NetCounts>,
+    pub(super) now_ns: u64,
+    pub(super) turn: u64,
+    pub(super) checked_ns: u64,
+}
+
+impl<S: Sockets> Links<S> {
+    pub(super) fn new(sockets: S, known: Known, peers: u32, limits: Limits) -> Self {
+        let now_ns = sockets.clock_ns();
+        Self {
+            sockets,
+            known,
+            limits,
+            sides: (0..peers).map(|_| None).collect(),
+            owners: Vec::new(),
+            strangers: Strangers::default(),
+            calling: Vec::new(),
+            joined: Vec::new(),
+            owing: Vec::new(),
+            store: Store::default(),
+            numbers: Numbers::default(),
+            news: News::default(),
+            wanted: VecDeque::new(),
+            upshots: VecDeque::new(),
+            counts: Arc::default(),
+            now_ns,
+            turn: 0,
+            checked_ns: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn find(&self, peer: u32) -> Option<&Side> {
+        self.sides.get(peer as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn find_mut(&mut self, peer: u32) -> Option<&mut Side> {
+        self.sides.get_mut(peer as usize)?.as_deref_mut()
+    }
+
+    /// What is kept for a peer, from now on.
+    #[inline]
+    pub(super) fn of(&mut self, peer: u32) -> &mut Side {
+        let place = peer as usize;
+        if place >= self.sides.len() {
+            self.sides.resize_with(place + 1, || None);
+        }
+        self.sides[place].get_or_insert_with(|| Box::new(Side::new()))
+    }
+
+    pub(super) fn owner(&self, sock: Sock) -> Owner {
+        let owner = self.owners.get(sock as usize);
+        owner.copied().unwrap_or(Owner::Nobody)
+    }
+
+    pub(super) fn own(&mut self, sock: Sock, owner: Owner) {
+        let place = sock as usize;
+        if place >= self.owners.len() {
+            self.owners.resize(place + 1, Owner::Nobody);
+        }
+        self.owners[place] = owner;
+    }
+
+    pub(super) fn close(&mut self, sock: Sock) {
+        self.own(sock, Owner::Nobody);
+        self.sockets.close(sock);
+    }
+
+    /// Keeps a packet for a peer, for which there is room, and sends it when that is possible.
+    pub(super) fn post(&mut self, peer: u32, slot: Slot) {
+        let bytes = u32::try_from(self.store.length(slot)).unwrap_or(u32::MAX);
+        self.of(peer).session.keep(slot, bytes);
+        self.flush(peer);
+    }
+
+    /// Sends what waits for a peer, or sees to it that it can be.
+    pub(super) fn flush(&mut self, peer: u32) {
+        let Some(side) = self.sides[peer as usize].as_deref_mut() else {
+            return;
+        };
+        if side.line.is_none() {
+            if side.needs_line() {
+                self.call(peer);
+            }
+            return;
+        }
+        if let Err(error) = self.send_some(peer) {
+            self.broke(peer, &error);
+        }
+    }
+
+    fn send_some(&mut self, peer: u32) -> io::Result<()> {
+        let side = self.sides[peer as usize].as_deref_mut();
+        let Some((side, turn)) = side.zip(Some(self.turn)) else {
+            return Ok(());
+        };
+        while let Some(line) = side.line.as_mut().filter(|line| !line.is_blocked) {
+            line.used = turn;
+            let (sock, made) = (line.sock, line.made);
+            let Some(out) = line.out.take().or_else(|| next_out(side, &mut self.store)) else {
+                break;
+            };
+            let (out, all) = send_one(&mut self.sockets, &self.store, sock, out)?;
+            match (all, out) {
+                (true, Out::Packet { number, .. }) => {
+                    side.session.sent(number, Via::Reliable { made });
+                    let end = number.wrapping_add(1);
+                    if !side.may_have(end) {
+                        side.sent_end = end;
+                    }
+                    self.counts.packets.add(1);
+                }
+                (true, Out::Bytes { .. }) => {}
+                (false, out) => {
+                    let line = side.line.as_mut().expect("it was there above");
+                    (line.out, line.is_blocked) = (Some(out), true);
+                    if !std::mem::replace(&mut line.is_armed, true) {
+                        self.sockets.want_to_send(sock, true);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The line to a peer takes bytes again.
+    pub(super) fn unblock(&mut self, peer: u32) {
+        let line = self.find_mut(peer).and_then(|side| side.line.as_mut());
+        let Some(line) = line else { return };
+        line.is_blocked = false;
+        self.flush(peer);
+        self.upshots.push_back(Upshot::GoOn(peer));
+    }
+
+    /// Ends the signs that a line takes bytes, where nothing waits for them any more.
+    pub(super) fn disarm(&mut self, peer: u32) {
+        let line = self.find_mut(peer).and_then(|side| side.line.as_mut());
+        let Some(line) = line.filter(|line| line.is_armed && !line.is_blocked) else {
+            return;
+        };
+        line.is_armed = false;
+        let sock = line.sock;
+        self.sockets.want_to_send(sock, false);
+    }
+
+    /// Takes in what a peer has of our stream. `false`: it cannot have that.
+    #[inline]
+    pub(super) fn acknowledge(&mut self, peer: u32, ack: Ack) -> bool {
+        let (now_ns, store) = (self.now_ns, &mut self.store);
+        let Some(side) = self.sides[peer as usize].as_deref_mut() else {
+            return false;
+        };
+        if !side.may_have(ack.next) {
+            return false;
+        }
+        side.has_asked = false;
+        let ack = Ack { beyond: 0, ..ack };
+        let session = &mut side.session;
+        session.acknowledge(ack, now_ns, |slot| store.free(slot));
+        true
+    }
+
+    /// A packet of a peer was handed up: it is owed a word.
+    #[inline]
+    pub(super) fn owe(&mut self, peer: u32) {
+        let Some(side) = self.find_mut(peer) else {
+            return;
+        };
+        side.owes = true;
+        let is_much = side.session.owed() >= session::ACK_EVERY;
+        if !std::mem::replace(&mut side.is_owing, true) {
+            self.owing.push(peer);
+        }
+        if is_much {
+            self.tell(peer);
+        }
+    }
+
+    /// Tells a peer what has arrived.
+    pub(super) fn tell(&mut self, peer: u32) {
+        let line = self.find_mut(peer).and_then(|side| side.line.as_mut());
+        if let Some(line) = line {
+            line.owes_note = true;
+            self.flush(peer);
+        }
+    }
+
+    /// Tells everybody what has arrived.
+    pub(super) fn tell_all_owed(&mut self) {
+        for peer in std::mem::take(&mut self.owing) {
+            let Some(side) = self.find_mut(peer) else {
+                continue;
+            };
+            side.is_owing = false;
+            if side.owes {
+                self.tell(peer);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_any_owing(&self) -> bool {
+        !self.owing.is_empty()
+    }
+
+    /// Asks a peer what has arrived, once until it is heard.
+    pub(super) fn ask(&mut self, peer: u32) {
+        let Some(side) = self.find_mut(peer) else {
+            return;
+        };
+        let Some(line) = side.line.as_mut().filter(|_| !side.has_asked) else {
+            return;
+        };
+        (line.owes_note, line.asks, side.has_asked) = (true, true, true);
+        self.flush(peer);
+    }
+
+    /// A connection ended that was not to end: what was not acknowledged goes again.
+    pub(super) fn broke(&mut self, peer: u32, why: &io::Error) {
+        if self.hang_up(peer) {
+            self.counts.broken.add(1);
+        }
+        let side = self.of(peer);
+        if side.needs_line() {
+            if let Some(call) = &mut side.call {
+                call.tries
+                    .iter_mut()
+                    .for_each(|one| one.why = why.to_string());
+            }
+            self.call(peer);
+        }
+    }
+
+    /// Closes the connection to a peer, if there is one.
+    pub(super) fn hang_up(&mut self, peer: u32) -> bool {
+        let Some(line) = self.find_mut(peer).and_then(|side| side.line.take()) else {
+            return false;
+        };
+        self.joined.retain(|joined| *joined != peer);
+        self.close(line.sock);
+        let side = self.of(peer);
+        side.session.broke(line.made);
+        side.has_asked = false;
+        true
+    }
+
+    /// Gives a peer up.
+    pub(super) fn lose(&mut self, peer: u32, why: &str) {
+        if self.of(peer).lost.is_some() {
+            return;
+        }
+        self.hang_up(peer);
+        self.end_call(peer, None);
+        let (sides, store) = (&mut self.sides, &mut self.store);
+        if let Some(side) = sides[peer as usize].as_deref_mut() {
+            side.lost = Some(why.into());
+            side.session.forget(|slot| store.free(slot), |_| {});
+        }
+        self.upshots.push_back(Upshot::Lost(peer));
+    }
+
+    /// Whether all that was sent has arrived; asks where that is not known.
+    pub(super) fn is_all_there(&mut self) -> bool {
+        let peers = 0..u32::try_from(self.sides.len()).unwrap_or(u32::MAX);
+        let mut all = true;
+        for peer in peers {
+            let side = self.find(peer).filter(|side| side.lost.is_none());
+            let Some(side) = side else { continue };
+            let is_there = side.session.awaits_word().is_none();
+            let wrote = side
+                .line
+                .as_ref()
+                .is_none_or(|line| line.out.is_none() && !line.owes_note);
+            if !is_there {
+                self.ask(peer);
+            }
+            all &= is_there && wrote;
+        }
+        all
+    }
+
+    /// What it takes, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let sides = self.sides.iter().flatten();
+        let rests = sides.map(|side| {
+            let rest = side.line.as_ref().map_or(0, |line| line.rest.capacity());
+            size_of::<Side>() + rest
+        });
+        rests.sum::<usize>() + self.sides.capacity() * size_of::<usize>() + self.store.bytes()
+    }
+}
+
+/// What is to be sent to a peer next.
+fn next_out(side: &mut Side, store: &mut Store) -> Option<Out> {
+    let line = side.line.as_mut()?;
+    let Some(due) = side.session.next_unsent() else {
+        if !std::mem::take(&mut line.owes_note) {
+            return None;
+        }
+        let header = Header {
+            bytes: 0,
+            kind: Kind::Ack,
+            asks: std::mem::take(&mut line.asks),
+            ack: side.session.tell(),
+            number: 0,
+        };
+        side.owes = false;
+        let mut bytes = vec![0; HEADER_BYTES];
+        header.write_to(&mut bytes);
+        return Some(Out::Bytes { bytes, at: 0 });
+    };
+    // A packet tells too what has arrived; only a question needs a note of its own.
+    line.owes_note = line.asks;
+    side.owes = false;
+    store.address(due.slot, due.number, side.session.tell());
+    Some(Out::Packet {
+        slot: due.slot,
+        number: due.number,
+        at: 0,
+        total: HEADER_BYTES + due.bytes as usize,
+    })
+}
+
+/// Sends what fits of it; answers whether that was all.
+fn send_one(
+    sockets: &mut impl Sockets,
+    store: &Store,
+    sock: Sock,
+    mut out: Out,
+) -> io::Result<(Out, bool)> {
+    loop {
+        let (sent, left) = match &out {
+            Out::Packet {
+                slot, at, total, ..
+            } => {
+                let (bytes, data) = store.rest(*slot, *at);
+                (sockets.send(sock, bytes, data)?, total - at)
+            }
+            Out::Bytes { bytes, at } => {
+                (sockets.send(sock, &bytes[*at..], None)?, bytes.len() - at)
+            }
+        };
+        let (Out::Packet { at, .. } | Out::Bytes { at, .. }) = &mut out;
+        *at += sent;
+        if sent == left {
+            return Ok((out, true));
+        }
+        if sent == 0 {
+            return Ok((out, false));
+        }
+    }
+}

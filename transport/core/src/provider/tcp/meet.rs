@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How connections come to be: this process calls a peer, or is called; then both prove who they are (`proof.rs`), and join.
+//!
+//! Where two call each other at once, the call of the one that counts as the first is the one that counts, if it has got through; the
+//! other one is told to yield, and gives its own call up when it is called. Whoever joins twice means the later one: the peer has seen
+//! before this process that the former broke.
+
+use std::io;
+use std::net::IpAddr;
+
+use session::Ack;
+
+use super::call::{Call, Stage};
+use super::links::{Links, Owner, Upshot};
+use super::proof::{ANY, Hello, Keys, Meeting, Verdict, Wrong};
+use super::side::Line;
+use super::sockets::{Sock, Sockets};
+use super::strangers::Stranger;
+use super::talk::Talk;
+use super::{address, proof};
+
+/// Why somebody was sent away.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// The connection ended.
+    Io(io::Error),
+    /// What came was wrong.
+    Wrong(Wrong),
+    /// Another process was meant, or a rule decides so.
+    Verdict(Verdict),
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Wrong> for Refusal {
+    fn from(wrong: Wrong) -> Self {
+        Self::Wrong(wrong)
+    }
+}
+
+/// This process calls.
+impl<S: Sockets> Links<S> {
+    /// Begins to connect to a peer, unless that was begun before.
+    pub(super) fn call(&mut self, peer: u32) {
+        let side = self.of(peer);
+        if side.call.is_some() || side.line.is_some() || side.lost.is_some() {
+            return;
+        }
+        let Some(place) = &side.place else {
+            if !std::mem::replace(&mut side.is_wanted, true) {
+                self.wanted.push_back(peer);
+            }
+            return;
+        };
+        let call = Call::new(&place.addresses);
+        side.call = Some(Box::new(call));
+        self.calling.push(peer);
+        self.try_again(peer);
+    }
+
+    /// Ends a call; `but`: the connection that goes on.
+    pub(super) fn end_call(&mut self, peer: u32, but: Option<Sock>) {
+        let Some(call) = self.find_mut(peer).and_then(|side| side.call.take()) else {
+            return;
+        };
+        self.calling.retain(|calling| *calling != peer);
+        for sock in call.socks().filter(|sock| Some(*sock) != but) {
+            self.close(sock);
+        }
+    }
+
+    /// Connects to those addresses of a peer whose time has come.
+    pub(super) fn try_again(&mut self, peer: u32) {
+        let now_ns = self.now_ns;
+        let count = self.find(peer).and_then(|side| side.call.as_ref());
+        for index in 0..count.map_or(0, |call| call.tries.len()) {
+            let call = self.of(peer).call.as_mut().expect("it is looked at");
+            let one = &mut call.tries[index];
+            match &one.stage {
+                Stage::Failed { again_at_ns } if *again_at_ns <= now_ns => {}
+                Stage::Connecting { since_ns, .. }
+                    if since_ns + super::call::CONNECT_NS <= now_ns =>
+                {
+                    let old = one.fail("nobody answers".to_owned(), now_ns);
+                    old.into_iter().for_each(|sock| self.close(sock));
+                    continue;
+                }
+                _ => continue,
+            }
+            let address = one.address;
+            let connected = self.sockets.connect(address);
+            match connected {
+                Ok(sock) => {
+                    self.own(sock, Owner::Call(peer));
+                    let stage = self.greeting(peer, sock);
+                    let call = self.of(peer).call.as_mut().expect("it is looked at");
+                    call.tries[index].stage = stage;
+                }
+                Err(error) => self.try_failed(peer, index, &error.to_string()),
+            }
+        }
+    }
+
+    fn greeting(&mut self, peer: u32, sock: Sock) -> Stage {
+        let far = self.known.with(peer);
+        let side = self.of(peer);
+        side.attempt = side.attempt.wrapping_add(1);
+        let (attempt, heard) = (side.attempt, side.heard_attempt);
+        let hello = Hello {
+            from: far.known_as,
+            to: if self.known.is_of_another_job(peer) {
+                ANY
+            } else {
+                peer
+            },
+            attempt,
+            heard,
+            nonce: [self.sockets.random(), self.sockets.random()],
+        };
+        let mut talk = Talk::new(sock);
+        talk.say(&hello.to_bytes());
+        Stage::Connecting {
+            talk,
+            hello,
+            since_ns: self.now_ns,
+        }
+    }
+
+    /// Something has happened to a connection of a call.
+    pub(super) fn go_on_with_call(&mut self, peer: u32, sock: Sock) {
+        let Some(side) = self.find_mut(peer) else {
+            return;
+        };
+        let call = side.call.as_mut();
+        let Some((call, index)) = call
+            .and_then(|call| Some((call.of_sock(sock)?, call)))
+            .map(|(i, c)| (c, i))
+        else {
+            return;
+        };
+        let none = Stage::Failed { again_at_ns: 0 };
+        let stage = std::mem::replace(&mut call.tries[index].stage, none);
+        let may_prove = call.proving.is_none_or(|proving| proving == index);
+        let stepped = self.step(peer, stage, may_prove);
+        let Some(call) = self.of(peer).call.as_mut() else {
+            return;
+        };
+        match stepped {
+            Ok(Stepped::At(stage)) => {
+                let proves = matches!(stage, Stage::Proved { .. });
+                call.tries[index].stage = stage;
+                if proves {
+                    call.proving = Some(index);
+                }
+                if call.is_heard() {
+                    self.of(peer).silence.ends();
+                }
+            }
+            Ok(Stepped::Joined(ack, attempt)) => {
+                let line = Line::new(sock, self.numbers.next(), Vec::new());
+                let attempt = Some(attempt);
+                self.join(peer, Line { attempt, ..line }, ack);
+            }
+            Err(refusal) => {
+                self.close(sock);
+                self.try_failed(peer, index, &words_of(&refusal));
+            }
+        }
+    }
+
+    /// One address of a peer has failed; others may prove now.
+    fn try_failed(&mut self, peer: u32, index: usize, why: &str) {
+        let now_ns = self.now_ns;
+        let Some(call) = self.of(peer).call.as_mut() else {
+            return;
+        };
+        call.tries[index].stage = Stage::Failed { again_at_ns: 0 };
+        call.tries[index].fail(why.to_owned(), now_ns);
+        if call.proving == Some(index) {
+            call.proving = None;
+            let greeted = |stage: &Stage| matches!(stage, Stage::Greeted { .. });
+            let others = call.tries.iter().filter(|one| greeted(&one.stage));
+            let others: Vec<Sock> = others.filter_map(|one| one.stage.sock()).collect();
+            for sock in others {
+                self.go_on_with_call(peer, sock);
+            }
+        }
+    }
+
+    fn step(&mut self, peer: u32, stage: Stage, may_prove: bool) -> Result<Stepped, Refusal> {
+        let sockets = &mut self.sockets;
+        match stage {
+            Stage::Connecting {
+                mut talk,
+                hello,
+                since_ns,
+            } => {
+                if !talk.push(sockets)? {
+                    return Ok(Stepped::At(Stage::Connecting {
+                        talk,
+                        hello,
+                        since_ns,
+                    }));
+                }
+                sockets.want_to_send(talk.sock, false);
+                self.step(peer, Stage::Greeted { talk, hello }, may_prove)
+            }
+            Stage::Greeted { talk, hello } if !may_prove => {
+                Ok(Stepped::At(Stage::Greeted { talk, hello }))
+            }
+            Stage::Greeted { mut talk, hello } => {
+                let Some(riddle) = talk.pull(sockets)? else {
+                    return Ok(Stepped::At(Stage::Greeted { talk, hello }));
+                };
+                let (verdict, nonce) = proof::of_riddle(&riddle)?;
+                if verdict != Verdict::Joined {
+                    return Err(Refusal::Verdict(verdict));
+                }
+                let meeting = Meeting {
+                    keys: self.keys(peer),
+                    hello,
+                    nonce,
+                };
+                let ack = self.of(peer).session.tell();
+                talk.say(&meeting.proof(ack));
+                self.step(peer, Stage::Proved { talk, meeting }, true)
+            }
+            Stage::Proved { mut talk, meeting } => {
+                if !talk.push(sockets)? {
+                    sockets.want_to_send(talk.sock, true);
+                    return Ok(Stepped::At(Stage::Proved { talk, meeting }));
+                }
+                sockets.want_to_send(talk.sock, false);
+                let Some(welcome) = talk.pull(sockets)? else {
+                    return Ok(Stepped::At(Stage::Proved { talk, meeting }));
+                };
+                match meeting.of_welcome(&welcome)? {
+                    (Verdict::Joined, ack) => Ok(Stepped::Joined(ack, meeting.hello.attempt)),
+                    (verdict, _) => Err(Refusal::Verdict(verdict)),
+                }
+            }
+            Stage::Failed { .. } => Ok(Stepped::At(stage)),
+        }
+    }
+
+    fn keys(&self, peer: u32) -> Keys {
+        Keys::new(self.known.me().1, self.known.with(peer).key)
+    }
+}
+
+/// How far a call has come.
+#[derive(Debug)]
+enum Stepped {
+    At(Stage),
+    /// The peer has so much of our stream; by this attempt.
+    Joined(Ack, u32),
+}
+
+/// This process is called.
+impl<S: Sockets> Links<S> {
+    /// Takes in those who have connected.
+    pub(super) fn open_door(&mut self) {
+        while self.strangers.has_room() {
+            match self.sockets.accept() {
+                Ok(Some((sock, from))) => {
+                    self.own(sock, Owner::Stranger);
+                    let now_ns = self.sockets.clock_ns();
+                    self.strangers.add(sock, from, now_ns);
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    let here = IpAddr::from([0, 0, 0, 0]);
+                    if self.strangers.is_news(here, "accept") {
+                        self.news.complain(format!(
+                            "a connection cannot be taken in: {error}; others wait until this changes (ulimit -n)"
+                        ));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Something has happened to the connection of a stranger.
+    pub(super) fn go_on_with_stranger(&mut self, sock: Sock) {
+        let Some(mut stranger) = self.strangers.take(sock) else {
+            return;
+        };
+        match self.listen(&mut stranger) {
+            Ok(None) => self.strangers.put_back(stranger),
+            Ok(Some((peer, ack, meeting))) => self.welcome(peer, ack, &meeting, stranger),
+            Err(refusal) => {
+                self.close(sock);
+                self.complain_of(&stranger, &refusal);
+            }
+        }
+    }
+
+    /// Hears what a stranger says; answers the peer that it is, and what that has of our stream, when it has proved it.
+    fn listen(&mut self, stranger: &mut Stranger) -> Result<Option<(u32, Ack, Meeting)>, Refusal> {
+        if stranger.meeting.is_none() {
+            let Some(hello) = stranger.talk.pull(&mut self.sockets)? else {
+                return Ok(None);
+            };
+            let hello = match Hello::of(&hello) {
+                Err(Wrong::Version(version)) => {
+                    // It sees ours, and can say so.
+                    stranger.talk.say(&proof::riddle(Verdict::NotMe, [0; 2]));
+                    stranger.talk.push(&mut self.sockets)?;
+                    return Err(Refusal::Wrong(Wrong::Version(version)));
+                }
+                hello => hello?,
+            };
+            let peer = hello.from;
+            let me = self.known.with(peer).known_as;
+            let is_me = hello.to == ANY && self.known.is_of_another_job(peer)
+                || hello.to == self.known.me().0 && me == self.known.me().0;
+            if !is_me || !self.known.may_be(peer) {
+                stranger.talk.say(&proof::riddle(Verdict::NotMe, [0; 2]));
+                stranger.talk.push(&mut self.sockets)?;
+                return Err(Refusal::Verdict(Verdict::NotMe));
+            }
+            let nonce = [self.sockets.random(), self.sockets.random()];
+            let keys = self.keys(peer);
+            stranger.talk.say(&proof::riddle(Verdict::Joined, nonce));
+            stranger.meeting = Some((peer, Meeting { keys, hello, nonce }));
+        }
+        if !stranger.talk.push(&mut self.sockets)? {
+            self.sockets.want_to_send(stranger.talk.sock, true);
+            return Ok(None);
+        }
+        self.sockets.want_to_send(stranger.talk.sock, false);
+        let proof = stranger.talk.pull(&mut self.sockets)?;
+        let (Some((peer, meeting)), Some(proof)) = (stranger.meeting, proof) else {
+            return Ok(None);
+        };
+        let ack = meeting.of_proof(&proof)?;
+        Ok(Some((peer, ack, meeting)))
+    }
+
+    /// Joins a caller that has proved who it is, or tells it why not.
+    fn welcome(&mut self, peer: u32, ack: Ack, meeting: &Meeting, mut stranger: Stranger) {
+        let sock = stranger.talk.sock;
+        let is_first = self.known.with(peer).is_first;
+        let side = self.of(peer);
+        let is_old = meeting
+            .hello
+            .attempt
+            .wrapping_sub(side.heard_attempt)
+            .cast_signed()
+            <= 0;
+        // It has called before it has welcomed the call that led to the connection that there is.
+        let is_stale = |attempt: u32| meeting.hello.heard.wrapping_sub(attempt).cast_signed() < 0;
+        let has_crossed = side
+            .line
+            .as_ref()
+            .and_then(|line| line.attempt)
+            .is_some_and(is_stale);
+        let calls = is_first && side.call.as_ref().is_some_and(|call| call.is_heard());
+        let verdict = if side.lost.is_some() || is_old || !side.may_have(ack.next) {
+            Verdict::Old
+        } else if calls || has_crossed {
+            Verdict::Yield
+        } else {
+            Verdict::Joined
+        };
+        if verdict != Verdict::Joined {
+            stranger.talk.say(&meeting.welcome(verdict, Ack::default()));
+            // Where that does not get through it learns as much from the end of the connection.
+            _ = stranger.talk.push(&mut self.sockets);
+            return self.close(sock);
+        }
+        side.heard_attempt = meeting.hello.attempt;
+        if self.hang_up(peer) {
+            self.counts.broken.add(1);
+        }
+        let told = self.of(peer).session.tell();
+        let first = meeting.welcome(verdict, told).to_vec();
+        let line = Line::new(sock, self.numbers.next(), first);
+        self.join(peer, line, ack);
+    }
+
+    /// Somebody was sent away: who should know is told.
+    pub(super) fn complain_of(&mut self, stranger: &Stranger, refusal: &Refusal) {
+        let (from, ip) = (stranger.from, stranger.from.ip());
+        let (what, words) = match refusal {
+            Refusal::Wrong(Wrong::Key) => (
+                "key",
+                "did not prove to know the key of this job: it is of another job, or of nobody's"
+                    .to_owned(),
+            ),
+            Refusal::Wrong(Wrong::Garbage) => ("garbage", "is no process of an MPI job".to_owned()),
+            Refusal::Wrong(Wrong::Version(version)) => (
+                "version",
+                format!(
+                    "speaks version {version} of the protocol, and this process version {}: use one installation on all hosts",
+                    proof::VERSION
+                ),
+            ),
+            Refusal::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
+                ("silence", "has said nothing for 10 s".to_owned())
+            }
+            // It has changed its mind, or has found another way.
+            Refusal::Io(_) | Refusal::Verdict(_) => return,
+        };
+        self.counts.refused.add(1);
+        if self.strangers.is_news(ip, what) {
+            self.news.complain(format!(
+                "somebody at {from} has connected and {words}; refused, as all further ones from there"
+            ));
+        }
+    }
+}
+
+/// Both have proved who they are.
+impl<S: Sockets> Links<S> {
+    /// From now on this connection carries what goes to a peer, which has so much of our stream.
+    fn join(&mut self, peer: u32, line: Line, ack: Ack) {
+        let sock = line.sock;
+        self.end_call(peer, Some(sock));
+        self.hang_up(peer);
+        self.make_room();
+        if !self.acknowledge(peer, ack) {
+            self.close(sock);
+            return self.flush(peer);
+        }
+        self.own(sock, Owner::Line(peer));
+        let used = self.turn;
+        let side = self.of(peer);
+        // Over this connection nothing of what is kept was sent as yet.
+        let session = &side.session;
+        side.sent_end = session.awaits_word().unwrap_or_else(|| session.next());
+        side.silence.ends();
+        side.has_complained = false;
+        side.line = Some(Line { used, ..line });
+        self.joined.push(peer);
+        self.counts.joined.add(1);
+        self.flush(peer);
+        self.upshots.push_back(Upshot::GoOn(peer));
+    }
+
+    /// Gives up the connection that was used longest ago, where there are too many: it is made again when it is needed.
+    fn make_room(&mut self) {
+        if self.joined.len() < self.limits.lines {
+            return;
+        }
+        let used = |peer: &u32| {
+            let side = self.find(*peer)?;
+            let line = side.line.as_ref().filter(|line| line.is_idle())?;
+            let is_quiet = side.session.awaits_word().is_none() && side.expects == 0;
+            is_quiet.then_some((line.used, *peer))
+        };
+        let oldest = self.joined.iter().filter_map(used).min();
+        if let Some((_, peer)) = oldest {
+            // What it has sent meanwhile is not acknowledged, and comes again.
+            self.hang_up(peer);
+            self.counts.given_up.add(1);
+        }
+    }
+
+    /// Takes in where a peer is found.
+    pub(super) fn learn_address(&mut self, peer: u32, part: Option<&[u8]>) {
+        let place = part.and_then(address::from_record);
+        let Some(place) = place.filter(|place| !place.addresses.is_empty()) else {
+            let why = "it has told no address at which it can be reached by tcp: is tcp in its RMPI_PROVIDERS?";
+            return self.lose(peer, why);
+        };
+        self.of(peer).place = Some(place);
+        self.flush(peer);
+    }
+}
+
+/// For people.
+fn words_of(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            "it has ended the connection".to_owned()
+        }
+        Refusal::Io(error) => error.to_string(),
+        Refusal::Wrong(Wrong::Garbage) => "something else than an MPI process answers".to_owned(),
+        Refusal::Wrong(Wrong::Version(version)) => format!(
+            "it speaks version {version} of the protocol, and this process version {}",
+            proof::VERSION
+        ),
+        Refusal::Wrong(Wrong::Key) => "a process of another job answers".to_owned(),
+        Refusal::Verdict(Verdict::NotMe) => "another process answers".to_owned(),
+        Refusal::Verdict(_) => "it is about to connect itself".to_owned(),
+    }
+}

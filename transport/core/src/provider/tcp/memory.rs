@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory of the program that bytes are moved from and to.
+//!
+//! # Safety
+//! A [`Stretch`] is made in two places only, and used before the call that made it ends or while what it was made of is held. T1: of
+//! a lease that this provider has (`works.rs`): exclusive until it is given back, and what was cut of it is forgotten before. T2: of
+//! exported memory that stands in the table of keys (`keys.rs`) at the moment of the access, and whose owner promised to leave it
+//! mapped until it is withdrawn; what waits to be sent of it is copied when that happens (`store.rs`). Bytes are copied without a
+//! type, and no reference to such memory is ever made.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::mr::to_usize;
+use crate::{Atomic, Lease};
+
+/// A stretch of memory of this process that may be read, or written, as its head says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::provider) struct Stretch {
+    address: u64,
+    bytes: usize,
+}
+
+impl Stretch {
+    /// A part of a lease; empty where the lease does not reach.
+    pub(super) fn of_lease(lease: &Lease, at: u64, bytes: usize) -> Self {
+        let fits = at.checked_add(bytes as u64);
+        let fits = fits.is_some_and(|end| end <= lease.bytes() as u64);
+        Self {
+            address: lease.address().wrapping_add(if fits { at } else { 0 }),
+            bytes: if fits { bytes } else { 0 },
+        }
+    }
+
+    /// Exported memory, which the table of keys has.
+    pub(super) fn exported(address: u64, bytes: usize) -> Self {
+        Self { address, bytes }
+    }
+
+    pub(super) fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// What is left behind the first bytes.
+    pub(super) fn from(self, at: usize) -> Self {
+        let at = at.min(self.bytes);
+        Self {
+            address: self.address + at as u64,
+            bytes: self.bytes - at,
+        }
+    }
+
+    /// The first bytes.
+    pub(super) fn first(self, bytes: usize) -> Self {
+        let bytes = bytes.min(self.bytes);
+        Self { bytes, ..self }
+    }
+
+    /// As the kernel takes it.
+    pub(super) fn place(self) -> (*mut u8, usize) {
+        let place = std::ptr::with_exposed_provenance_mut(to_usize(self.address));
+        (place, self.bytes)
+    }
+
+    /// Writes bytes there, as many as fit.
+    pub(super) fn fill(self, source: &[u8]) {
+        let (place, bytes) = self.place();
+        let bytes = bytes.min(source.len());
+        // SAFETY: the source is a slice; the target is writable (T1, T2) and no reference to it exists.
+        unsafe { ring::copy::copy_overlapping(source.as_ptr(), place, bytes) };
+    }
+
+    /// Reads what is there, as much as fits.
+    pub(super) fn copy_to(self, target: &mut [u8]) {
+        let (place, bytes) = self.place();
+        let bytes = bytes.min(target.len());
+        // SAFETY: the target is a slice; the source is readable (T1, T2).
+        unsafe { ring::copy::copy_overlapping(place, target.as_mut_ptr(), bytes) };
+    }
+
+    /// Changes the word that this is in one step; answers what was there before. `None`: it is no aligned word.
+    pub(super) fn change(self, atomic: Atomic) -> Option<u64> {
+        let (place, bytes) = self.place();
+        let place = NonNull::new(place.cast::<u64>())?;
+        if bytes != size_of::<u64>() || !place.is_aligned() {
+            return None;
+        }
+        // SAFETY: aligned, as was just checked, and mapped (T2); whoever else changes it meanwhile does so in one step too.
+        let word = unsafe { AtomicU64::from_ptr(place.as_ptr()) };
+        Some(match atomic {
+            Atomic::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),
+            Atomic::CompareSwap { compare, swap } => word
+                .compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst)
+                .unwrap_or_else(|old| old),
+        })
+    }
+}

@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What moves large data: works of this process, which peers carry out when they poll, and works of peers, which this one does.
+//!
+//! Data go in pieces of half a MiB, straight out of the memory that they are in, and few are in front of a connection at a time, so
+//! that frames need not wait for all of them. At most [`MOST_ASKED`] works wait for one peer's answers, so that nobody has to keep more of
+//! them than that, and answers always find room: nothing stops a process from listening.
+
+use std::collections::VecDeque;
+
+use super::super::verbs::Kind as WorkKind;
+use super::keys::Exports;
+use super::links::Links;
+use super::packet::{Answer, Change, Kind, Maker, PIECE_BYTES, Read, Write};
+use super::sockets::Sockets;
+use super::works::{Work, Works};
+use crate::{Completion, Lease, Outcome, Peer, RemoteKey};
+
+/// What a peer reads here.
+#[derive(Clone, Copy, Debug)]
+struct Serve {
+    read: Read,
+    at: u64,
+}
+
+/// What waits for one peer.
+#[derive(Debug, Default)]
+struct Desk {
+    /// Answers to works of the peer's; each finds room before anything else.
+    answers: VecDeque<Answer>,
+    serves: VecDeque<Serve>,
+    /// Works of ours that were not told to it, and writes whose data are not all in packets.
+    waiting: VecDeque<u32>,
+    writing: VecDeque<u32>,
+    /// A write with an immediate, before whose end no frame goes.
+    ordered: Option<u32>,
+    /// Works of ours that it has to answer, and of its that this process has to.
+    asked: u32,
+    serving: u32,
+    /// Whose turn it is.
+    writes_next: bool,
+}
+
+/// All that moves or may be moved.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    pub(super) works: Works,
+    pub(super) exports: Exports,
+    desks: Vec<Option<Box<Desk>>>,
+    /// What has ended, or else happened, and was not handed up.
+    pub(super) ready: VecDeque<Completion>,
+}
+
+impl Moves {
+    fn desk(&mut self, peer: u32) -> &mut Desk {
+        let place = peer as usize;
+        if place >= self.desks.len() {
+            self.desks.resize_with(place + 1, || None);
+        }
+        self.desks[place].get_or_insert_default()
+    }
+
+    fn find_desk(&self, peer: u32) -> Option<&Desk> {
+        self.desks.get(peer as usize)?.as_deref()
+    }
+
+    /// Whether anything may wait for room to this peer.
+    #[inline]
+    pub(super) fn has_desk(&self, peer: u32) -> bool {
+        self.find_desk(peer).is_some()
+    }
+
+    /// Whether frames to this peer must wait for a write.
+    #[inline]
+    pub(super) fn is_ordered(&self, peer: u32) -> bool {
+        self.find_desk(peer)
+            .is_some_and(|desk| desk.ordered.is_some())
+    }
+
+    /// Begins a work.
+    pub(super) fn begin<S: Sockets>(&mut self, links: &mut Links<S>, work: Work) {
+        let peer = work.peer;
+        if links.of(peer).lost.is_some() {
+            return self.hand_back(work, Outcome::Unreachable);
+        }
+        let id = self.works.add(work);
+        self.desk(peer).waiting.push_back(id);
+        self.go_on(links, peer);
+    }
+
+    /// Begins a write with an immediate, which keeps its place among frames.
+    pub(super) fn begin_in_order<S: Sockets>(
+        &mut self,
+        links: &mut Links<S>,
+        work: Work,
+    ) -> Result<(), Lease> {
+        let peer = work.peer;
+        let side = links.of(peer);
+        if side.lost.is_some() {
+            self.hand_back(work, Outcome::Unreachable);
+            return Ok(());
+        }
+        let has_room = side.session.room() != 0;
+        let desk = self.desk(peer);
+        if !has_room || desk.ordered.is_some() || desk.asked >= MOST_ASKED {
+            return Err(work.lease);
+        }
+        let id = self.works.add(work);
+        let desk = self.desk(peer);
+        desk.ordered = Some(id);
+        desk.asked += 1;
+        links.of(peer).expects += 1;
+        self.go_on(links, peer);
+        Ok(())
+    }
+
+    /// Puts into packets what waits for a peer, as much as is wise.
+    pub(super) fn go_on<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32) {
+        if self.find_desk(peer).is_none() {
+            return;
+        }
+        while links.of(peer).lost.is_none() && links.of(peer).session.room() != 0 {
+            let desk = self.desk(peer);
+            if let Some(answer) = desk.answers.pop_front() {
+                desk.serving -= 1;
+                let make = |bytes: &mut Vec<u8>| Maker::new(bytes).answer(answer);
+                let slot = links.store.keep(Kind::Answer, make, None, None);
+                links.post(peer, slot);
+                continue;
+            }
+            if let Some(id) = desk.ordered {
+                if self.cut_write(links, peer, id) {
+                    self.desk(peer).ordered = None;
+                }
+                continue;
+            }
+            let is_far_ahead = links.of(peer).session.unsent() >= MOST_UNSENT;
+            if is_far_ahead || !(self.begin_next(links, peer) || self.cut_next(links, peer)) {
+                break;
+            }
+        }
+    }
+
+    /// Tells the peer of the next work. `false`: there is none, or it has enough to do.
+    fn begin_next<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32) -> bool {
+        let desk = self.desk(peer);
+        if desk.asked >= MOST_ASKED {
+            return false;
+        }
+        let Some(id) = desk.waiting.pop_front() else {
+            return false;
+        };
+        desk.asked += 1;
+        let Some(work) = self.works.find(peer, id) else {
+            return true;
+        };
+        links.of(peer).expects += 1;
+        work.has_begun = true;
+        let (key, offset, bytes) = (work.key, work.offset, work.bytes());
+        let slot = match work.kind {
+            WorkKind::Write => {
+                self.desk(peer).writing.push_back(id);
+                return true;
+            }
+            WorkKind::Read => {
+                let read = Read {
+                    id,
+                    offset,
+                    bytes,
+                    key,
+                };
+                let make = |place: &mut Vec<u8>| Maker::new(place).read(&read);
+                links.store.keep(Kind::Read, make, None, None)
+            }
+            WorkKind::Atomic(atomic) => {
+                let change = Change {
+                    id,
+                    atomic,
+                    offset,
+                    key,
+                };
+                let make = |place: &mut Vec<u8>| Maker::new(place).atomic(&change);
+                links.store.keep(Kind::Atomic, make, None, None)
+            }
+        };
+        links.post(peer, slot);
+        true
+    }
+
+    /// Puts the next data into a packet: of writes and of what the peer reads in turn, each of them in turn. `false`: there are none.
+    fn cut_next<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32) -> bool {
+        let desk = self.desk(peer);
+        let writes = desk.writes_next && !desk.writing.is_empty() || desk.serves.is_empty();
+        desk.writes_next = !writes;
+        if !writes {
+            return self.cut_serve(links, peer);
+        }
+        let Some(id) = desk.writing.pop_front() else {
+            return false;
+        };
+        if !self.cut_write(links, peer, id) {
+            self.desk(peer).writing.push_back(id);
+        }
+        true
+    }
+
+    /// Puts a piece of a write into a packet; `true`: it was the last.
+    fn cut_write<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32, id: u32) -> bool {
+        let Some(work) = self.works.find(peer, id) else {
+            return true;
+        };
+        let bytes = work.bytes();
+        let piece = PIECE_BYTES.min(usize::try_from(bytes - work.at).unwrap_or(PIECE_BYTES));
+        let is_last = work.at + piece as u64 == bytes;
+        let write = Write {
+            id,
+            is_last,
+            immediate: work.immediate.filter(|_| is_last),
+            offset: work.offset,
+            bytes,
+            at: work.at,
+            key: work.key,
+        };
+        let data = (piece != 0).then(|| work.stretch(work.at, piece));
+        work.has_begun = true;
+        work.at += piece as u64;
+        if is_last {
+            work.last = Some(links.of(peer).session.next());
+        }
+        let make = |place: &mut Vec<u8>| Maker::new(place).write(&write);
+        let slot = links.store.keep(Kind::Write, make, data, None);
+        links.post(peer, slot);
+        is_last
+    }
+
+    /// Puts a piece of what the peer reads into a packet.
+    fn cut_serve<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32) -> bool {
+        let Some(Serve { read, at }) = self.desk(peer).serves.pop_front() else {
+            return false;
+        };
+        let Read {
+            id,
+            offset,
+            bytes,
+            key,
+        } = read;
+        let piece = PIECE_BYTES.min(usize::try_from(bytes - at).unwrap_or(PIECE_BYTES));
+        let found = offset
+            .checked_add(at)
+            .and_then(|from| self.exports.find(peer, key, from, piece as u64));
+        let Some(data) = found else {
+            let outcome = Outcome::BadKey;
+            self.desk(peer).answers.push_back(Answer {
+                id,
+                outcome,
+                old: 0,
+            });
+            return true;
+        };
+        let end = at + piece as u64;
+        let desk = self.desk(peer);
+        if end == bytes {
+            desk.serving -= 1;
+        } else {
+            desk.serves.push_back(Serve { read, at: end });
+        }
+        let make = |place: &mut Vec<u8>| Maker::new(place).data(id, at);
+        let slot = links
+            .store
+            .keep(Kind::Data, make, Some(data), Some(key.check));
+        links.post(peer, slot);
+        true
+    }
+
+    /// What a peer may reach by this key is no more: it is copied where it is on its way.
+    pub(super) fn withdraw<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32, key: RemoteKey) {
+        if self.exports.remove(peer, key) {
+            links.store.withdraw(key.check);
+        }
+    }
+
+    /// Whether anything moves.
+    pub(super) fn is_any_under_way(&self) -> bool {
+        let serves = |desk: &Desk| desk.serving != 0;
+        !self.works.is_empty() || self.desks.iter().flatten().any(|desk| serves(desk))
+    }
+
+    /// Whether all answers to peers are in packets.
+    pub(super) fn is_quiet(&self) -> bool {
+        let is_quiet = |desk: &Desk| desk.serving == 0 && desk.ordered.is_none();
+        self.works.is_empty() && self.desks.iter().flatten().all(|desk| is_quiet(desk))
+    }
+
+    fn hand_back(&mut self, work: Work, outcome: Outcome) {
+        self.ready.push_back(Completion::Worked {
+            work: work.name,
+            outcome,
+            lease: work.lease,
+        });
+    }
+
+    /// A peer is lost: nothing moves there any more.
+    pub(super) fn end_all_to<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32) {
+        for id in self.works.of(peer) {
+            if let Some(work) = self.works.take(id) {
+                self.hand_back(work, Outcome::Unreachable);
+            }
+        }
+        if let Some(desk) = self.desks.get_mut(peer as usize) {
+            *desk = None;
+        }
+        links.of(peer).expects = 0;
+        let peer = Peer(peer);
+        self.ready.push_back(Completion::Lost { peer });
+    }
+
+    /// A work has ended.
+    fn end<S: Sockets>(&mut self, links: &mut Links<S>, id: u32, outcome: Outcome) {
+        let Some(work) = self.works.take(id) else {
+            return;
+        };
+        let desk = self.desk(work.peer);
+        desk.asked = desk.asked.saturating_sub(1);
+        let side = links.of(work.peer);
+        side.expects = side.expects.saturating_sub(1);
+        self.hand_back(work, outcome);
+    }
+}
+
+/// What comes of peers. `None` and `false`: nobody who keeps to the rules sends that.
+impl Moves {
+    /// The peer wants to read.
+    pub(super) fn hear_read(&mut self, peer: u32, read: Read) -> bool {
+        let is_good = self
+            .exports
+            .find(peer, read.key, read.offset, read.bytes)
+            .is_some();
+        let desk = self.desk(peer);
+        desk.serving += 1;
+        if is_good && read.bytes != 0 {
+            desk.serves.push_back(Serve { read, at: 0 });
+        } else {
+            let outcome = if is_good {
+                Outcome::Done
+            } else {
+                Outcome::BadKey
+            };
+            let id = read.id;
+            desk.answers.push_back(Answer {
+                id,
+                outcome,
+                old: 0,
+            });
+        }
+        desk.serving <= MOST_ASKED
+    }
+
+    /// The peer wants a word changed.
+    pub(super) fn hear_change(&mut self, peer: u32, change: Change) -> bool {
+        let word = self.exports.find(peer, change.key, change.offset, 8);
+        let old = word.and_then(|word| word.change(change.atomic));
+        let outcome = if old.is_some() {
+            Outcome::Done
+        } else {
+            Outcome::BadKey
+        };
+        self.answer(peer, change.id, outcome, old.unwrap_or(0))
+    }
+
+    /// The last piece of a write is here.
+    pub(super) fn answer(&mut self, peer: u32, id: u32, outcome: Outcome, old: u64) -> bool {
+        let desk = self.desk(peer);
+        desk.serving += 1;
+        desk.answers.push_back(Answer { id, outcome, old });
+        desk.serving <= MOST_ASKED
+    }
+
+    /// Whether data of a read of ours may come so.
+    pub(super) fn expects_data(&mut self, peer: u32, id: u32, at: u64, bytes: usize) -> bool {
+        let end = at.checked_add(bytes as u64);
+        let fits = |work: &mut Work| {
+            let is_read = work.kind == WorkKind::Read && work.has_begun;
+            is_read && work.at == at && end.is_some_and(|end| end <= work.bytes())
+        };
+        bytes != 0 && self.works.find(peer, id).is_some_and(fits)
+    }
+
+    /// They have come.
+    pub(super) fn hear_data<S: Sockets>(
+        &mut self,
+        links: &mut Links<S>,
+        peer: u32,
+        id: u32,
+        bytes: usize,
+    ) {
+        let Some(work) = self.works.find(peer, id) else {
+            return;
+        };
+        work.at += bytes as u64;
+        links.counts.moved_bytes.add(bytes as u64);
+        if work.at == work.bytes() {
+            self.end(links, id, Outcome::Done);
+        }
+    }
+
+    /// The peer says how a work of ours has ended.
+    pub(super) fn hear_answer<S: Sockets>(
+        &mut self,
+        links: &mut Links<S>,
+        peer: u32,
+        answer: Answer,
+    ) -> bool {
+        let Some(work) = self
+            .works
+            .find(peer, answer.id)
+            .filter(|work| work.has_begun)
+        else {
+            return false;
+        };
+        let is_done = answer.outcome == Outcome::Done;
+        let may_be = match work.kind {
+            WorkKind::Read => !is_done || work.bytes() == 0,
+            // Before that its memory is still in packets.
+            WorkKind::Write => {
+                let session = &links.of(peer).session;
+                work.last.is_some_and(|last| !session.is_kept(last))
+            }
+            WorkKind::Atomic(_) => true,
+        };
+        if !may_be {
+            return false;
+        }
+        if let WorkKind::Atomic(_) = work.kind
+            && is_done
+        {
+            work.stretch(0, 8).fill(&answer.old.to_ne_bytes());
+        }
+        if work.kind == WorkKind::Write && is_done {
+            let bytes = work.bytes();
+            links.counts.moved_bytes.add(bytes);
+        }
+        self.end(links, answer.id, answer.outcome);
+        true
+    }
+}
+
+/// Works that one process may have under way with another.
+pub(super) const MOST_ASKED: u32 = 32;
+/// Packets with data that wait in front of a connection, at most.
+const MOST_UNSENT: u32 = 2;

@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What goes over a connection. Numbers are little endian. Everything begins with
+//!
+//! | offset | bytes | field    | |
+//! |-------:|------:|----------|-|
+//! |      0 |     4 | bytes    | that follow these 16 |
+//! |      4 |     1 | kind     | [`Kind`] |
+//! |      5 |     1 | asks     | 1: what has arrived is to be told now; in ACK alone |
+//! |      6 |     2 | returned | see [`Ack`] |
+//! |      8 |     4 | next     | see [`Ack`] |
+//! |     12 |     4 | number   | of the packet; 0 in ACK, which is none |
+//!
+//! and goes on with
+//!
+//! | kind   | bytes | |
+//! |--------|------:|-|
+//! | FRAME  | 12 + body | kind (1), 0 (1), flags (2) and word (8) of its [`Head`]; the body |
+//! | READ   | 44 | id (4), offset (8), bytes (8), key (24) |
+//! | WRITE  | 64 + data | id (4), [`LAST`] and [`TELLS`] (4), immediate (4), 0 (4), offset (8) and bytes (8) of all of it, where in that the data belong (8), key (24); the data |
+//! | ATOMIC | 56 | id (4), 0 adds, 1 compares and swaps (4), two operands (8 each), offset (8), key (24) |
+//! | DATA   | 16 + data | id of a read (4), 0 (4), where in it the data belong (8); the data |
+//! | ANSWER | 16 | id (4), 0 done or 1 bad key (4), the word that was there before an atomic operation (8) |
+//! | ACK    | 0 | |
+//!
+//! READ, WRITE and ATOMIC have ids of their sender, by which DATA and ANSWER name them. A read ends with the DATA that completes it, or
+//! with an ANSWER where the key is bad or nothing was to be read; a write with the ANSWER to its last piece.
+
+use session::Ack;
+
+use super::proof::{u16_at, u32_at, u64_at};
+use crate::{Atomic, Head, Outcome, RemoteKey};
+
+pub(super) const HEADER_BYTES: usize = 16;
+pub(super) const FRAME_BYTES: usize = 12;
+pub(super) const READ_BYTES: usize = 44;
+pub(super) const WRITE_BYTES: usize = 64;
+pub(super) const ATOMIC_BYTES: usize = 56;
+pub(super) const DATA_BYTES: usize = 16;
+pub(super) const ANSWER_BYTES: usize = 16;
+/// Data of one packet, at most.
+pub(super) const PIECE_BYTES: usize = 512 << 10;
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Frame = 0x31,
+    Read = 0x32,
+    Write = 0x33,
+    Atomic = 0x34,
+    Data = 0x35,
+    Answer = 0x36,
+    Ack = 0x37,
+}
+
+impl Kind {
+    fn of(number: u8) -> Option<Self> {
+        let all = [
+            Self::Frame,
+            Self::Read,
+            Self::Write,
+            Self::Atomic,
+            Self::Data,
+            Self::Answer,
+            Self::Ack,
+        ];
+        all.into_iter().find(|kind| *kind as u8 == number)
+    }
+
+    /// What comes before data that are not looked at, and how much there may be of those.
+    fn fixed(self) -> (usize, usize) {
+        match self {
+            Self::Frame => (FRAME_BYTES, ring::layout::POOL_BUFFER_BYTES),
+            Self::Read => (READ_BYTES, 0),
+            Self::Write => (WRITE_BYTES, PIECE_BYTES),
+            Self::Atomic => (ATOMIC_BYTES, 0),
+            Self::Data => (DATA_BYTES, PIECE_BYTES),
+            Self::Answer => (ANSWER_BYTES, 0),
+            Self::Ack => (0, 0),
+        }
+    }
+}
+
+/// What stands in front of each packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) bytes: usize,
+    pub(super) kind: Kind,
+    pub(super) asks: bool,
+    pub(super) ack: Ack,
+    pub(super) number: u32,
+}
+
+impl Header {
+    /// `None`: nobody of this version wrote it.
+    pub(super) fn of(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        let kind = Kind::of(bytes[4])?;
+        let length = usize::try_from(u32_at(bytes, 0)).ok()?;
+        let (least, data) = kind.fixed();
+        let asks = bytes[5] == 1;
+        let is_good = (least..=least + data).contains(&length)
+            && bytes[5] <= 1
+            && (!asks || kind == Kind::Ack);
+        is_good.then(|| Self {
+            bytes: length,
+            kind,
+            asks,
+            ack: Ack {
+                next: u32_at(bytes, 8),
+                beyond: 0,
+                returned: u16_at(bytes, 6),
+            },
+            number: u32_at(bytes, 12),
+        })
+    }
+
+    pub(super) fn write_to(self, bytes: &mut [u8]) {
+        let length = u32::try_from(self.bytes).unwrap_or(u32::MAX);
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        bytes[4] = self.kind as u8;
+        bytes[5] = self.asks.into();
+        bytes[6..8].copy_from_slice(&self.ack.returned.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.ack.next.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
+    }
+
+    /// Bytes that must be here before the packet is looked at: all but data that go to memory.
+    pub(super) fn wanted(&self) -> usize {
+        match self.kind {
+            Kind::Write => WRITE_BYTES,
+            Kind::Data => DATA_BYTES,
+            _ => self.bytes,
+        }
+    }
+}
+
+/// A packet's bytes behind its header, in the making: room for the header is in front.
+pub(super) struct Maker<'a>(&'a mut Vec<u8>);
+
+impl<'a> Maker<'a> {
+    pub(super) fn new(bytes: &'a mut Vec<u8>) -> Self {
+        bytes.clear();
+        bytes.extend_from_slice(&[0; HEADER_BYTES]);
+        Self(bytes)
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Self {
+        self.0.extend_from_slice(&value.to_le_bytes());
+        self
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Self {
+        self.0.extend_from_slice(&value.to_le_bytes());
+        self
+    }
+
+    fn key(&mut self, key: RemoteKey) {
+        for word in key.to_words() {
+            self.u64(word);
+        }
+    }
+
+    pub(super) fn frame(&mut self, head: Head, body: &[u8]) {
+        self.0.extend_from_slice(&[head.kind, 0]);
+        self.0.extend_from_slice(&head.flags.to_le_bytes());
+        self.u64(head.word);
+        self.0.extend_from_slice(body);
+    }
+
+    pub(super) fn read(&mut self, read: &Read) {
+        self.u32(read.id)
+            .u64(read.offset)
+            .u64(read.bytes)
+            .key(read.key);
+    }
+
+    pub(super) fn write(&mut self, write: &Write) {
+        let last = if write.is_last { LAST } else { 0 };
+        let tells = if write.immediate.is_some() { TELLS } else { 0 };
+        self.u32(write.id).u32(last | tells);
+        self.u32(write.immediate.unwrap_or(0)).u32(0);
+        self.u64(write.offset).u64(write.bytes).u64(write.at);
+        self.key(write.key);
+    }
+
+    pub(super) fn atomic(&mut self, change: &Change) {
+        let (what, one, other) = match change.atomic {
+            Atomic::FetchAdd { add } => (0, add, 0),
+            Atomic::CompareSwap { compare, swap } => (1, compare, swap),
+        };
+        self.u32(change.id).u32(what).u64(one).u64(other);
+        self.u64(change.offset).key(change.key);
+    }
+
+    pub(super) fn data(&mut self, id: u32, at: u64) {
+        self.u32(id).u32(0).u64(at);
+    }
+
+    pub(super) fn answer(&mut self, answer: Answer) {
+        let bad = u32::from(answer.outcome != Outcome::Done);
+        self.u32(answer.id).u32(bad).u64(answer.old);
+    }
+}
+
+/// The head of a frame, from its fixed bytes.
+pub(super) fn head_of(bytes: &[u8]) -> Head {
+    Head {
+        kind: bytes[0],
+        len: 0,
+        flags: u16_at(bytes, 2),
+        word: u64_at(bytes, 4),
+    }
+}
+
+/// "Send me this."
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Read {
+    pub(super) id: u32,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    pub(super) key: RemoteKey,
+}
+
+impl Read {
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        Self {
+            id: u32_at(bytes, 0),
+            offset: u64_at(bytes, 4),
+            bytes: u64_at(bytes, 12),
+            key: key_at(bytes, 20),
+        }
+    }
+}
+
+/// "Put this there": a piece of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Write {
+    pub(super) id: u32,
+    pub(super) is_last: bool,
+    pub(super) immediate: Option<u32>,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    pub(super) at: u64,
+    pub(super) key: RemoteKey,
+}
+
+impl Write {
+    /// `None`: it makes no sense.
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        let flags = u32_at(bytes, 4);
+        (flags & !(LAST | TELLS) == 0).then(|| Self {
+            id: u32_at(bytes, 0),
+            is_last: flags & LAST != 0,
+            immediate: (flags & TELLS != 0).then(|| u32_at(bytes, 8)),
+            offset: u64_at(bytes, 16),
+            bytes: u64_at(bytes, 24),
+            at: u64_at(bytes, 32),
+            key: key_at(bytes, 40),
+        })
+    }
+}
+
+/// "Change this word."
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) id: u32,
+    pub(super) atomic: Atomic,
+    pub(super) offset: u64,
+    pub(super) key: RemoteKey,
+}
+
+impl Change {
+    /// `None`: it makes no sense.
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        let (one, other) = (u64_at(bytes, 8), u64_at(bytes, 16));
+        let atomic = match u32_at(bytes, 4) {
+            0 => Atomic::FetchAdd { add: one },
+            1 => Atomic::CompareSwap {
+                compare: one,
+                swap: other,
+            },
+            _ => return None,
+        };
+        Some(Self {
+            id: u32_at(bytes, 0),
+            atomic,
+            offset: u64_at(bytes, 24),
+            key: key_at(bytes, 32),
+        })
+    }
+}
+
+/// How something ended that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) id: u32,
+    pub(super) outcome: Outcome,
+    pub(super) old: u64,
+}
+
+impl Answer {
+    /// `None`: it makes no sense.
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        let outcome = match u32_at(bytes, 4) {
+            0 => Outcome::Done,
+            1 => Outcome::BadKey,
+            _ => return None,
+        };
+        Some(Self {
+            id: u32_at(bytes, 0),
+            outcome,
+            old: u64_at(bytes, 8),
+        })
+    }
+}
+
+fn key_at(bytes: &[u8], at: usize) -> RemoteKey {
+    RemoteKey::from_words([0, 8, 16].map(|step| u64_at(bytes, at + step)))
+}
+
+/// The last piece of a write.
+const LAST: u32 = 1;
+/// It has an immediate.
+const TELLS: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: RemoteKey = RemoteKey {
+        address: 0x1122_3344_5566_7788,
+        bytes: 99,
+        check: u64::MAX - 1,
+    };
+
+    fn made(make: impl FnOnce(&mut Maker<'_>)) -> Vec<u8> {
+        let mut bytes = vec![7];
+        make(&mut Maker::new(&mut bytes));
+        bytes.split_off(HEADER_BYTES)
+    }
+
+    #[test]
+    fn packets_are_read_as_they_were_written() {
+        let read = Read {
+            id: 5,
+            offset: 6,
+            bytes: 7,
+            key: KEY,
+        };
+        let bytes = made(|maker| maker.read(&read));
+        assert_eq!((bytes.len(), Read::of(&bytes)), (READ_BYTES, read));
+        for (is_last, immediate) in [(true, None), (false, Some(9))] {
+            let write = Write {
+                id: 1,
+                is_last,
+                immediate,
+                offset: 2,
+                bytes: 3,
+                at: 4,
+                key: KEY,
+            };
+            let bytes = made(|maker| maker.write(&write));
+            assert_eq!((bytes.len(), Write::of(&bytes)), (WRITE_BYTES, Some(write)));
+        }
+    }
+
+    #[test]
+    fn other_packets_are_read_as_they_were_written() {
+        for atomic in [
+            Atomic::FetchAdd { add: 9 },
+            Atomic::CompareSwap {
+                compare: 1,
+                swap: 2,
+            },
+        ] {
+            let change = Change {
+                id: 1,
+                atomic,
+                offset: 3,
+                key: KEY,
+            };
+            let bytes = made(|maker| maker.atomic(&change));
+            assert_eq!(
+                (bytes.len(), Change::of(&bytes)),
+                (ATOMIC_BYTES, Some(change))
+            );
+        }
+        for outcome in [Outcome::Done, Outcome::BadKey] {
+            let answer = Answer {
+                id: 1,
+                outcome,
+                old: 8,
+            };
+            let bytes = made(|maker| maker.answer(answer));
+            assert_eq!(
+                (bytes.len(), Answer::of(&bytes)),
+                (ANSWER_BYTES, Some(answer))
+            );
+        }
+        let head = Head {
+            kind: 9,
+            len: 0,
+            flags: 0xabcd,
+            word: 77,
+        };
+        let bytes = made(|maker| maker.frame(head, b"body"));
+        assert_eq!(
+            (head_of(&bytes), &bytes[FRAME_BYTES..]),
+            (head, &b"body"[..])
+        );
+    }
+
+    #[test]
+    fn headers_with_lengths_that_do_not_fit_are_none() {
+        let ack = Ack {
+            next: 4,
+            beyond: 0,
+            returned: 5,
+        };
+        let header = |kind, bytes, asks| {
+            let header = Header {
+                bytes,
+                kind,
+                asks,
+                ack,
+                number: 6,
+            };
+            let mut place = [0; HEADER_BYTES];
+            header.write_to(&mut place);
+            (Header::of(&place) == Some(header), place)
+        };
+        for (kind, bytes, good) in [
+            (Kind::Frame, 12, true),
+            (Kind::Frame, 11, false),
+            (Kind::Frame, 12 + 8192, true),
+            (Kind::Frame, 12 + 8193, false),
+            (Kind::Read, 43, false),
+            (Kind::Read, 45, false),
+            (Kind::Write, 64 + PIECE_BYTES, true),
+            (Kind::Write, 65 + PIECE_BYTES, false),
+            (Kind::Data, 15, false),
+            (Kind::Answer, 1 << 31, false),
+            (Kind::Ack, 0, true),
+            (Kind::Ack, 1, false),
+        ] {
+            assert_eq!(header(kind, bytes, false).0, good, "{kind:?} {bytes}");
+        }
+        assert!(header(Kind::Ack, 0, true).0 && !header(Kind::Data, 16, true).0);
+        let mut bad = header(Kind::Ack, 0, false).1;
+        bad[4] = 0x38;
+        assert_eq!(Header::of(&bad), None);
+    }
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How two processes that are connected find out that they are of one job, and which two. Who connects is called the *caller* here,
+//! the other one the *host*. Numbers are little endian:
+//!
+//! | message | who says it | bytes | content |
+//! |---------|-------------|------:|---------|
+//! | HELLO   | caller | 44 | `rmpi-tcp`, version (2), 0 (2), by what number the host knows the caller (4), the host's own (4; [`ANY`] in another job), attempt (4), the last attempt of the host's that the caller has welcomed (4), nonce (16) |
+//! | RIDDLE  | host   | 28 | `rmpi-tcp`, version (2), [`Verdict`] (2), nonce (16) |
+//! | PROOF   | caller | 24 | MAC (16), what it has of the host's stream: next (4), returned (2), 0 (2) |
+//! | WELCOME | host   | 24 | MAC (16), [`Verdict`] (2), the same of the caller's stream: returned (2), next (4) |
+//!
+//! Behind a WELCOME with verdict [`Verdict::Joined`] both streams begin. A MAC is made with the keys of the two jobs over who makes
+//! it, all of HELLO, the host's nonce and what follows the MAC: so it proves the key for this connection alone, in one direction,
+//! and nobody learns the key from it. The caller proves first: whoever just connects to all ports of a host learns nothing.
+
+use std::hash::Hasher;
+
+use session::Ack;
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+/// What nobody of another version understands.
+pub(super) const VERSION: u16 = 1;
+pub(super) const HELLO_BYTES: usize = 44;
+pub(super) const RIDDLE_BYTES: usize = 28;
+pub(super) const PROOF_BYTES: usize = 24;
+pub(super) const WELCOME_BYTES: usize = 24;
+/// Whoever the host is.
+pub(super) const ANY: u32 = u32::MAX;
+
+const MAGIC: [u8; 8] = *b"rmpi-tcp";
+
+/// The first words of a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) from: u32,
+    pub(super) to: u32,
+    /// Number of the attempt, of all that the caller made to this host.
+    pub(super) attempt: u32,
+    /// The last attempt of the host's that the caller has welcomed.
+    pub(super) heard: u32,
+    pub(super) nonce: [u64; 2],
+}
+
+/// What a host says to a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It may go on.
+    Joined,
+    /// The host is calling the caller itself, or has done so, and that call counts.
+    Yield,
+    /// The host is another process than the caller thinks.
+    NotMe,
+    /// The caller has made a later attempt.
+    Old,
+}
+
+impl Verdict {
+    fn number(self) -> u16 {
+        self as u16
+    }
+
+    fn of(number: u16) -> Option<Self> {
+        let all = [Self::Joined, Self::Yield, Self::NotMe, Self::Old];
+        all.into_iter().find(|verdict| verdict.number() == number)
+    }
+}
+
+/// What came instead of what was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// Nothing of ours.
+    Garbage,
+    /// It is of this version.
+    Version(u16),
+    /// It does not know the key.
+    Key,
+}
+
+/// The two keys of a pair of processes: of one job the same twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Keys {
+    first: u32,
+    second: u32,
+}
+
+impl Keys {
+    pub(super) fn new(ours: u32, theirs: u32) -> Self {
+        Self {
+            first: ours.min(theirs),
+            second: ours.max(theirs),
+        }
+    }
+}
+
+/// Who makes a MAC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Maker {
+    Caller,
+    Host,
+}
+
+impl Hello {
+    pub(super) fn to_bytes(self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        put(&mut bytes, 0, &MAGIC);
+        put(&mut bytes, 8, &VERSION.to_le_bytes());
+        put(&mut bytes, 12, &self.from.to_le_bytes());
+        put(&mut bytes, 16, &self.to.to_le_bytes());
+        put(&mut bytes, 20, &self.attempt.to_le_bytes());
+        put(&mut bytes, 24, &self.heard.to_le_bytes());
+        put_nonce(&mut bytes, 28, self.nonce);
+        bytes
+    }
+
+    pub(super) fn of(bytes: &[u8; HELLO_BYTES]) -> Result<Self, Wrong> {
+        check_front(bytes)?;
+        if bytes[10..12] != [0; 2] {
+            return Err(Wrong::Garbage);
+        }
+        Ok(Self {
+            from: u32_at(bytes, 12),
+            to: u32_at(bytes, 16),
+            attempt: u32_at(bytes, 20),
+            heard: u32_at(bytes, 24),
+            nonce: [u64_at(bytes, 28), u64_at(bytes, 36)],
+        })
+    }
+}
+
+/// A host's answer to HELLO.
+pub(super) fn riddle(verdict: Verdict, nonce: [u64; 2]) -> [u8; RIDDLE_BYTES] {
+    let mut bytes = [0; RIDDLE_BYTES];
+    put(&mut bytes, 0, &MAGIC);
+    put(&mut bytes, 8, &VERSION.to_le_bytes());
+    put(&mut bytes, 10, &verdict.number().to_le_bytes());
+    put_nonce(&mut bytes, 12, nonce);
+    bytes
+}
+
+pub(super) fn of_riddle(bytes: &[u8; RIDDLE_BYTES]) -> Result<(Verdict, [u64; 2]), Wrong> {
+    check_front(bytes)?;
+    let verdict = Verdict::of(u16_at(bytes, 10)).ok_or(Wrong::Garbage)?;
+    Ok((verdict, [u64_at(bytes, 12), u64_at(bytes, 20)]))
+}
+
+/// What both know by the time of a proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Meeting {
+    pub(super) keys: Keys,
+    pub(super) hello: Hello,
+    /// The host's.
+    pub(super) nonce: [u64; 2],
+}
+
+impl Meeting {
+    pub(super) fn proof(&self, ack: Ack) -> [u8; PROOF_BYTES] {
+        let mut bytes = [0; PROOF_BYTES];
+        put(&mut bytes, 16, &ack.next.to_le_bytes());
+        put(&mut bytes, 20, &ack.returned.to_le_bytes());
+        self.seal(Maker::Caller, &mut bytes);
+        bytes
+    }
+
+    pub(super) fn of_proof(&self, bytes: &[u8; PROOF_BYTES]) -> Result<Ack, Wrong> {
+        self.check(Maker::Caller, bytes)?;
+        Ok(Ack {
+            next: u32_at(bytes, 16),
+            beyond: 0,
+            returned: u16_at(bytes, 20),
+        })
+    }
+
+    pub(super) fn welcome(&self, verdict: Verdict, ack: Ack) -> [u8; WELCOME_BYTES] {
+        let mut bytes = [0; WELCOME_BYTES];
+        put(&mut bytes, 16, &verdict.number().to_le_bytes());
+        put(&mut bytes, 18, &ack.returned.to_le_bytes());
+        put(&mut bytes, 20, &ack.next.to_le_bytes());
+        self.seal(Maker::Host, &mut bytes);
+        bytes
+    }
+
+    pub(super) fn of_welcome(&self, bytes: &[u8; WELCOME_BYTES]) -> Result<(Verdict, Ack), Wrong> {
+        self.check(Maker::Host, bytes)?;
+        let verdict = Verdict::of(u16_at(bytes, 16)).ok_or(Wrong::Garbage)?;
+        let ack = Ack {
+            next: u32_at(bytes, 20),
+            beyond: 0,
+            returned: u16_at(bytes, 18),
+        };
+        Ok((verdict, ack))
+    }
+
+    fn seal(&self, maker: Maker, bytes: &mut [u8]) {
+        let mac = self.mac(maker, &bytes[MAC_BYTES..]);
+        bytes[..MAC_BYTES].copy_from_slice(&mac);
+    }
+
+    fn check(&self, maker: Maker, bytes: &[u8]) -> Result<(), Wrong> {
+        let mac = self.mac(maker, &bytes[MAC_BYTES..]);
+        // All of it is compared, so that the time says nothing.
+        let differs = mac.iter().zip(bytes).fold(0, |sum, (a, b)| sum | (a ^ b));
+        if differs == 0 {
+            Ok(())
+        } else {
+            Err(Wrong::Key)
+        }
+    }
+
+    fn mac(&self, maker: Maker, content: &[u8]) -> [u8; MAC_BYTES] {
+        let mut key = *b"........rmpi-tcp";
+        put(&mut key, 0, &self.keys.first.to_le_bytes());
+        put(&mut key, 4, &self.keys.second.to_le_bytes());
+        let mut hasher = SipHasher24::new_with_key(&key);
+        hasher.write(match maker {
+            Maker::Caller => b"caller",
+            Maker::Host => b"host  ",
+        });
+        hasher.write(&self.hello.to_bytes());
+        for word in self.nonce {
+            hasher.write(&word.to_le_bytes());
+        }
+        hasher.write(content);
+        hasher.finish128().as_bytes()
+    }
+}
+
+const MAC_BYTES: usize = 16;
+
+fn check_front(bytes: &[u8]) -> Result<(), Wrong> {
+    if bytes[..8] != MAGIC {
+        return Err(Wrong::Garbage);
+    }
+    match u16_at(bytes, 8) {
+        VERSION => Ok(()),
+        other => Err(Wrong::Version(other)),
+    }
+}
+
+fn put(bytes: &mut [u8], at: usize, source: &[u8]) {
+    bytes[at..at + source.len()].copy_from_slice(source);
+}
+
+fn put_nonce(bytes: &mut [u8], at: usize, nonce: [u64; 2]) {
+    put(bytes, at, &nonce[0].to_le_bytes());
+    put(bytes, at + 8, &nonce[1].to_le_bytes());
+}
+
+/// The number at a place that there is.
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
+}
+
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HELLO: Hello = Hello {
+        from: 3,
+        to: 9,
+        attempt: 0x0102_0304,
+        heard: 5,
+        nonce: [11, 12],
+    };
+    const ACK: Ack = Ack {
+        next: 0xfeed_beef,
+        beyond: 0,
+        returned: 0xabcd,
+    };
+
+    fn meeting() -> Meeting {
+        Meeting {
+            keys: Keys::new(7, 7),
+            hello: HELLO,
+            nonce: [21, 22],
+        }
+    }
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        assert_eq!(Hello::of(&HELLO.to_bytes()), Ok(HELLO));
+        for verdict in [
+            Verdict::Joined,
+            Verdict::Yield,
+            Verdict::NotMe,
+            Verdict::Old,
+        ] {
+            let said = riddle(verdict, [1, 2]);
+            assert_eq!(of_riddle(&said), Ok((verdict, [1, 2])));
+            let welcome = meeting().welcome(verdict, ACK);
+            assert_eq!(meeting().of_welcome(&welcome), Ok((verdict, ACK)));
+        }
+        assert_eq!(meeting().of_proof(&meeting().proof(ACK)), Ok(ACK));
+    }
+
+    #[test]
+    fn a_proof_is_good_for_one_key_one_pair_and_one_connection() {
+        let proof = meeting().proof(ACK);
+        let hello = |change: fn(&mut Hello)| {
+            let mut hello = HELLO;
+            change(&mut hello);
+            Meeting { hello, ..meeting() }
+        };
+        let others = [
+            Meeting {
+                keys: Keys::new(7, 8),
+                ..meeting()
+            },
+            Meeting {
+                nonce: [21, 23],
+                ..meeting()
+            },
+            hello(|it| it.from = 4),
+            hello(|it| it.to = 8),
+            hello(|it| it.attempt += 1),
+            hello(|it| it.nonce[0] = 0),
+        ];
+        for other in others {
+            assert_eq!(other.of_proof(&proof), Err(Wrong::Key), "{other:?}");
+        }
+        for at in 0..PROOF_BYTES {
+            let mut bad = proof;
+            bad[at] ^= 4;
+            assert_eq!(meeting().of_proof(&bad), Err(Wrong::Key), "byte {at}");
+        }
+        // What one has said does not serve the other.
+        assert_eq!(meeting().of_welcome(&proof), Err(Wrong::Key));
+        assert_eq!(Keys::new(1, 2), Keys::new(2, 1));
+    }
+
+    #[test]
+    fn what_is_not_ours_is_known_as_such() {
+        let mut bytes = HELLO.to_bytes();
+        bytes[8] = 9;
+        assert_eq!(Hello::of(&bytes), Err(Wrong::Version(9)));
+        bytes[0] = b'G';
+        assert_eq!(Hello::of(&bytes), Err(Wrong::Garbage));
+        let mut said = riddle(Verdict::Joined, [0; 2]);
+        said[10] = 200;
+        assert_eq!(of_riddle(&said), Err(Wrong::Garbage));
+    }
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What may be set.
+
+/// How connections are used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpTerms {
+    /// Interfaces, addresses or networks that may be used, as in `eth0,10.1.0.0/16`; nothing: all that lead to other hosts.
+    pub interfaces: String,
+    /// The first and the last port that others may be told; `None`: whichever the system chooses.
+    pub ports: Option<(u16, u16)>,
+    /// Connections that a process has at a time.
+    pub connections: u32,
+}
+
+impl Default for TcpTerms {
+    fn default() -> Self {
+        Self {
+            interfaces: String::new(),
+            ports: None,
+            connections: 128,
+        }
+    }
+}

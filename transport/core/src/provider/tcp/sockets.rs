@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What this provider asks of the system: connections that never block, one place where others connect, and what has happened to
+//! them. Real ones are in `system.rs`, those of a network that only exists in tests in `fake.rs`.
+
+use std::fmt::Debug;
+use std::io;
+use std::net::SocketAddr;
+
+use super::memory::Stretch;
+use crate::wait_set::WaitSet;
+
+/// Number of a connection, from when it is made or accepted until it is closed. Small; used again afterwards.
+pub(in crate::provider) type Sock = u32;
+
+/// Something may be done now. Only a hint: trying it in vain does no harm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::provider) enum Sign {
+    /// Somebody has connected.
+    Door,
+    /// Something has happened to a connection.
+    On {
+        /// Which.
+        sock: Sock,
+        /// Bytes have come, or its end.
+        reads: bool,
+        /// It takes bytes, as was [asked](Sockets::want_to_send).
+        sends: bool,
+    },
+}
+
+/// Streams of bytes. No call waits.
+pub(in crate::provider) trait Sockets: Debug {
+    /// Begins to connect; [`want_to_send`](Self::want_to_send) holds from the start. Until the connection is there nothing is
+    /// sent.
+    fn connect(&mut self, to: SocketAddr) -> io::Result<Sock>;
+
+    /// Takes somebody in who has connected.
+    fn accept(&mut self) -> io::Result<Option<(Sock, SocketAddr)>>;
+
+    /// Sends bytes and then memory, as many as fit now; answers how many. After less than all, there is a [`Sign`] when there is
+    /// room if [`want_to_send`](Self::want_to_send) holds.
+    fn send(&mut self, sock: Sock, bytes: &[u8], memory: Option<Stretch>) -> io::Result<usize>;
+
+    /// Receives into memory first and then into `bytes`, as much as is here; answers how much. An end of the stream is an error.
+    fn receive(
+        &mut self,
+        sock: Sock,
+        memory: Option<Stretch>,
+        bytes: &mut [u8],
+    ) -> io::Result<usize>;
+
+    /// Ends a connection.
+    fn close(&mut self, sock: Sock);
+
+    /// Whether there is to be a sign when the connection takes bytes.
+    fn want_to_send(&mut self, sock: Sock, wants: bool);
+
+    /// Whether the network has answered nothing on this connection for long, although it had to.
+    fn is_cut_off(&mut self, sock: Sock) -> bool;
+
+    /// Adds what may be done now.
+    fn look(&mut self, signs: &mut Vec<Sign>);
+
+    /// Adds what ends a sleep.
+    fn fall_asleep(&self, waits: &mut WaitSet);
+
+    /// Now, in nanoseconds since some moment.
+    fn clock_ns(&self) -> u64;
+
+    /// A number that nobody can guess.
+    fn random(&mut self) -> u64;
+}

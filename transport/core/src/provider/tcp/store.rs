@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets that are kept until their peers have them. Small ones are copied; the data of large ones stay where they are, in a lease or
+//! in exported memory.
+
+use std::collections::HashMap;
+
+use session::{Ack, Slot};
+
+use super::memory::Stretch;
+use super::packet::{HEADER_BYTES, Header, Kind};
+
+/// A packet.
+#[derive(Debug, Default)]
+struct Kept {
+    kind: Option<Kind>,
+    /// Its header, which is written when it is sent, and what follows.
+    bytes: Vec<u8>,
+    data: Option<Stretch>,
+    /// The exported memory in which the data are.
+    export: Option<u64>,
+}
+
+/// All of them, for all peers.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    slots: Vec<Kept>,
+    free: Vec<Slot>,
+    /// How many have their data in which exported memory.
+    lent: HashMap<u64, u32>,
+}
+
+impl Store {
+    /// Keeps a packet that `make` writes behind room for its header; its data may lie elsewhere.
+    pub(super) fn keep(
+        &mut self,
+        kind: Kind,
+        make: impl FnOnce(&mut Vec<u8>),
+        data: Option<Stretch>,
+        export: Option<u64>,
+    ) -> Slot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Kept::default());
+            Slot::try_from(self.slots.len() - 1).expect("windows bound them")
+        });
+        if let Some(export) = export {
+            *self.lent.entry(export).or_default() += 1;
+        }
+        let kept = &mut self.slots[slot as usize];
+        make(&mut kept.bytes);
+        kept.kind = Some(kind);
+        (kept.data, kept.export) = (data, export);
+        slot
+    }
+
+    /// Bytes of a packet behind its header.
+    pub(super) fn length(&self, slot: Slot) -> usize {
+        let kept = &self.slots[slot as usize];
+        kept.bytes.len() - HEADER_BYTES + kept.data.map_or(0, Stretch::bytes)
+    }
+
+    /// Writes the header of a packet that is to be sent now.
+    pub(super) fn address(&mut self, slot: Slot, number: u32, ack: Ack) {
+        let bytes = self.length(slot);
+        let kept = &mut self.slots[slot as usize];
+        let header = Header {
+            bytes,
+            kind: kept.kind.unwrap_or(Kind::Ack),
+            asks: false,
+            ack,
+            number,
+        };
+        header.write_to(&mut kept.bytes[..HEADER_BYTES]);
+    }
+
+    /// What is to be sent of a packet behind its first `at` bytes.
+    pub(super) fn rest(&self, slot: Slot, at: usize) -> (&[u8], Option<Stretch>) {
+        let kept = &self.slots[slot as usize];
+        let bytes = kept.bytes.get(at..).unwrap_or_default();
+        let beyond = at.saturating_sub(kept.bytes.len());
+        (bytes, kept.data.map(|data| data.from(beyond)))
+    }
+
+    /// The peer has it, or is lost.
+    pub(super) fn free(&mut self, slot: Slot) {
+        let kept = &mut self.slots[slot as usize];
+        kept.data = None;
+        if kept.bytes.capacity() > SMALL_BYTES {
+            kept.bytes = Vec::new();
+        }
+        if let Some(export) = kept.export.take() {
+            self.give_back(export);
+        }
+        self.free.push(slot);
+    }
+
+    fn give_back(&mut self, export: u64) {
+        if let Some(count) = self.lent.get_mut(&export) {
+            *count -= 1;
+            if *count == 0 {
+                self.lent.remove(&export);
+            }
+        }
+    }
+
+    /// The memory of an export may go: what is kept of it is copied. An honest peer has all of it by then.
+    pub(super) fn withdraw(&mut self, export: u64) {
+        if self.lent.remove(&export).is_none() {
+            return;
+        }
+        for kept in &mut self.slots {
+            if kept.export != Some(export) {
+                continue;
+            }
+            kept.export = None;
+            if let Some(data) = kept.data.take() {
+                let from = kept.bytes.len();
+                kept.bytes.resize(from + data.bytes(), 0);
+                data.copy_to(&mut kept.bytes[from..]);
+            }
+        }
+    }
+
+    /// What all of it takes, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let owned = self.slots.iter().map(|kept| kept.bytes.capacity());
+        owned.sum::<usize>() + self.slots.capacity() * size_of::<Kept>()
+    }
+}
+
+/// Memory for bytes that a free place keeps.
+const SMALL_BYTES: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_withdrawn_is_copied_first() {
+        let mut store = Store::default();
+        let memory = [5u8; 100];
+        let address = memory.as_ptr().expose_provenance() as u64;
+        let data = Stretch::exported(address, memory.len());
+        let make = |bytes: &mut Vec<u8>| bytes.resize(HEADER_BYTES + 4, 1);
+        let slot = store.keep(Kind::Data, make, Some(data), Some(7));
+        assert_eq!(store.length(slot), 104);
+        assert_eq!(
+            store.rest(slot, HEADER_BYTES + 14),
+            (&[][..], Some(data.from(10)))
+        );
+        store.withdraw(8);
+        assert_eq!(store.rest(slot, 0).1, Some(data));
+        store.withdraw(7);
+        assert_eq!((store.rest(slot, 0).1, store.length(slot)), (None, 104));
+        assert_eq!(store.rest(slot, HEADER_BYTES + 4).0, memory);
+        store.free(slot);
+        assert_eq!(store.keep(Kind::Data, make, None, None), slot);
+    }
+}

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sockets of the system. Almost all of it is the standard library's; the calls that it does not have are here.
+//!
+//! # Safety
+//! Each call is given memory that lives longer than the call: arrays of this file, or a [`Stretch`], whose head says why the kernel
+//! may read or write there. Descriptors are owned, and closed once.
+#![allow(unsafe_code)]
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::null_mut;
+
+use super::interfaces::Interface;
+use super::memory::Stretch;
+use super::sockets::{Sign, Sock, Sockets};
+use crate::wait;
+use crate::wait_set::WaitSet;
+
+/// The sockets of a process.
+#[derive(Debug)]
+pub(in crate::provider) struct System {
+    epoll: OwnedFd,
+    door: TcpListener,
+    socks: Vec<Option<TcpStream>>,
+    free: Vec<Sock>,
+}
+
+impl System {
+    /// Listens on one of these ports; `None`: on whichever the system chooses.
+    ///
+    /// # Errors
+    /// What cannot be had, in words.
+    pub(super) fn open(ports: Option<(u16, u16)>) -> Result<(Self, u16), String> {
+        let door = listen(ports)?;
+        let words = |error: io::Error| format!("no connections can be waited for: {error}");
+        door.set_nonblocking(true).map_err(words)?;
+        let port = door.local_addr().map_err(words)?.port();
+        // SAFETY: takes no memory.
+        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if epoll < 0 {
+            return Err(words(io::Error::last_os_error()));
+        }
+        // SAFETY: a descriptor that was just made, and that nobody else has.
+        let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
+        let system = Self {
+            epoll,
+            door,
+            socks: Vec::new(),
+            free: Vec::new(),
+        };
+        let door = system.door.as_raw_fd();
+        system
+            .watch(libc::EPOLL_CTL_ADD, door, DOOR, libc::EPOLLIN)
+            .map_err(words)?;
+        Ok((system, port))
+    }
+
+    /// Changes what the kernel tells of a descriptor.
+    fn watch(&self, change: i32, descriptor: RawFd, name: u64, events: i32) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: events.cast_unsigned(),
+            u64: name,
+        };
+        let epoll = self.epoll.as_raw_fd();
+        // SAFETY: reads the event, which lives until the call ends.
+        let result = unsafe { libc::epoll_ctl(epoll, change, descriptor, &raw mut event) };
+        match result {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Gives a connection a number and has it watched.
+    fn keep(&mut self, stream: TcpStream, events: i32) -> io::Result<Sock> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let next = Sock::try_from(self.socks.len()).unwrap_or(Sock::MAX);
+        let sock = self.free.pop().unwrap_or(next);
+        if sock == next {
+            self.socks.push(None);
+        }
+        let watched = self.watch(libc::EPOLL_CTL_ADD, stream.as_raw_fd(), sock.into(), events);
+        match watched {
+            Ok(()) => self.socks[sock as usize] = Some(stream),
+            Err(_) => self.free.push(sock),
+        }
+        watched.map(|()| sock)
+    }
+
+    fn stream(&self, sock: Sock) -> io::Result<&TcpStream> {
+        let stream = self.socks.get(sock as usize).and_then(Option::as_ref);
+        stream.ok_or_else(|| ErrorKind::NotConnected.into())
+    }
+}
+
+/// The first of these ports that is free.
+fn listen(ports: Option<(u16, u16)>) -> Result<TcpListener, String> {
+    let (first, last) = ports.unwrap_or((0, 0));
+    let mut why = String::new();
+    for port in first..=last {
+        let any: [IpAddr; 2] = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
+        for address in any {
+            match TcpListener::bind((address, port)) {
+                Ok(door) => return Ok(door),
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                    why = "all of them are busy".to_owned();
+                    break;
+                }
+                Err(error) => why = format!("port {port}: {error}"),
+            }
+        }
+    }
+    Err(match ports {
+        Some(_) => format!(
+            "of the ports {first} to {last} (RMPI_PORT_RANGE) none can be had: {why}; each process of a host needs one"
+        ),
+        None => format!("no port can be had: {why}"),
+    })
+}
+
+impl Sockets for System {
+    fn connect(&mut self, to: SocketAddr) -> io::Result<Sock> {
+        let family = match to {
+            SocketAddr::V4(_) => libc::AF_INET,
+            SocketAddr::V6(_) => libc::AF_INET6,
+        };
+        let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: takes no memory.
+        let made = unsafe { libc::socket(family, kind, 0) };
+        if made < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a descriptor that was just made, and that nobody else has.
+        let stream = unsafe { TcpStream::from_raw_fd(made) };
+        let result = match to {
+            SocketAddr::V4(to) => {
+                // SAFETY: integers, for which zero is a value.
+                let mut name: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+                name.sin_family = family_of(libc::AF_INET);
+                name.sin_port = to.port().to_be();
+                name.sin_addr.s_addr = u32::from_ne_bytes(to.ip().octets());
+                // SAFETY: reads an address of this family, of that size.
+                unsafe { libc::connect(made, (&raw const name).cast(), size_of_name(&name)) }
+            }
+            SocketAddr::V6(to) => {
+                // SAFETY: integers, for which zero is a value.
+                let mut name: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+                name.sin6_family = family_of(libc::AF_INET6);
+                name.sin6_port = to.port().to_be();
+                name.sin6_addr.s6_addr = to.ip().octets();
+                name.sin6_scope_id = to.scope_id();
+                // SAFETY: reads an address of this family, of that size.
+                unsafe { libc::connect(made, (&raw const name).cast(), size_of_name(&name)) }
+            }
+        };
+        if result != 0 {
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() != Some(libc::EINPROGRESS) {
+                return Err(error);
+            }
+        }
+        self.keep(stream, libc::EPOLLIN | libc::EPOLLOUT)
+    }
+
+    fn accept(&mut self) -> io::Result<Option<(Sock, SocketAddr)>> {
+        let (stream, from) = match self.door.accept() {
+            Ok(accepted) => accepted,
+            Err(error) if is_nothing(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+        Ok(Some((self.keep(stream, libc::EPOLLIN)?, from)))
+    }
+
+    fn send(&mut self, sock: Sock, bytes: &[u8], memory: Option<Stretch>) -> io::Result<usize> {
+        let mut stream = self.stream(sock)?;
+        let Some(memory) = memory else {
+            return or_nothing(stream.write(bytes));
+        };
+        let (place, length) = memory.place();
+        let mut parts = [
+            libc::iovec {
+                iov_base: bytes.as_ptr().cast_mut().cast(),
+                iov_len: bytes.len(),
+            },
+            libc::iovec {
+                iov_base: place.cast(),
+                iov_len: length,
+            },
+        ];
+        // SAFETY: integers and pointers, for which zero is a value.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = parts.as_mut_ptr();
+        message.msg_iovlen = parts.len() as _;
+        // SAFETY: reads the message, its parts, the slice and the stretch.
+        let sent =
+            unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+        or_nothing(of_call(sent))
+    }
+
+    fn receive(
+        &mut self,
+        sock: Sock,
+        memory: Option<Stretch>,
+        bytes: &mut [u8],
+    ) -> io::Result<usize> {
+        let mut stream = self.stream(sock)?;
+        let got = match memory {
+            None => stream.read(bytes),
+            Some(memory) => {
+                let (place, length) = memory.place();
+                let parts = [
+                    libc::iovec {
+                        iov_base: place.cast(),
+                        iov_len: length,
+                    },
+                    libc::iovec {
+                        iov_base: bytes.as_mut_ptr().cast(),
+                        iov_len: bytes.len(),
+                    },
+                ];
+                // SAFETY: writes to the stretch and the slice.
+                of_call(unsafe { libc::readv(stream.as_raw_fd(), parts.as_ptr(), 2) })
+            }
+        };
+        match got {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            got => or_nothing(got),
+        }
+    }
+
+    fn close(&mut self, sock: Sock) {
+        let place = self.socks.get_mut(sock as usize);
+        if place.and_then(Option::take).is_some() {
+            self.free.push(sock);
+        }
+    }
+
+    fn want_to_send(&mut self, sock: Sock, wants: bool) {
+        let events = if wants {
+            libc::EPOLLIN | libc::EPOLLOUT
+        } else {
+            libc::EPOLLIN
+        };
+        if let Ok(stream) = self.stream(sock) {
+            let descriptor = stream.as_raw_fd();
+            // It fails only for what is not watched.
+            _ = self.watch(libc::EPOLL_CTL_MOD, descriptor, sock.into(), events);
+        }
+    }
+
+    fn is_cut_off(&mut self, sock: Sock) -> bool {
+        let Ok(stream) = self.stream(sock) else {
+            return false;
+        };
+        // SAFETY: integers, for which zero is a value.
+        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+        let mut bytes = libc::socklen_t::try_from(size_of_val(&info)).unwrap_or(0);
+        let (place, length) = (&raw mut info, &raw mut bytes);
+        let (level, what) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+        // SAFETY: writes at most so many bytes to the first and how many to the second.
+        let result =
+            unsafe { libc::getsockopt(stream.as_raw_fd(), level, what, place.cast(), length) };
+        result == 0
+            && info.tcpi_unacked != 0
+            && info.tcpi_retransmits >= FEW_RETRANSMITS
+            && info.tcpi_last_ack_recv > CUT_OFF_MS
+    }
+
+    fn look(&mut self, signs: &mut Vec<Sign>) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST_SIGNS];
+        let epoll = self.epoll.as_raw_fd();
+        let (place, most) = (events.as_mut_ptr(), i32::try_from(MOST_SIGNS).unwrap_or(1));
+        // SAFETY: writes at most so many events to the array.
+        let count = unsafe { libc::epoll_wait(epoll, place, most, 0) };
+        for event in &events[..usize::try_from(count).unwrap_or(0)] {
+            let (name, what) = (event.u64, event.events.cast_signed());
+            signs.push(match name {
+                DOOR => Sign::Door,
+                _ => Sign::On {
+                    sock: Sock::try_from(name).unwrap_or(Sock::MAX),
+                    reads: what & (libc::EPOLLIN | libc::EPOLLHUP | libc::EPOLLERR) != 0,
+                    sends: what & libc::EPOLLOUT != 0,
+                },
+            });
+        }
+    }
+
+    fn fall_asleep(&self, waits: &mut WaitSet) {
+        waits.add_sign(self.epoll.as_fd());
+    }
+
+    fn clock_ns(&self) -> u64 {
+        wait::monotonic_ns()
+    }
+
+    fn random(&mut self) -> u64 {
+        let mut words = [0];
+        wait::random_words(&mut words);
+        words[0]
+    }
+}
+
+fn family_of(family: i32) -> libc::sa_family_t {
+    libc::sa_family_t::try_from(family).unwrap_or(0)
+}
+
+fn size_of_name<T>(name: &T) -> libc::socklen_t {
+    libc::socklen_t::try_from(size_of_val(name)).unwrap_or(0)
+}
+
+fn of_call(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Whether a call that never waits only had nothing to do.
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+    )
+}
+
+fn or_nothing(result: io::Result<usize>) -> io::Result<usize> {
+    match result {
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Ok(0)
+        }
+        result => result,
+    }
+}
+
+/// The addresses of this host's interfaces that are up.
+pub(super) fn interfaces() -> Vec<Interface> {
+    let mut first: *mut libc::ifaddrs = null_mut();
+    // SAFETY: writes the address of a list.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut next = first;
+    while !next.is_null() {
+        // SAFETY: an entry of the list, which nobody changes until it is freed below.
+        let entry = unsafe { &*next };
+        found.extend(interface(entry));
+        next = entry.ifa_next;
+    }
+    // SAFETY: the list from above, of which nothing is used any more.
+    unsafe { libc::freeifaddrs(first) };
+    found
+}
+
+/// One of them, if it is up and has an address of the Internet.
+fn interface(entry: &libc::ifaddrs) -> Option<Interface> {
+    let flags = entry.ifa_flags.cast_signed();
+    let running = libc::IFF_UP | libc::IFF_RUNNING;
+    if entry.ifa_addr.is_null() || flags & running != running {
+        return None;
+    }
+    // SAFETY: the name is a string of the list.
+    let name = unsafe { std::ffi::CStr::from_ptr(entry.ifa_name) };
+    // SAFETY: an address of the list, which begins with its family.
+    let family = i32::from(unsafe { (*entry.ifa_addr).sa_family });
+    let address: IpAddr = match family {
+        libc::AF_INET => {
+            // SAFETY: an address of this family; it need not be aligned for more than its family is.
+            let name = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
+            Ipv4Addr::from(name.sin_addr.s_addr.to_ne_bytes()).into()
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let name = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Ipv6Addr::from(name.sin6_addr.s6_addr).into()
+        }
+        _ => return None,
+    };
+    Some(Interface {
+        name: name.to_string_lossy().into_owned(),
+        address,
+        is_loopback: flags & libc::IFF_LOOPBACK != 0,
+    })
+}
+
+/// What the kernel calls the place where others connect.
+const DOOR: u64 = u64::MAX;
+/// Signs that are taken at once.
+const MOST_SIGNS: usize = 32;
+/// A connection on which the kernel has sent the same again so often, and heard nothing for so long, is cut off.
+const FEW_RETRANSMITS: u8 = 3;
+const CUT_OFF_MS: u32 = 10_000;

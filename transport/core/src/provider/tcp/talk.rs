@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages of a fixed length over a connection on which there are no packets yet. No byte more is read than was asked for.
+
+use std::io;
+
+use super::sockets::{Sock, Sockets};
+
+/// A connection in its beginnings.
+#[derive(Debug)]
+pub(super) struct Talk {
+    pub(super) sock: Sock,
+    /// What is still to be said.
+    out: Vec<u8>,
+    /// What has come of the next message.
+    got: Vec<u8>,
+}
+
+impl Talk {
+    pub(super) fn new(sock: Sock) -> Self {
+        Self {
+            sock,
+            out: Vec::new(),
+            got: Vec::new(),
+        }
+    }
+
+    /// Says something behind what is to be said.
+    pub(super) fn say(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// Sends what is to be said; `true`: all of it.
+    pub(super) fn push(&mut self, sockets: &mut impl Sockets) -> io::Result<bool> {
+        while !self.out.is_empty() {
+            let sent = sockets.send(self.sock, &self.out, None)?;
+            if sent == 0 {
+                return Ok(false);
+            }
+            self.out.drain(..sent);
+        }
+        Ok(true)
+    }
+
+    /// The next message, if all of it has come.
+    pub(super) fn pull<const BYTES: usize>(
+        &mut self,
+        sockets: &mut impl Sockets,
+    ) -> io::Result<Option<[u8; BYTES]>> {
+        let mut place = [0; BYTES];
+        while self.got.len() < BYTES {
+            let lacks = BYTES - self.got.len();
+            let got = sockets.receive(self.sock, None, &mut place[..lacks])?;
+            if got == 0 {
+                return Ok(None);
+            }
+            self.got.extend_from_slice(&place[..got]);
+        }
+        place.copy_from_slice(&self.got);
+        self.got.clear();
+        Ok(Some(place))
+    }
+}

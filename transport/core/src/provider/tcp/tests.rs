@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tests of the whole provider that need to know its inside.
+
+mod hostile;

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whoever connects and is no peer, and a peer that lies: nothing outside exported memory is read or written, nothing is made of
+//! it that grows, and others go on.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use session::Ack;
+
+use super::super::packet::{Header, Kind, Maker, Read as ReadOf, Write as WriteOf};
+use super::super::proof::{self, Hello, Keys, Meeting, Verdict};
+use super::super::system::System;
+use super::super::{Tcp, TcpTerms};
+use crate::{Atomic, Completion, Completions, Head, Outcome, Peer, RemoteKey};
+
+const KEY: u32 = 0x1357;
+const HEAD: Head = Head {
+    kind: 7,
+    len: 0,
+    flags: 3,
+    word: 9,
+};
+
+/// Rank 0 of three, at this host only.
+fn host() -> Tcp<System> {
+    let terms = TcpTerms {
+        interfaces: "lo".to_owned(),
+        ..TcpTerms::default()
+    };
+    Tcp::open_best(Peer(0), 3, KEY, 1_000_000_000, &terms).unwrap()
+}
+
+/// Lets the host look until something holds.
+fn until(tcp: &mut Tcp<System>, mut holds: impl FnMut(&mut Tcp<System>, &mut Completions) -> bool) {
+    let limit = Instant::now() + Duration::from_secs(20);
+    loop {
+        let mut completions = Completions::new();
+        tcp.poll(&mut completions);
+        if holds(tcp, &mut completions) {
+            return;
+        }
+        assert!(Instant::now() < limit, "it does not come");
+    }
+}
+
+fn connect(tcp: &Tcp<System>) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", tcp.port)).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
+    stream
+}
+
+/// The connection is ended by the host.
+fn is_ended(tcp: &mut Tcp<System>, stream: &mut TcpStream) {
+    stream.set_nonblocking(true).unwrap();
+    until(tcp, |_, _| match stream.read(&mut [0; 100]) {
+        Ok(0) => true,
+        Ok(_) => false,
+        Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+    });
+}
+
+fn complaint(tcp: &mut Tcp<System>) -> String {
+    tcp.next_complaint().unwrap_or_default()
+}
+
+fn hello(from: u32, attempt: u32) -> Hello {
+    Hello {
+        from,
+        to: 0,
+        attempt,
+        heard: 0,
+        nonce: [1, 2],
+    }
+}
+
+/// Says who it is; answers what the host says to that.
+fn greet(tcp: &mut Tcp<System>, stream: &mut TcpStream, hello: Hello) -> (Verdict, [u64; 2]) {
+    stream.write_all(&hello.to_bytes()).unwrap();
+    let mut said = [0; proof::RIDDLE_BYTES];
+    pull(tcp, stream, &mut said);
+    proof::of_riddle(&said).unwrap()
+}
+
+fn pull(tcp: &mut Tcp<System>, stream: &mut TcpStream, place: &mut [u8]) {
+    stream.set_nonblocking(true).unwrap();
+    let mut got = 0;
+    until(tcp, |_, _| {
+        if let Ok(more) = stream.read(&mut place[got..]) {
+            got += more;
+        }
+        got == place.len()
+    });
+    stream.set_nonblocking(false).unwrap();
+}
+
+/// A peer of the job that has joined.
+struct Liar {
+    stream: TcpStream,
+    number: u32,
+}
+
+impl Liar {
+    fn join(tcp: &mut Tcp<System>, rank: u32, attempt: u32) -> Self {
+        let mut stream = connect(tcp);
+        let hello = hello(rank, attempt);
+        let (_, nonce) = greet(tcp, &mut stream, hello);
+        let keys = Keys::new(KEY, KEY);
+        let meeting = Meeting { keys, hello, nonce };
+        let next = tcp.links.of(rank).session.ack().next;
+        let ack = Ack {
+            next: 1,
+            beyond: 0,
+            returned: 0,
+        };
+        stream.write_all(&meeting.proof(ack)).unwrap();
+        let mut said = [0; proof::WELCOME_BYTES];
+        pull(tcp, &mut stream, &mut said);
+        assert_eq!(meeting.of_welcome(&said).unwrap().0, Verdict::Joined);
+        Self {
+            stream,
+            number: next,
+        }
+    }
+
+    /// Sends a packet; `data` follow.
+    fn send(&mut self, kind: Kind, make: impl FnOnce(&mut Maker<'_>), data: &[u8]) {
+        let mut bytes = Vec::new();
+        make(&mut Maker::new(&mut bytes));
+        bytes.extend_from_slice(data);
+        let header = Header {
+            bytes: bytes.len() - 16,
+            kind,
+            asks: false,
+            ack: Ack {
+                next: 1,
+                beyond: 0,
+                returned: 0,
+            },
+            number: self.number,
+        };
+        header.write_to(&mut bytes[..16]);
+        self.number += 1;
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    /// The outcome that the host answers with next, as it is on the wire.
+    fn answer(&mut self, tcp: &mut Tcp<System>) -> u8 {
+        let mut said = [0; 32];
+        pull(tcp, &mut self.stream, &mut said);
+        assert_eq!(said[4], Kind::Answer as u8, "{said:?}");
+        said[20]
+    }
+}
+
+#[test]
+fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
+    let mut tcp = host();
+    let mut silent = connect(&tcp);
+    for (garbage, expected) in [
+        (
+            &b"GET / HTTP/1.1\r\nHost: somewhere\r\nAccept: nothing\r\n\r\n"[..],
+            "is no process of an MPI job",
+        ),
+        (&[0xff; 4096][..], ""),
+    ] {
+        let mut stream = connect(&tcp);
+        _ = stream.write_all(garbage);
+        is_ended(&mut tcp, &mut stream);
+        let words = complaint(&mut tcp);
+        assert!(words.contains(expected), "{words}");
+        assert_eq!(words.is_empty(), expected.is_empty(), "{words}");
+    }
+    // Another version is told ours before it is sent away.
+    let mut old = connect(&tcp);
+    let mut bytes = hello(1, 1).to_bytes();
+    bytes[8] = 9;
+    old.write_all(&bytes).unwrap();
+    is_ended(&mut tcp, &mut old);
+    assert!(complaint(&mut tcp).contains("version 9"));
+    // Ranks that there are not, or that the host is itself.
+    for rank in [0, 3, u32::MAX] {
+        let mut stream = connect(&tcp);
+        let (verdict, _) = greet(&mut tcp, &mut stream, hello(rank, 1));
+        assert_eq!(verdict, Verdict::NotMe, "{rank}");
+        is_ended(&mut tcp, &mut stream);
+    }
+    // Whoever does not know the key.
+    let mut wrong = connect(&tcp);
+    let hello = hello(1, 1);
+    let (_, nonce) = greet(&mut tcp, &mut wrong, hello);
+    let keys = Keys::new(KEY + 1, KEY + 1);
+    let proof = Meeting { keys, hello, nonce }.proof(Ack::default());
+    wrong.write_all(&proof).unwrap();
+    is_ended(&mut tcp, &mut wrong);
+    assert!(complaint(&mut tcp).contains("did not prove to know the key"));
+    assert!(tcp.links.find(1).is_none_or(|side| side.line.is_none()));
+    // A good one is heard all the same, beside one that says nothing.
+    let mut good = Liar::join(&mut tcp, 1, 1);
+    good.send(Kind::Frame, |maker| maker.frame(HEAD, b"hello"), &[]);
+    until(&mut tcp, |_, completions| {
+        let arrived = completions.take(0);
+        arrived.is_some_and(|it| it.arrived().is_some_and(|it| it.head == HEAD))
+    });
+    silent.write_all(b"r").unwrap();
+}
+
+// tidy: long (one altered key after the other)
+#[test]
+fn a_peer_reaches_nothing_but_what_was_exported_to_it() {
+    let mut tcp = host();
+    let mut memory = vec![5u8; 4096];
+    let address = memory.as_mut_ptr().expose_provenance() as u64;
+    let key = tcp.export(Peer(1), address + 1024, 1024);
+    let foreign = tcp.export(Peer(2), address + 1024, 1024);
+    let gone = tcp.export(Peer(1), address, 4096);
+    tcp.withdraw(Peer(1), gone);
+    let mut liar = Liar::join(&mut tcp, 1, 1);
+    let bad = [
+        (key, 1024, 1),
+        (key, 1020, 8),
+        (key, u64::MAX, 8),
+        (key, u64::MAX - 3, 8),
+        (foreign, 0, 8),
+        (gone, 0, 8),
+        (RemoteKey { address, ..key }, 0, 8),
+        (RemoteKey { bytes: 4096, ..key }, 1024, 8),
+        (
+            RemoteKey {
+                check: key.check ^ 1,
+                ..key
+            },
+            0,
+            8,
+        ),
+        (RemoteKey::default(), 0, 8),
+    ];
+    for (key, offset, bytes) in bad {
+        let id = 3;
+        let read = ReadOf {
+            id,
+            offset,
+            bytes,
+            key,
+        };
+        liar.send(Kind::Read, |maker| maker.read(&read), &[]);
+        assert_eq!(liar.answer(&mut tcp), 1, "{read:?}");
+        let immediate = Some(1);
+        let write = WriteOf {
+            id,
+            is_last: true,
+            immediate,
+            offset,
+            bytes,
+            at: 0,
+            key,
+        };
+        let data = vec![9; usize::try_from(bytes).unwrap()];
+        liar.send(Kind::Write, |maker| maker.write(&write), &data);
+        assert_eq!(liar.answer(&mut tcp), 1, "{write:?}");
+        let atomic = Atomic::FetchAdd { add: 1 };
+        let change = super::super::packet::Change {
+            id,
+            atomic,
+            offset,
+            key,
+        };
+        liar.send(Kind::Atomic, |maker| maker.atomic(&change), &[]);
+        assert_eq!(liar.answer(&mut tcp), 1, "{change:?}");
+    }
+    assert!(memory.iter().all(|byte| *byte == 5), "memory was changed");
+    // What was exported it does reach.
+    let write = WriteOf {
+        id: 4,
+        is_last: true,
+        immediate: None,
+        offset: 8,
+        bytes: 8,
+        at: 0,
+        key,
+    };
+    liar.send(Kind::Write, |maker| maker.write(&write), &[9; 8]);
+    assert_eq!(liar.answer(&mut tcp), 0);
+    assert_eq!(memory[1024 + 8..][..8], [9; 8]);
+}
+
+#[test]
+fn a_peer_that_makes_no_sense_is_given_up_after_some_time() {
+    type Lie = fn(&mut Liar);
+    let lies: [Lie; 4] = [
+        // Lengths that no packet has.
+        |liar| _ = liar.stream.write_all(&[0xff; 64]),
+        // A packet out of order.
+        |liar| {
+            liar.number += 5;
+            liar.send(Kind::Frame, |maker| maker.frame(HEAD, &[]), &[]);
+        },
+        // Data of a read, and the end of a work, that nobody asked for.
+        |liar| liar.send(Kind::Data, |maker| maker.data(77, 0), &[1; 50]),
+        |liar| {
+            let answer = super::super::packet::Answer {
+                id: 1,
+                outcome: Outcome::Done,
+                old: 0,
+            };
+            liar.send(Kind::Answer, |maker| maker.answer(answer), &[]);
+        },
+    ];
+    let mut tcp = host();
+    for (attempt, lie) in (1..).zip(lies) {
+        let mut liar = Liar::join(&mut tcp, 1, attempt);
+        lie(&mut liar);
+        if attempt < 4 {
+            is_ended(&mut tcp, &mut liar.stream);
+        } else {
+            until(&mut tcp, |_, completions| {
+                matches!(
+                    completions.take(0),
+                    Some(Completion::Lost { peer: Peer(1) })
+                )
+            });
+        }
+    }
+    assert!(tcp.why_lost(Peer(1)).unwrap().contains("makes no sense"));
+    assert!(complaint(&mut tcp).contains("what rank 1 sends"));
+    // Others do not notice.
+    _ = Liar::join(&mut tcp, 2, 1);
+}
+
+#[test]
+fn of_two_connections_of_a_peer_the_later_one_counts() {
+    let mut tcp = host();
+    let mut first = Liar::join(&mut tcp, 1, 1);
+    let mut second = Liar::join(&mut tcp, 1, 2);
+    is_ended(&mut tcp, &mut first.stream);
+    second.send(Kind::Frame, |maker| maker.frame(HEAD, b"x"), &[]);
+    until(&mut tcp, |_, completions| !completions.is_empty());
+    // An earlier attempt that comes late changes nothing.
+    let mut late = connect(&tcp);
+    let hello = hello(1, 1);
+    let (_, nonce) = greet(&mut tcp, &mut late, hello);
+    let keys = Keys::new(KEY, KEY);
+    let meeting = Meeting { keys, hello, nonce };
+    late.write_all(&meeting.proof(Ack {
+        next: 1,
+        ..Ack::default()
+    }))
+    .unwrap();
+    let mut said = [0; proof::WELCOME_BYTES];
+    pull(&mut tcp, &mut late, &mut said);
+    assert_eq!(meeting.of_welcome(&said).unwrap().0, Verdict::Old);
+}
