@@ -209,7 +209,8 @@ impl<S: Sockets> Links<S> {
                 sockets.want_to_send(talk.sock, false);
                 self.step(peer, Stage::Greeted { talk, hello }, may_prove)
             }
-            Stage::Greeted { talk, hello } if !may_prove => {
+            Stage::Greeted { mut talk, hello } if !may_prove => {
+                talk.take_in::<{ proof::RIDDLE_BYTES }>(sockets)?;
                 Ok(Stepped::At(Stage::Greeted { talk, hello }))
             }
             Stage::Greeted { mut talk, hello } => {

@@ -41,6 +41,27 @@ impl Talk {
         Ok(true)
     }
 
+    /// Takes in what has come of the next message and leaves it there: what lies unread with the system wakes a process again and again.
+    /// Nobody says more before it is answered.
+    pub(super) fn take_in<const BYTES: usize>(
+        &mut self,
+        sockets: &mut impl Sockets,
+    ) -> io::Result<()> {
+        let mut place = [0; BYTES];
+        while self.got.len() < BYTES {
+            let lacks = BYTES - self.got.len();
+            let got = sockets.receive(self.sock, None, &mut place[..lacks])?;
+            if got == 0 {
+                return Ok(());
+            }
+            self.got.extend_from_slice(&place[..got]);
+        }
+        match sockets.receive(self.sock, None, &mut place[..1])? {
+            0 => Ok(()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
     /// The next message, if all of it has come.
     pub(super) fn pull<const BYTES: usize>(
         &mut self,
