@@ -107,12 +107,12 @@ const STAGES: &[TestStage] = &[
     },
     TestStage {
         name: "hosts",
-        budget: minutes(1),
+        budget: minutes(2),
         run: hosts::run,
     },
     TestStage {
         name: "suites",
-        budget: minutes(10),
+        budget: minutes(9),
         run: suites::run,
     },
 ];

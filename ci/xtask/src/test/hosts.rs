@@ -31,9 +31,7 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     for end in ends::ALL.iter().filter(|end| context.wants(end.name)) {
         tally.check(&end.name.replace('_', " "), || (end.check)(&build));
     }
-    let wanted =
-        |row: &&Row| context.wants(row.name) && (JOBS_ARE_ON || !context.filters.is_empty());
-    let jobs: Vec<&Row> = JOBS.iter().filter(wanted).collect();
+    let jobs: Vec<&Row> = JOBS.iter().filter(|row| context.wants(row.name)).collect();
     if jobs.is_empty() {
         return Ok(());
     }
@@ -80,6 +78,3 @@ fn programs(prefix: &Path, build: &Path) -> Result<(), String> {
     }
     Ok(())
 }
-
-/// Whether the checks of jobs over several hosts run without being named.
-const JOBS_ARE_ON: bool = false;
