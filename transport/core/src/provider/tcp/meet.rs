@@ -432,9 +432,6 @@ impl<S: Sockets> Links<S> {
         self.own(sock, Owner::Line(peer));
         let used = self.turn;
         let side = self.of(peer);
-        // Over this connection nothing of what is kept was sent as yet.
-        let session = &side.session;
-        side.sent_end = session.awaits_word().unwrap_or_else(|| session.next());
         side.silence.ends();
         side.has_complained = false;
         side.line = Some(Line { used, ..line });

@@ -25,7 +25,8 @@ pub(super) struct Side {
     /// Since when it cannot be reached.
     pub(super) silence: Silence,
     pub(super) has_complained: bool,
-    /// Number behind the last packet that was sent to its end, over any connection.
+    /// Number behind the last packet that was sent to its end, over any connection: what the peer said of our stream when it began to
+    /// call may be older than what a connection brought it meanwhile that has broken since.
     pub(super) sent_end: u32,
     /// Works that the peer has to answer.
     pub(super) expects: u32,
