@@ -70,6 +70,8 @@ pub(crate) enum Order {
     AllQuiet(u32),
     /// All daemons are ready: start the ranks.
     Start,
+    /// Somebody wants to know what the ranks wait for; [`Event::Seen`] with this number answers.
+    Look(u32),
 }
 
 /// From a daemon to the front.
@@ -124,6 +126,46 @@ pub(crate) enum Event {
     Stats(Vec<u8>),
     /// All that the ranks need was found; they are started by [`Order::Start`].
     Ready,
+    /// What the ranks of this node wait for.
+    Seen(Seen),
+}
+
+/// An answer to [`Order::Look`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// The number of the order.
+    pub(crate) look: u32,
+    /// Ranks of the node that have ended.
+    pub(crate) ended: Vec<u32>,
+    /// What `rmpi-queues` has written, or why it has not.
+    pub(crate) read: Result<Vec<u8>, String>,
+}
+
+impl Seen {
+    fn put(&self, body: &mut Vec<u8>) {
+        let count = u32::try_from(self.ended.len()).unwrap_or(u32::MAX);
+        let head = [self.look, count, u32::from(self.read.is_ok())];
+        let numbers = head.iter().chain(&self.ended);
+        body.extend(numbers.flat_map(|number| number.to_le_bytes()));
+        body.extend_from_slice(match &self.read {
+            Ok(bytes) => bytes,
+            Err(why) => why.as_bytes(),
+        });
+    }
+
+    fn take(body: &mut Body<'_>) -> Result<Self, Garbled> {
+        let (look, count, is_read) = (body.number()?, body.number()?, body.number()?);
+        let bytes = (count as usize).checked_mul(4).ok_or(Garbled)?;
+        let (ended, rest) = body.0.split_at_checked(bytes).ok_or(Garbled)?;
+        Ok(Self {
+            look,
+            ended: Body(ended).numbers()?,
+            read: match is_read {
+                0 => Err(Body(rest).text()?),
+                _ => Ok(rest.to_vec()),
+            },
+        })
+    }
 }
 
 /// Where a rank is found on a network, as far as it is known.
@@ -238,6 +280,7 @@ impl Order {
             Self::Whereabouts(of) => frame(out, 11, |body| of.put(body)),
             Self::AllQuiet(round) => frame(out, 12, |body| body.extend(round.to_le_bytes())),
             Self::Start => frame(out, 13, |_| ()),
+            Self::Look(number) => frame(out, 14, |body| body.extend(number.to_le_bytes())),
         }
     }
 
@@ -277,6 +320,7 @@ impl Order {
             11 => Self::Whereabouts(Whereabouts::take(&mut body)?),
             12 => Self::AllQuiet(body.number()?),
             13 => Self::Start,
+            14 => Self::Look(body.number()?),
             JOB => Self::Job(Box::new(NodeJob::decode(body.0).ok_or(Garbled)?)),
             _ => return Err(Garbled),
         };
@@ -310,6 +354,7 @@ impl Event {
             Self::Whereabouts(of) => frame(out, 141, |body| of.put(body)),
             Self::Quiet(round) => frame(out, 142, |body| body.extend(round.to_le_bytes())),
             Self::Ready => frame(out, 143, |_| ()),
+            Self::Seen(seen) => frame(out, 145, |body| seen.put(body)),
             Self::Stats(bytes) => frame(out, 144, |body| body.extend_from_slice(bytes)),
             Self::Standstill(seconds) => frame(out, 139, |body| body.extend(seconds.to_le_bytes())),
             Self::Broken { words, code } => frame(out, 135, |body| {
@@ -360,6 +405,7 @@ impl Event {
             142 => Self::Quiet(body.number()?),
             143 => Self::Ready,
             144 => Self::Stats(body.rest()),
+            145 => Self::Seen(Seen::take(&mut body)?),
             139 => Self::Standstill(body.long()?),
             135 => Self::Broken {
                 code: body.byte()?,
@@ -625,6 +671,8 @@ mod tests {
             },
             Event::Ready,
             Event::Stats(vec![1, 2]),
+            seen(Ok(vec![0, 9])),
+            seen(Err("no".into())),
             Event::Gone(Gone {
                 signalled: 1,
                 killed: 2,
@@ -637,6 +685,14 @@ mod tests {
             Event::Quiet(3),
         ];
         failures().into_iter().chain(others).collect()
+    }
+
+    fn seen(read: Result<Vec<u8>, String>) -> Event {
+        Event::Seen(Seen {
+            look: 3,
+            ended: vec![1, u32::MAX],
+            read,
+        })
     }
 
     fn somewhere() -> Whereabouts {
@@ -672,6 +728,7 @@ mod tests {
             }),
             Order::AllQuiet(0),
             Order::Start,
+            Order::Look(5),
         ]
     }
 

@@ -7,7 +7,7 @@ use crate::cli::{Request, UsageError};
 use crate::edge::Edge;
 use crate::failure::counted;
 use crate::front::gather::{self, Stop};
-use crate::front::{self, Debugger, Extras, Files, Front, Node, Nodes, Phases, Signals};
+use crate::front::{self, Debugger, Extras, Files, Front, Node, Nodes, Phases, Signals, Visits};
 use crate::hosts::{Host, Hosts, map};
 use crate::job::{Far, Keys, NodeJob, Placed, Program};
 use crate::link::Order;
@@ -87,14 +87,24 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
     let jobs = jobs(&request, &asked, &programs, (keys, stats.is_some()));
     let (nodes, debugger) = tell_all(root, &request, (&asked, &heard), jobs)?;
     phases.reach("all daemons ready", front::now());
+    let (visits, no_visits) = match Visits::open(keys.job) {
+        Ok(visits) => (Some(visits), None),
+        Err(why) => (None, Some(cause(&why))),
+    };
     let extras = Extras {
         files,
         phases: request.report.then_some(phases),
         stats,
+        visits,
     };
     let mut front = Front::new(&request, signals, nodes, extras, debugger).map_err(no_start)?;
     for words in first_words(&request, &facts) {
         front.say(&words);
+    }
+    if let Some(why) = no_visits {
+        front.say(&format!(
+            "rmpi-queues will not find the ranks of other hosts: {why}"
+        ));
     }
     Ok(front)
 }

@@ -6,6 +6,7 @@ use super::ending::Ending;
 use super::far::{self, Found};
 use super::hold::Hold;
 use super::input::Input;
+use super::look::Look;
 use super::probe::Probes;
 use super::rank::Rank;
 use super::records::Records;
@@ -214,6 +215,7 @@ impl Daemon {
             ending: Ending::new(),
             hold,
             tools: Vec::new(),
+            look: Look::default(),
             probes: Probes::new(),
             standstill: Standstill::new(),
             tended_at: None,
