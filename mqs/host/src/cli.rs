@@ -50,15 +50,19 @@ pub struct Options {
     /// Take the types of the ranks' MPI from here, if its libraries were stripped (another MPI's; rmpi needs none)
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     debug_info: Vec<PathBuf>,
-    /// Look once at the ranks that this daemon of rmpiexec has started, for the rmpi-queues of another host
-    #[arg(long, hide = true)]
-    part: bool,
     /// The process of rmpiexec or of any rank of its job (of another MPI: of its launcher, or of a rank for that alone)
     pid: u32,
 }
 
 /// Runs the command with these words, its name first, and answers its exit code.
 pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let words: Vec<OsString> = words.collect();
+    if let [_, option, daemon] = &words[..]
+        && option == PART
+        && let Some(daemon) = daemon.to_str().and_then(|text| text.parse().ok())
+    {
+        return tell_part(daemon);
+    }
     let options = match Options::try_parse_from(words) {
         Ok(options) => options,
         Err(error) if !error.use_stderr() => {
@@ -72,18 +76,23 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if options.part {
-        return match Account::take(options.pid) {
-            Ok(account) => write_all(&account.bytes()),
-            Err(why) => fail(&why.to_string()),
-        };
-    }
     match show(&options) {
         Ok((text, kind)) => {
             print(&text);
             code(kind)
         }
         Err(why) => fail(&why),
+    }
+}
+
+/// What a daemon of rmpiexec wants, with its process: one look at the ranks that it has started, for the rmpi-queues of another host.
+/// It is no option of users.
+const PART: &str = "--part";
+
+fn tell_part(daemon: u32) -> ExitCode {
+    match Account::take(daemon) {
+        Ok(account) => write_all(&account.bytes()),
+        Err(why) => fail(&why.to_string()),
     }
 }
 

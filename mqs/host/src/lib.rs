@@ -92,6 +92,11 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
+    /// No rank of a job over several hosts is in MPI.
+    #[error(
+        "no rank of rmpiexec (process {0}) is in MPI: they have not come to MPI_Init, or have ended"
+    )]
+    NoneInMpi(u32),
     /// No host could look at its ranks.
     #[error("no rank of {count} hosts could be looked at; host {host}: {why}")]
     Unseen {

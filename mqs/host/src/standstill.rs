@@ -130,7 +130,7 @@ fn of_hosts(front: &Front, look: Look, doubts: BTreeMap<i32, Doubt>) -> Result<S
     let ranks: Vec<Rank> = look.ranks.into_iter().map(|it| it.rank).collect();
     if ranks.is_empty() {
         return Err(match look.unseen.first() {
-            None => Error::NoRanks(front.pid()),
+            None => Error::NoneInMpi(front.pid()),
             Some(one) => Error::Unseen {
                 count: look.unseen.len(),
                 host: one.host.to_string(),
