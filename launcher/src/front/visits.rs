@@ -39,6 +39,8 @@ struct Visitor {
     look: Option<Turn>,
     /// When it has said nothing for long.
     until: Instant,
+    /// Nodes that did not answer it in time, for which it does not wait again.
+    silent: BTreeSet<usize>,
 }
 
 /// A look under way.
@@ -111,6 +113,7 @@ impl Visits {
                 edge,
                 look: None,
                 until: Instant::now() + SILENT_FOR,
+                silent: BTreeSet::new(),
             }
         });
     }
@@ -177,7 +180,8 @@ impl Visits {
             let number = number(node);
             if nodes.is_gone(node) {
                 visitor.tell(node, &Shown::Ended(number));
-            } else if is_over {
+            } else if is_over || visitor.silent.contains(&node) {
+                visitor.silent.insert(node);
                 let seconds = ANSWER_WITHIN.as_secs();
                 let why = format!("there was no answer within {seconds} s");
                 visitor.tell(node, &Shown::Unseen { node: number, why });
@@ -342,6 +346,11 @@ mod tests {
             panic!("{again:?}");
         };
         assert!(why.contains("no answer"), "{why}");
+        // And not waited for again.
+        visitor.write_all(&[LOOK]).unwrap();
+        visits.hear(&mut nodes);
+        visits.on_time(Instant::now(), &nodes);
+        assert_eq!(told(&mut visitor), again);
         // Nonsense is not answered.
         visitor.write_all(&[77]).unwrap();
         visits.hear(&mut nodes);
