@@ -84,13 +84,14 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
             stats.preload(&mut program.environment);
         }
     }
-    let jobs = jobs(&request, &asked, &programs, (keys, stats.is_some()));
-    let (nodes, debugger) = tell_all(root, &request, (&asked, &heard), jobs)?;
-    phases.reach("all daemons ready", front::now());
+    // Before any rank is started, so that nobody finds ranks and no front; and after others are made, which would keep it open.
     let (visits, no_visits) = match Visits::open(keys.job) {
         Ok(visits) => (Some(visits), None),
         Err(why) => (None, Some(cause(&why))),
     };
+    let jobs = jobs(&request, &asked, &programs, (keys, stats.is_some()));
+    let (nodes, debugger) = tell_all(root, &request, (&asked, &heard), jobs)?;
+    phases.reach("all daemons ready", front::now());
     let extras = Extras {
         files,
         phases: request.report.then_some(phases),
