@@ -174,6 +174,9 @@ pub fn text(seen: &Seen, waits: &Waits, verdict: &Verdict, all: bool) -> String 
             it.host, it.why
         );
     }
+    if seen.is_part {
+        out.push_str("  the job has ranks on other hosts; to see them give the pid of its rmpiexec, on the host where that runs\n");
+    }
     out.push_str("\nwho waits for whom\n");
     let lines = words::lines(waits);
     let most = if all { usize::MAX } else { MOST };

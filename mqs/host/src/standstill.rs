@@ -26,6 +26,8 @@ pub struct Seen {
     pub around: Surroundings,
     /// Hosts whose ranks could not be looked at.
     pub unseen: Vec<Unseen>,
+    /// Ranks are missing that are of another host, and no front was found to ask for them.
+    pub is_part: bool,
 }
 
 /// Looks twice at the ranks that a pid stands for, or once if no rank waits.
@@ -56,10 +58,15 @@ pub fn observe_with(pid: u32, settings: &Settings) -> Result<Seen, Error> {
 
 fn observe_once(pid: u32, settings: &Settings) -> Result<Seen, Error> {
     let job = Job::find(pid, settings)?;
+    // The ranks may have been started since there was no front.
+    if let Some(mut front) = Front::find(pid)? {
+        return observe_hosts(&mut front);
+    }
     let first = job.look()?;
     if first.iter().all(|rank| calls(rank).is_empty()) {
         return Ok(Seen {
             around: around(&job, &first),
+            is_part: is_part(&first),
             ranks: first,
             doubts: BTreeMap::new(),
             unseen: Vec::new(),
@@ -79,6 +86,7 @@ fn observe_once(pid: u32, settings: &Settings) -> Result<Seen, Error> {
     let doubts = second.iter().filter_map(doubt).collect();
     Ok(Seen {
         around: around(&job, &second),
+        is_part: is_part(&second),
         ranks: second,
         doubts,
         unseen: Vec::new(),
@@ -144,6 +152,7 @@ fn of_hosts(front: &Front, look: Look, doubts: BTreeMap<i32, Doubt>) -> Result<S
         doubts,
         around: Surroundings { whole },
         unseen: look.unseen,
+        is_part: false,
     })
 }
 
@@ -269,6 +278,17 @@ fn missing(ranks: &[Rank]) -> BTreeSet<i32> {
     let groups = ranks.iter().flat_map(|it| &it.communicators);
     let all = groups.flat_map(|it| it.ranks.iter().copied());
     all.filter(|it| !seen.contains(it)).collect()
+}
+
+/// Whether ranks that were not seen are of another node, as their launcher says.
+fn is_part(ranks: &[Rank]) -> bool {
+    let mut boots = ranks.iter().filter_map(|it| ancestor::boot(it.pid).ok());
+    let Some(boot) = boots.next() else {
+        return false;
+    };
+    let is_here =
+        |rank: &i32| u32::try_from(*rank).is_ok_and(|it| boot.ranks.as_slice().contains(&it));
+    boot.local_size() < boot.size && !missing(ranks).iter().all(is_here)
 }
 
 /// Whether who has not been seen has ended.
