@@ -34,7 +34,7 @@ use crate::link::{Event, Gone, Order};
 use crate::prepare;
 use crate::program::cause;
 use crate::spawn;
-use crate::stats::Stats;
+use crate::stats::{self, Stats};
 use debugger::Wish;
 use input::Input;
 use nix::errno::Errno;
@@ -141,6 +141,10 @@ impl Front {
             visits: extras.visits,
             scratch: vec![0; 64 << 10],
         };
+        let hosts = stats::Hosts::of(front.nodes.hosts());
+        if let Some(stats) = &mut front.stats {
+            stats.set_hosts(hosts);
+        }
         if front.debugger.is_holding() {
             front.output.begin();
         } else {
