@@ -161,14 +161,7 @@ fn ranks(job: &Job, most: usize) -> Vec<String> {
         values.any(|value| is_kept || value > 0.0)
     };
     let columns: Vec<&Column> = COLUMNS.iter().filter(is_told).collect();
-    // The host stands where there are several.
-    let first = |rank: &str, host: &str| {
-        let host = job.hosts.are_several().then_some(host);
-        std::iter::once(rank)
-            .chain(host)
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
+    let first = |rank: &str, host: &str| beginning(job, rank, host);
     let heads = columns.iter().map(|column| column.head.to_owned());
     let mut rows = vec![first("rank", "host").into_iter().chain(heads).collect()];
     for rank in order.iter().take(most) {
@@ -207,6 +200,13 @@ fn ranks(job: &Job, most: usize) -> Vec<String> {
         lines.insert(1 + most, words);
     }
     lines
+}
+
+/// The first cells of a row. The host stands where there are several.
+fn beginning(job: &Job, rank: &str, host: &str) -> Vec<String> {
+    let host = job.hosts.are_several().then_some(host);
+    let cells = std::iter::once(rank).chain(host);
+    cells.map(str::to_owned).collect()
 }
 
 /// How often a rank called which collective of `MPI_COMM_WORLD`.
