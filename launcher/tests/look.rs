@@ -10,7 +10,6 @@ use pmi::look::{LOOK, Shown, address};
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::time::{Duration, Instant};
 
 /// Comes to the front of a job.
 fn come(running: &Running) -> UnixStream {
@@ -101,9 +100,8 @@ fn a_host_whose_ranks_have_ended_is_told_so_and_one_that_stands_still_is_waited_
         told.iter().filter(|shown| unseen(shown)).count()
     };
     assert_eq!(silent(&look(&mut stream)), 1);
-    let since = Instant::now();
+    // At once now, as a unit test of the front shows.
     assert_eq!(silent(&look(&mut stream)), 1);
-    assert!(since.elapsed() < Duration::from_secs(8));
     send(daemon, Signal::SIGCONT);
     running.signal(Signal::SIGTERM);
     running.finish().expect(143);
