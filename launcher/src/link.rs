@@ -94,6 +94,13 @@ pub(crate) enum Event {
     InputClosed,
     /// Something that the user should know.
     Notice(String),
+    /// Where the program of these ranks was found, on a host that the front cannot look at.
+    Program {
+        /// Its file there.
+        path: CString,
+        /// Whose it is.
+        ranks: Vec<u32>,
+    },
     /// These ranks have these processes.
     Started(Vec<(u32, u32)>),
     /// Every rank that is alive stands still for a debugger.
@@ -349,6 +356,10 @@ impl Event {
                 let numbers = started.iter().flat_map(|(rank, pid)| [rank, pid]);
                 body.extend(numbers.flat_map(|number| number.to_le_bytes()));
             }),
+            Self::Program { path, ranks } => frame(out, 146, |body| {
+                body.extend(path.as_bytes_with_nul());
+                body.extend(ranks.iter().flat_map(|rank| rank.to_le_bytes()));
+            }),
             Self::Held => frame(out, 138, |_| ()),
             Self::Watch(rank) => frame(out, 140, |body| body.extend(rank.to_le_bytes())),
             Self::Whereabouts(of) => frame(out, 141, |body| of.put(body)),
@@ -399,6 +410,10 @@ impl Event {
             132 => Self::InputClosed,
             133 => Self::Notice(body.text()?),
             134 => Self::Started(body.pairs()?),
+            146 => {
+                let (path, ranks) = body.split_text()?;
+                Self::Program { path, ranks }
+            }
             138 => Self::Held,
             140 => Self::Watch(body.number()?),
             141 => Self::Whereabouts(Whereabouts::take(&mut body)?),
@@ -518,6 +533,14 @@ impl Body<'_> {
         words
             .map(|word| CString::from_vec_with_nul(word.to_vec()).map_err(|_| Garbled))
             .collect()
+    }
+
+    /// A text with a NUL behind it, and numbers.
+    fn split_text(&self) -> Result<(CString, Vec<u32>), Garbled> {
+        let end = self.0.iter().position(|byte| *byte == 0).ok_or(Garbled)?;
+        let (text, rest) = self.0.split_at(end);
+        let text = CString::new(text).map_err(|_| Garbled)?;
+        Ok((text, Body(rest.get(1..).ok_or(Garbled)?).numbers()?))
     }
 
     /// A text with a NUL behind it.
@@ -659,6 +682,10 @@ mod tests {
             Event::InputClosed,
             Event::Notice("n".into()),
             Event::Started(vec![(3, 4), (0, u32::MAX)]),
+            Event::Program {
+                path: c"/bin/a b".into(),
+                ranks: vec![0, 9],
+            },
             Event::Held,
             Event::Standstill(60),
             Event::Reached {

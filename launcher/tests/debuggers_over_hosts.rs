@@ -33,7 +33,7 @@ fn the_table_names_hosts_and_their_processes_and_no_rank_runs_before() {
     assert_eq!(hosts, ["a", "a", "b"]);
     let daemons: Vec<_> = rows.iter().map(|row| parent_of(row.pid).unwrap()).collect();
     assert!(daemons[0] == daemons[1] && daemons[1] != daemons[2]);
-    assert!(rows.iter().all(|row| row.executable.ends_with("sh")));
+    assert!(rows.iter().all(|row| row.executable.ends_with("/sh")));
     assert_eq!(marks(folder.path(), ""), 0, "ranks stand still");
     tool.leave();
     until("all ranks run", || {

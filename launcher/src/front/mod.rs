@@ -425,6 +425,7 @@ impl Front {
                 let words = self.of_host(node, words);
                 self.say(&words);
             }
+            Event::Program { path, ranks } => self.debugger.found(&path, &ranks),
             Event::Started(started) => self.started(node, &started),
             Event::Held => self.held(),
             Event::Standstill(seconds) => self.stands_still(seconds),
