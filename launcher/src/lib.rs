@@ -179,6 +179,8 @@ fn start(
         files,
         phases,
         stats,
+        // The ranks of this machine are found by themselves.
+        visits: None,
     };
     let front = divide(request, job.in_parts(nodes), extras, signals, gdb);
     let mut front = front.map_err(|error| no_start(&error))?;

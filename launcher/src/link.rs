@@ -70,6 +70,8 @@ pub(crate) enum Order {
     AllQuiet(u32),
     /// All daemons are ready: start the ranks.
     Start,
+    /// Somebody wants to know what the ranks wait for; [`Event::Seen`] with this number answers.
+    Look(u32),
 }
 
 /// From a daemon to the front.
@@ -92,6 +94,13 @@ pub(crate) enum Event {
     InputClosed,
     /// Something that the user should know.
     Notice(String),
+    /// Where the program of these ranks was found, on a host that the front cannot look at.
+    Program {
+        /// Its file there.
+        path: CString,
+        /// Whose it is.
+        ranks: Vec<u32>,
+    },
     /// These ranks have these processes.
     Started(Vec<(u32, u32)>),
     /// Every rank that is alive stands still for a debugger.
@@ -124,6 +133,46 @@ pub(crate) enum Event {
     Stats(Vec<u8>),
     /// All that the ranks need was found; they are started by [`Order::Start`].
     Ready,
+    /// What the ranks of this node wait for.
+    Seen(Seen),
+}
+
+/// An answer to [`Order::Look`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// The number of the order.
+    pub(crate) look: u32,
+    /// Ranks of the node that have ended.
+    pub(crate) ended: Vec<u32>,
+    /// What `rmpi-queues` has written, or why it has not.
+    pub(crate) read: Result<Vec<u8>, String>,
+}
+
+impl Seen {
+    fn put(&self, body: &mut Vec<u8>) {
+        let count = u32::try_from(self.ended.len()).unwrap_or(u32::MAX);
+        let head = [self.look, count, u32::from(self.read.is_ok())];
+        let numbers = head.iter().chain(&self.ended);
+        body.extend(numbers.flat_map(|number| number.to_le_bytes()));
+        body.extend_from_slice(match &self.read {
+            Ok(bytes) => bytes,
+            Err(why) => why.as_bytes(),
+        });
+    }
+
+    fn take(body: &mut Body<'_>) -> Result<Self, Garbled> {
+        let (look, count, is_read) = (body.number()?, body.number()?, body.number()?);
+        let bytes = (count as usize).checked_mul(4).ok_or(Garbled)?;
+        let (ended, rest) = body.0.split_at_checked(bytes).ok_or(Garbled)?;
+        Ok(Self {
+            look,
+            ended: Body(ended).numbers()?,
+            read: match is_read {
+                0 => Err(Body(rest).text()?),
+                _ => Ok(rest.to_vec()),
+            },
+        })
+    }
 }
 
 /// Where a rank is found on a network, as far as it is known.
@@ -238,6 +287,7 @@ impl Order {
             Self::Whereabouts(of) => frame(out, 11, |body| of.put(body)),
             Self::AllQuiet(round) => frame(out, 12, |body| body.extend(round.to_le_bytes())),
             Self::Start => frame(out, 13, |_| ()),
+            Self::Look(number) => frame(out, 14, |body| body.extend(number.to_le_bytes())),
         }
     }
 
@@ -277,6 +327,7 @@ impl Order {
             11 => Self::Whereabouts(Whereabouts::take(&mut body)?),
             12 => Self::AllQuiet(body.number()?),
             13 => Self::Start,
+            14 => Self::Look(body.number()?),
             JOB => Self::Job(Box::new(NodeJob::decode(body.0).ok_or(Garbled)?)),
             _ => return Err(Garbled),
         };
@@ -305,11 +356,16 @@ impl Event {
                 let numbers = started.iter().flat_map(|(rank, pid)| [rank, pid]);
                 body.extend(numbers.flat_map(|number| number.to_le_bytes()));
             }),
+            Self::Program { path, ranks } => frame(out, 146, |body| {
+                body.extend(path.as_bytes_with_nul());
+                body.extend(ranks.iter().flat_map(|rank| rank.to_le_bytes()));
+            }),
             Self::Held => frame(out, 138, |_| ()),
             Self::Watch(rank) => frame(out, 140, |body| body.extend(rank.to_le_bytes())),
             Self::Whereabouts(of) => frame(out, 141, |body| of.put(body)),
             Self::Quiet(round) => frame(out, 142, |body| body.extend(round.to_le_bytes())),
             Self::Ready => frame(out, 143, |_| ()),
+            Self::Seen(seen) => frame(out, 145, |body| seen.put(body)),
             Self::Stats(bytes) => frame(out, 144, |body| body.extend_from_slice(bytes)),
             Self::Standstill(seconds) => frame(out, 139, |body| body.extend(seconds.to_le_bytes())),
             Self::Broken { words, code } => frame(out, 135, |body| {
@@ -354,12 +410,17 @@ impl Event {
             132 => Self::InputClosed,
             133 => Self::Notice(body.text()?),
             134 => Self::Started(body.pairs()?),
+            146 => {
+                let (path, ranks) = body.split_text()?;
+                Self::Program { path, ranks }
+            }
             138 => Self::Held,
             140 => Self::Watch(body.number()?),
             141 => Self::Whereabouts(Whereabouts::take(&mut body)?),
             142 => Self::Quiet(body.number()?),
             143 => Self::Ready,
             144 => Self::Stats(body.rest()),
+            145 => Self::Seen(Seen::take(&mut body)?),
             139 => Self::Standstill(body.long()?),
             135 => Self::Broken {
                 code: body.byte()?,
@@ -472,6 +533,14 @@ impl Body<'_> {
         words
             .map(|word| CString::from_vec_with_nul(word.to_vec()).map_err(|_| Garbled))
             .collect()
+    }
+
+    /// A text with a NUL behind it, and numbers.
+    fn split_text(&self) -> Result<(CString, Vec<u32>), Garbled> {
+        let end = self.0.iter().position(|byte| *byte == 0).ok_or(Garbled)?;
+        let (text, rest) = self.0.split_at(end);
+        let text = CString::new(text).map_err(|_| Garbled)?;
+        Ok((text, Body(rest.get(1..).ok_or(Garbled)?).numbers()?))
     }
 
     /// A text with a NUL behind it.
@@ -613,6 +682,10 @@ mod tests {
             Event::InputClosed,
             Event::Notice("n".into()),
             Event::Started(vec![(3, 4), (0, u32::MAX)]),
+            Event::Program {
+                path: c"/bin/a b".into(),
+                ranks: vec![0, 9],
+            },
             Event::Held,
             Event::Standstill(60),
             Event::Reached {
@@ -625,6 +698,8 @@ mod tests {
             },
             Event::Ready,
             Event::Stats(vec![1, 2]),
+            seen(Ok(vec![0, 9])),
+            seen(Err("no".into())),
             Event::Gone(Gone {
                 signalled: 1,
                 killed: 2,
@@ -637,6 +712,14 @@ mod tests {
             Event::Quiet(3),
         ];
         failures().into_iter().chain(others).collect()
+    }
+
+    fn seen(read: Result<Vec<u8>, String>) -> Event {
+        Event::Seen(Seen {
+            look: 3,
+            ended: vec![1, u32::MAX],
+            read,
+        })
     }
 
     fn somewhere() -> Whereabouts {
@@ -672,6 +755,7 @@ mod tests {
             }),
             Order::AllQuiet(0),
             Order::Start,
+            Order::Look(5),
         ]
     }
 

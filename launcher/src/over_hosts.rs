@@ -7,7 +7,7 @@ use crate::cli::{Request, UsageError};
 use crate::edge::Edge;
 use crate::failure::counted;
 use crate::front::gather::{self, Patience, Stop};
-use crate::front::{self, Debugger, Extras, Files, Front, Node, Nodes, Phases, Signals};
+use crate::front::{self, Debugger, Extras, Files, Front, Node, Nodes, Phases, Signals, Visits};
 use crate::hosts::{Host, Hosts, map};
 use crate::job::{Far, Keys, NodeJob, Placed, Program};
 use crate::link::Order;
@@ -75,12 +75,10 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
             .collect();
         request.with_slots(&slots).map_err(usage)?;
     }
-    let stats = Stats::of(&request).map_err(|words| stop(words, 1))?;
-    for program in &mut programs {
-        if let Some(stats) = &stats {
-            stats.preload(&mut program.environment);
-        }
-    }
+    let stats = with_stats(&request, &mut programs)?;
+    // Before any rank is started, so that nobody finds ranks and no front; and after others are made, which would keep it open.
+    let visits = Visits::open(keys.job);
+    let no_visits = visits.as_ref().err().map(cause);
     let jobs = jobs(&request, &asked, &programs, (keys, stats.is_some()));
     let (mut nodes, debugger) = tell_all(root, &request, &asked, jobs)?;
     let ready = gather::ready(&mut nodes, &asked.names, &mut patience);
@@ -94,12 +92,28 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
         files,
         phases: request.report.then_some(phases),
         stats,
+        visits: visits.ok(),
     };
     let mut front = Front::new(&request, signals, nodes, extras, debugger).map_err(no_start)?;
     for words in first_words(&request, &facts) {
         front.say(&words);
     }
+    if let Some(why) = no_visits {
+        front.say(&format!(
+            "rmpi-queues will not find the ranks of other hosts: {why}"
+        ));
+    }
     Ok(front)
+}
+
+/// Of `--stats`: what it preloads into the ranks is entered.
+fn with_stats(request: &Request, programs: &mut [Program]) -> Result<Option<Stats>, Stop> {
+    let stats = Stats::of(request).map_err(|words| stop(words, 1))?;
+    if let Some(stats) = &stats {
+        let environments = programs.iter_mut().map(|program| &mut program.environment);
+        environments.for_each(|environment| stats.preload(environment));
+    }
+    Ok(stats)
 }
 
 /// What works on one machine alone as yet.

@@ -361,6 +361,13 @@ pub(crate) fn command(name: &str) -> Option<String> {
     path.exists().then(|| path.display().to_string())
 }
 
+/// Where a program is that is installed with this one.
+pub(crate) fn beside(name: &str) -> Option<PathBuf> {
+    let own = std::fs::canonicalize("/proc/self/exe").ok()?;
+    let path = own.parent()?.join(name);
+    path.exists().then_some(path)
+}
+
 /// A file that is installed with this program below `share`.
 pub(crate) fn shared(name: &str) -> Option<PathBuf> {
     let own = std::fs::canonicalize("/proc/self/exe").ok()?;

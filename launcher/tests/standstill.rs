@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
-use common::{Job, Outcome, Running, until};
+use common::{Job, Outcome, Running, lab::Lab, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -164,6 +164,31 @@ fn ranks_that_wait_for_each_other_are_told_once_with_the_command_that_shows_why(
     let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
     assert!(shown.contains("from rank 1, tag 0"), "{shown}");
     end(running);
+}
+
+/// The hosts are all this machine; the command that is named shows the ranks of both.
+#[test]
+#[ignore = "needs the installation: cargo xtask test debuggers"]
+fn ranks_of_several_hosts_that_wait_for_each_other_are_told_once() {
+    let (folder, lab) = (folder(), Lab::new());
+    let mut command = Command::new(installed("bin/rmpiexec"));
+    command.args(["--timeout", "60", "--launcher"]);
+    command.arg(lab.0.path().join("rsh"));
+    command.args(["--host", "a:2,b:2", "./program", "receives"]);
+    command
+        .current_dir(folder.path())
+        .env("RMPI_STANDSTILL", "1");
+    let mut running = Job::of(command).start();
+    running.wait_for_words(&format!("{NOTICE}; to see who waits for what: "));
+    let path = installed("bin/rmpi-queues");
+    running.wait_for_words(&format!("{} {}\n", path.display(), running.pid()));
+    let shown = Command::new(path).arg(running.pid().to_string()).output();
+    let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
+    let told = "deadlock: none of the 4 ranks can ever go on";
+    assert!(shown.starts_with(told), "{shown}");
+    std::thread::sleep(WHILE);
+    let outcome = end(running);
+    assert_eq!(notices(&outcome), 0, "again: {}", outcome.err);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a rank and the daemon of its node say to each other. This crate holds the words only: it
+//! What a rank and the daemon of its node say to each other, and what a front says to who looks into its job ([`look`]). This crate holds the words only: it
 //! turns values into bytes and back, and opens no descriptor.
 //!
 //! **Knows** the environment variable [`BOOT_VARIABLE`] and the datagrams of the control socket.
@@ -44,6 +44,7 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+pub mod look;
 mod message;
 mod ranks;
 mod record;

@@ -88,6 +88,7 @@ impl Daemon {
                 self.rank_ended(local, ending);
             }
             self.tools.retain(|tool| *tool != pid);
+            self.reader_ended(pid, ending);
         }
         self.tell_if_held();
         if self.alive() == 0 && !self.ending.childless && self.ending.term_leftovers_at.is_none() {
@@ -218,7 +219,9 @@ impl Daemon {
         if due(self.ending.term_leftovers_at) && self.ending.kill_leftovers_at.is_none() {
             self.ending.kill_leftovers_at = Some(now + LEFTOVER_TERM);
             if self.ending.killing_since.is_none() {
-                let found = signal_all(Signal::SIGTERM);
+                let mut found = signal_all(Signal::SIGTERM);
+                let look = self.look.pid();
+                found.retain(|pid| Some(*pid) != look);
                 let count = |pids: Vec<&u32>| u32::try_from(pids.len()).unwrap_or(u32::MAX);
                 let (tools, leftovers) = found.iter().partition(|pid| self.tools.contains(pid));
                 self.ending.gone.tools = count(tools);
@@ -239,6 +242,7 @@ impl Daemon {
         self.probe(now);
         self.tend(now);
         self.look_for_standstill(now);
+        self.look_at_clock(now);
     }
 
     fn sweep(&mut self, now: Instant) {
@@ -290,6 +294,7 @@ impl Daemon {
             self.next_probe(),
             self.next_tending(),
             self.next_stillness_look(),
+            self.look.next_time(),
         ];
         times.into_iter().flatten().min()
     }

@@ -11,6 +11,7 @@ mod ending;
 mod far;
 mod hold;
 mod input;
+mod look;
 mod memory;
 mod probe;
 mod rank;
@@ -23,6 +24,7 @@ mod talk;
 mod tend;
 mod tool;
 
+pub(crate) use look::LOOK_WITHIN;
 pub(crate) use start::serve;
 pub(crate) use sweep::{descendants, signal_all};
 
@@ -36,6 +38,7 @@ use birth::Nest;
 use ending::Ending;
 use hold::Hold;
 use input::{Input, Pumped};
+use look::Look;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signalfd::SignalFd;
 use probe::Probes;
@@ -74,6 +77,8 @@ enum Token {
     Streams,
     /// There is room for what the front is to be told.
     Room,
+    /// What the process writes that looks at the ranks.
+    Look,
 }
 
 impl Token {
@@ -88,6 +93,7 @@ impl Token {
             Self::Input(local) => (6, local),
             Self::Streams => (7, 0),
             Self::Room => (8, 0),
+            Self::Look => (9, 0),
         };
         kind << 32 | u64::from(index)
     }
@@ -104,6 +110,7 @@ impl Token {
             6 => Self::Input(index),
             7 => Self::Streams,
             8 => Self::Room,
+            9 => Self::Look,
             _ => return None,
         })
     }
@@ -145,6 +152,7 @@ struct Daemon {
     hold: Hold,
     /// Processes that a debugger wanted.
     tools: Vec<u32>,
+    look: Look,
     probes: Probes,
     standstill: Standstill,
     /// When ranks that prefer a CPU were looked after.
@@ -206,6 +214,7 @@ impl Daemon {
                 }
                 Token::Input(_) => self.feed(),
                 Token::Streams => self.streams.pump(&mut self.scratch, &mut self.edge.outbox),
+                Token::Look => self.hear_reader(),
                 // It is sent in every turn.
                 Token::Room => (),
             }
@@ -318,6 +327,7 @@ impl Daemon {
             Order::Job(_) | Order::Start => (),
             Order::Release => self.release(),
             Order::Tool(words) => self.start_tool(&words),
+            Order::Look(number) => self.look(number),
             Order::OutputTaken(bytes) => self.streams.restore_credit(bytes),
             Order::Lost { rank, why } => {
                 let told = self.records.lost(rank, &why);

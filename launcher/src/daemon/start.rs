@@ -6,6 +6,7 @@ use super::ending::Ending;
 use super::far::{self, Found};
 use super::hold::Hold;
 use super::input::Input;
+use super::look::Look;
 use super::probe::Probes;
 use super::rank::Rank;
 use super::records::Records;
@@ -214,6 +215,7 @@ impl Daemon {
             ending: Ending::new(),
             hold,
             tools: Vec::new(),
+            look: Look::default(),
             probes: Probes::new(),
             standstill: Standstill::new(),
             tended_at: None,
@@ -222,7 +224,21 @@ impl Daemon {
         }
     }
 
+    /// Says where it has found the programs, if it was the one to look.
+    fn tell_programs(&mut self) {
+        let programs = self.job.far.map_or(0, |_| self.job.programs.len());
+        for (app, number) in (0..programs).zip(0..) {
+            let its = self.job.ranks.iter().filter(|placed| placed.app == number);
+            let ranks: Vec<u32> = its.map(|placed| placed.rank).collect();
+            if !ranks.is_empty() {
+                let path = self.job.programs[app].path.clone();
+                self.tell(&Event::Program { path, ranks });
+            }
+        }
+    }
+
     fn start_ranks(&mut self) {
+        self.tell_programs();
         let nothing = match File::open("/dev/null") {
             Ok(file) => OwnedFd::from(file),
             Err(error) => return self.broken(format!("cannot open /dev/null: {}", cause(&error))),

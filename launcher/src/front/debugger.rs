@@ -67,6 +67,15 @@ impl Debugger {
         self.holding
     }
 
+    /// Where the program of these ranks lies on their host.
+    pub(crate) fn found(&mut self, path: &CString, ranks: &[u32]) {
+        for rank in ranks {
+            if let Some((program, _)) = self.ranks.get_mut(*rank as usize) {
+                program.clone_from(path);
+            }
+        }
+    }
+
     /// These ranks are these processes of a node.
     pub(crate) fn started(&mut self, node: usize, started: &[(u32, u32)]) {
         for (rank, pid) in started {

@@ -13,6 +13,7 @@ mod nodes;
 mod output;
 mod phases;
 mod signals;
+mod visits;
 
 pub(crate) use debugger::Debugger;
 pub(crate) use files::Files;
@@ -23,6 +24,7 @@ use nodes::Heard;
 pub(crate) use nodes::{Node, Nodes};
 pub(crate) use phases::{Phases, now};
 pub(crate) use signals::Signals;
+pub(crate) use visits::Visits;
 
 use crate::cli::{Reader, Request};
 use crate::edge::Closed;
@@ -32,7 +34,7 @@ use crate::link::{Event, Gone, Order};
 use crate::prepare;
 use crate::program::cause;
 use crate::spawn;
-use crate::stats::Stats;
+use crate::stats::{self, Stats};
 use debugger::Wish;
 use input::Input;
 use nix::errno::Errno;
@@ -68,6 +70,8 @@ pub(crate) struct Extras {
     pub(crate) phases: Option<Phases>,
     /// Of `--stats`.
     pub(crate) stats: Option<Stats>,
+    /// Who asks what the ranks of other hosts wait for.
+    pub(crate) visits: Option<Visits>,
 }
 
 pub(crate) struct Front {
@@ -96,6 +100,8 @@ pub(crate) struct Front {
     phases: Option<Phases>,
     /// What the ranks did, if somebody wants to know.
     stats: Option<Stats>,
+    /// Who asks what the ranks of other hosts wait for.
+    visits: Option<Visits>,
     /// The user is impatient: once all ranks are gone, output is waited for until this time only.
     output_until: Option<Instant>,
     /// The last signal that asked to end, and when it came.
@@ -132,8 +138,13 @@ impl Front {
             failed: None,
             phases: extras.phases,
             stats: extras.stats,
+            visits: extras.visits,
             scratch: vec![0; 64 << 10],
         };
+        let hosts = stats::Hosts::of(front.nodes.hosts());
+        if let Some(stats) = &mut front.stats {
+            stats.set_hosts(hosts);
+        }
         if front.debugger.is_holding() {
             front.output.begin();
         } else {
@@ -185,6 +196,7 @@ impl Front {
     fn turn(&mut self) -> Result<(), usize> {
         let now = Instant::now();
         self.on_time(now);
+        self.look_after_visitor(now);
         self.nodes.flush()?;
         for source in self.wait(now) {
             match source {
@@ -206,6 +218,7 @@ impl Front {
                     }
                     None => (),
                 },
+                Source::Visit(ask) => self.attend_visitor(ask),
                 Source::Gdb => {
                     if !self.debugger.gdb_over() {
                         self.say("gdb has ended before it came to its ranks; all ranks go on");
@@ -259,6 +272,8 @@ impl Front {
             all.push(asks(Source::Debugger, self.debugger.asks()));
         }
         all.extend(self.debugger.gdb_end().map(|end| asks(Source::Gdb, end)));
+        let visits = self.visits.iter().flat_map(Visits::asks);
+        all.extend(visits.map(|(ask, asked)| (Source::Visit(ask), asked)));
         let (sources, mut polled): (Vec<Source>, Vec<PollFd<'_>>) = all.into_iter().unzip();
         let _ = poll(&mut polled, timeout);
         let told = |fd: &PollFd<'_>| fd.revents().is_some_and(|flags| !flags.is_empty());
@@ -270,7 +285,8 @@ impl Front {
     fn next_time(&self) -> Option<Instant> {
         let ladder = self.ladder.as_ref().and_then(Ladder::next);
         let output = self.output_until.filter(|_| self.is_over);
-        [self.timeout, ladder, output, self.input.next_look()]
+        let visit = self.visits.as_ref().and_then(Visits::next_time);
+        [self.timeout, ladder, output, self.input.next_look(), visit]
             .into_iter()
             .flatten()
             .min()
@@ -416,6 +432,7 @@ impl Front {
                 let words = self.of_host(node, words);
                 self.say(&words);
             }
+            Event::Program { path, ranks } => self.debugger.found(&path, &ranks),
             Event::Started(started) => self.started(node, &started),
             Event::Held => self.held(),
             Event::Standstill(seconds) => self.stands_still(seconds),
@@ -434,6 +451,11 @@ impl Front {
                     self.say(&words);
                 }
             }
+            Event::Seen(seen) => {
+                if let Some(visits) = &mut self.visits {
+                    visits.seen(node, seen);
+                }
+            }
             Event::Gone(gone) => self.all_gone(&gone),
             // Those are between nodes, and were passed on; and that was waited for before.
             Event::Watch(_) | Event::Whereabouts(_) | Event::Quiet(_) | Event::Ready => (),
@@ -443,7 +465,8 @@ impl Front {
     fn started(&mut self, node: usize, started: &[(u32, u32)]) {
         if self.verbose {
             for (rank, pid) in started {
-                let words = self.of_host(node, format!("rank {rank} is process {pid}"));
+                let words = format!("rank {rank} is process {pid}");
+                let words = self.of_host(node, words);
                 self.say(&words);
             }
         }
@@ -631,4 +654,6 @@ enum Source {
     Edge(usize),
     Debugger,
     Gdb,
+    /// Who asks what the ranks wait for.
+    Visit(visits::Ask),
 }

@@ -170,6 +170,11 @@ impl Nodes {
         self.between.ranks_of(node)
     }
 
+    /// The name of each node's machine, and its ranks.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = (String, Vec<u32>)> {
+        (0..self.count()).map(|node| (self.host(node).to_owned(), self.ranks_of(node)))
+    }
+
     /// The nodes of which something may still be heard.
     pub(crate) fn living(&self) -> impl Iterator<Item = usize> {
         let living = |(_, node): &(usize, &Node)| node.gone.is_none();

@@ -2,6 +2,7 @@
 //! The numbers of a job: what each rank did, who sent to whom, and what stands out.
 
 use super::calls::{self, Timed};
+use super::hosts::Hosts;
 use super::record::{Ending, Record, Values};
 use crate::failure::counted;
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    fn and(self, other: Self) -> Self {
+    pub(super) fn and(self, other: Self) -> Self {
         Self {
             messages: self.messages.saturating_add(other.messages),
             bytes: self.bytes.saturating_add(other.bytes),
@@ -154,6 +155,8 @@ pub(super) struct Job {
     pub(super) size: u32,
     /// Those that have told something, by number.
     pub(super) ranks: Vec<Rank>,
+    /// Where they were.
+    pub(super) hosts: Hosts,
 }
 
 /// How far the highest of some numbers lies above their mean.
@@ -192,7 +195,11 @@ impl Job {
             let is_told = ranks.iter().any(|rank| rank.sent.is_some());
             ranks[at].received = is_told.then(|| ranks.iter().fold(Traffic::default(), sum));
         }
-        Self { size, ranks }
+        Self {
+            size,
+            ranks,
+            hosts: Hosts::default(),
+        }
     }
 
     /// Seconds from the first beginning to the last end, nearly: those of the rank with most.

@@ -2,6 +2,7 @@
 //! The numbers of a job for programs: all ranks, all variables that are not 0, the whole matrix.
 
 use super::calls::{Sum, Timed, sums};
+use super::hosts;
 use super::job::{Imbalance, Job, Rank, Traffic};
 use super::record::{Ending, Values};
 use super::table::is_nothing;
@@ -50,18 +51,38 @@ pub(super) fn text(job: &Job) -> String {
     let calls: Vec<String> = sums(job).iter().map(call_of_all).collect();
     let remarks = list(job.remarks().iter().map(|words| quoted(words)));
     format!(
-        "{{\n  \"version\": 1,\n  \"ranks\": {},\n  \"seconds\": {},\n  \"finding\": {},\n  \"remarks\": {remarks},\n  \
+        "{{\n  \"version\": 1,\n  \"ranks\": {},\n  \"seconds\": {},\n  \"finding\": {},\n  \"remarks\": {remarks},\n{}  \
          \"imbalance\": {{{}\n  }},\n  \"calls\": [{}\n  ],\n  \"per_rank\": [{}\n  ],\n  \"sent_from_rank_to_rank\": {{\n    \"bytes\": {},\n    \
          \"messages\": {}\n  }}\n}}\n",
         job.size,
         real(job.elapsed_s()),
         job.finding()
             .map_or_else(|| "null".to_owned(), |words| quoted(&words)),
+        places(job),
         balances.join(","),
         calls.join(","),
         ranks.join(","),
         row(|sent| sent.bytes),
         row(|sent| sent.messages)
+    )
+}
+
+/// The host of each rank, and what went between hosts; nothing where there is one.
+fn places(job: &Job) -> String {
+    if !job.hosts.are_several() {
+        return String::new();
+    }
+    let name = |rank| {
+        job.hosts
+            .name(rank)
+            .map_or_else(|| "null".to_owned(), quoted)
+    };
+    let between = hosts::between(job);
+    format!(
+        "  \"hosts\": {},\n  \"sent_between_hosts\": {{\"messages\": {}, \"bytes\": {}}},\n",
+        list((0..job.size).map(name)),
+        between.messages,
+        between.bytes
     )
 }
 
@@ -208,6 +229,17 @@ mod tests {
             none.contains("\"calls\": [\n  ]") && none.contains("\"mpi_seconds\": null"),
             "{none}"
         );
+    }
+
+    #[test]
+    fn where_ranks_were_is_told_of_several_hosts() {
+        let nodes = [("a".to_owned(), vec![1]), ("b".to_owned(), vec![0])];
+        let hosts = hosts::Hosts::of(nodes.into_iter());
+        let job = Job::of(2, vec![record(1)]);
+        assert!(!text(&job).contains("hosts"));
+        let told = text(&Job { hosts, ..job });
+        let line = "  \"hosts\": [\"b\", \"a\"],\n  \"sent_between_hosts\": {\"messages\": 0, \"bytes\": 0},\n  \"imbalance\": {";
+        assert!(told.contains(line), "{told}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! With `--stats-calls` a second library measures the calls of MPI (`calls`), which the first one reads with the variables.
 
 mod calls;
+mod hosts;
 mod job;
 mod json;
 mod plot;
@@ -15,6 +16,7 @@ mod table;
 use crate::cli::{Request, StatsPlace};
 use crate::prepare;
 use crate::program::cause;
+pub(crate) use hosts::Hosts;
 use job::Job;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::ffi::CString;
@@ -39,6 +41,7 @@ const MOST_BYTES: u64 = 1 << 30;
 #[derive(Debug)]
 pub(crate) struct Stats {
     size: u32,
+    hosts: Hosts,
     /// What the ranks leave.
     left: File,
     /// What is preloaded, the outermost first.
@@ -118,6 +121,7 @@ impl Stats {
         };
         Ok(Some(Self {
             size: request.size(),
+            hosts: Hosts::default(),
             left,
             tools,
             words: request.stats == Some(StatsPlace::Words) || !is_told,
@@ -153,6 +157,11 @@ impl Stats {
         environment.extend(CString::new(list));
     }
 
+    /// Says on which host each rank is.
+    pub(crate) fn set_hosts(&mut self, hosts: Hosts) {
+        self.hosts = hosts;
+    }
+
     /// Adds what ranks of another host have left.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), String> {
         let written = self.left.write_all(bytes);
@@ -168,7 +177,10 @@ impl Stats {
     pub(crate) fn tell(&mut self) -> (Option<String>, Vec<String>) {
         let mut wrong = Vec::new();
         let job = match left_in(&self.left) {
-            Ok(bytes) => Job::of(self.size, record::read(&bytes)),
+            Ok(bytes) => Job {
+                hosts: std::mem::take(&mut self.hosts),
+                ..Job::of(self.size, record::read(&bytes))
+            },
             Err(error) => {
                 return (
                     None,

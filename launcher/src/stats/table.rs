@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The numbers of a job as text: one sentence, a line for each rank, who sent to whom.
 
-use super::calls;
 use super::job::{Job, Rank, Traffic, percent};
 use super::record::Values;
+use super::{calls, hosts};
 use crate::failure::counted;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -142,6 +142,7 @@ pub(super) fn text(job: &Job, most_ranks: usize) -> String {
     lines.extend(calls::table(job, most_calls));
     lines.extend(collectives(job));
     lines.extend(traffic(job));
+    lines.extend(hosts::table(job));
     lines.join("\n")
 }
 
@@ -160,16 +161,14 @@ fn ranks(job: &Job, most: usize) -> Vec<String> {
         values.any(|value| is_kept || value > 0.0)
     };
     let columns: Vec<&Column> = COLUMNS.iter().filter(is_told).collect();
-    let heads = std::iter::once("rank".to_owned())
-        .chain(columns.iter().map(|column| column.head.to_owned()));
-    let mut rows = vec![heads.collect()];
+    let first = |rank: &str, host: &str| beginning(job, rank, host);
+    let heads = columns.iter().map(|column| column.head.to_owned());
+    let mut rows = vec![first("rank", "host").into_iter().chain(heads).collect()];
     for rank in order.iter().take(most) {
         let cell = |column: &&Column| (column.value)(rank).map_or_else(|| "-".into(), column.show);
-        rows.push(
-            std::iter::once(rank.rank.to_string())
-                .chain(columns.iter().map(cell))
-                .collect(),
-        );
+        let host = job.hosts.name(rank.rank).unwrap_or_default();
+        let begin = first(&rank.rank.to_string(), host).into_iter();
+        rows.push(begin.chain(columns.iter().map(cell)).collect());
     }
     let hidden = order.len().saturating_sub(most);
     if order.len() > 1 {
@@ -177,9 +176,9 @@ fn ranks(job: &Job, most: usize) -> Vec<String> {
             .iter()
             .map(|column| job.imbalance(column.value))
             .collect();
-        let cells = |first: &str, cell: &dyn Fn(usize) -> Option<String>| -> Vec<String> {
+        let cells = |name: &str, cell: &dyn Fn(usize) -> Option<String>| -> Vec<String> {
             let rest = (0..columns.len()).map(|at| cell(at).unwrap_or_else(|| "-".into()));
-            std::iter::once(first.to_owned()).chain(rest).collect()
+            first(name, "").into_iter().chain(rest).collect()
         };
         let mean = |at: usize| balances[at].map(|it| (columns[at].show)(it.mean));
         let ratio = |at: usize| balances[at].map(|it| format!("{:.2}", it.ratio()));
@@ -201,6 +200,13 @@ fn ranks(job: &Job, most: usize) -> Vec<String> {
         lines.insert(1 + most, words);
     }
     lines
+}
+
+/// The first cells of a row. The host stands where there are several.
+fn beginning(job: &Job, rank: &str, host: &str) -> Vec<String> {
+    let host = job.hosts.are_several().then_some(host);
+    let cells = std::iter::once(rank).chain(host);
+    cells.map(str::to_owned).collect()
 }
 
 /// How often a rank called which collective of `MPI_COMM_WORLD`.
@@ -397,6 +403,26 @@ mod tests {
             records.push(one);
         }
         Job::of(size, records)
+    }
+
+    #[test]
+    fn of_several_hosts_each_rank_has_its_own_and_what_goes_between_them_is_told() {
+        let nodes = [("a".to_owned(), vec![0, 2]), ("b".to_owned(), vec![1])];
+        let hosts = super::super::Hosts::of(nodes.into_iter());
+        let told = text(&Job { hosts, ..job(3) }, 16);
+        let expected = "\
+host  ranks      sent  to other hosts
+   a    0,2  3.00 MiB        1.00 MiB
+   b      1       0 B             0 B
+between hosts: 1.00 MiB in 10 messages, 33 % of all that was sent";
+        let flat = |text: &str| {
+            text.lines()
+                .map(|line| line.trim_start().to_owned())
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        assert!(flat(&told).ends_with(&flat(expected)), "{told}");
+        assert!(flat(&told).contains("\n1     b       0 B"), "{told}");
     }
 
     #[test]

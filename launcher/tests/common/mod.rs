@@ -4,6 +4,7 @@
 
 #[cfg(target_arch = "x86_64")]
 pub mod engine;
+pub mod lab;
 pub mod role;
 pub mod terminal;
 #[cfg(target_arch = "x86_64")]

@@ -137,11 +137,11 @@ fn sends(rank: &Rank) -> Vec<Target> {
 }
 
 /// The nonblocking collective that is under way, if it is one: requests of such are not listed.
-fn only_collective(rank: &Rank) -> Option<(usize, &'static str)> {
+fn only_collective(rank: &Rank) -> Option<(usize, &str)> {
     let mut found = Vec::new();
     for (place, comm) in rank.communicators.iter().enumerate() {
         for it in comm.collectives.iter().filter(|it| it.active > 0) {
-            found.push((place, it.name, it.active));
+            found.push((place, &*it.name, it.active));
         }
     }
     match found[..] {

@@ -10,11 +10,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 
+use crate::account::Account;
+use crate::hosts::Unseen;
 use crate::report::Rank;
 use crate::standstill::{Seen, observe_with};
 use crate::verdict::{Kind, Verdict, verdict};
 use crate::waits::{Waits, waits};
-use crate::words::{self, ranks};
+use crate::words::{self, ranks, verb};
 use crate::{Settings, graph, listing};
 
 const EXAMPLES: &str = "\
@@ -54,6 +56,13 @@ pub struct Options {
 
 /// Runs the command with these words, its name first, and answers its exit code.
 pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let words: Vec<OsString> = words.collect();
+    if let [_, option, daemon] = &words[..]
+        && option == PART
+        && let Some(daemon) = daemon.to_str().and_then(|text| text.parse().ok())
+    {
+        return tell_part(daemon);
+    }
     let options = match Options::try_parse_from(words) {
         Ok(options) => options,
         Err(error) if !error.use_stderr() => {
@@ -72,10 +81,31 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
             print(&text);
             code(kind)
         }
-        Err(why) => {
-            eprintln!("rmpi-queues: {why}");
-            ExitCode::FAILURE
-        }
+        Err(why) => fail(&why),
+    }
+}
+
+/// What a daemon of rmpiexec wants, with its process: one look at the ranks that it has started, for the rmpi-queues of another host.
+/// It is no option of users.
+const PART: &str = "--part";
+
+fn tell_part(daemon: u32) -> ExitCode {
+    match Account::take(daemon) {
+        Ok(account) => write_all(&account.bytes()),
+        Err(why) => fail(&why.to_string()),
+    }
+}
+
+fn fail(why: &str) -> ExitCode {
+    eprintln!("rmpi-queues: {why}");
+    ExitCode::FAILURE
+}
+
+/// What is cut would be taken for something else.
+fn write_all(bytes: &[u8]) -> ExitCode {
+    match std::io::stdout().write_all(bytes) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => fail(&format!("cannot write: {why}")),
     }
 }
 
@@ -85,6 +115,8 @@ struct Everything<'a> {
     verdict: &'a Verdict,
     waits: &'a Waits,
     ranks: &'a [Rank],
+    #[serde(skip_serializing_if = "<[Unseen]>::is_empty")]
+    unseen: &'a [Unseen],
 }
 
 /// Scripts tell by it what is the matter.
@@ -104,7 +136,11 @@ fn show(options: &Options) -> Result<(String, Kind), String> {
     };
     let seen = observe_with(options.pid, &settings).map_err(|why| why.to_string())?;
     let waits = waits(&seen.ranks, seen.around);
-    let verdict = verdict(&waits, &seen.doubts);
+    let mut verdict = verdict(&waits, &seen.doubts);
+    if verdict.kind == Kind::Running && !seen.unseen.is_empty() {
+        verdict.kind = Kind::NoVerdict;
+        verdict.headline = "no verdict: no rank that was looked at waits in MPI".to_owned();
+    }
     if let Some(file) = &options.graph {
         std::fs::write(file, graph::svg(&waits, &verdict))
             .map_err(|why| format!("cannot write {}: {why}", file.display()))?;
@@ -116,6 +152,7 @@ fn show(options: &Options) -> Result<(String, Kind), String> {
         verdict: &verdict,
         waits: &waits,
         ranks: &seen.ranks,
+        unseen: &seen.unseen,
     };
     let text = serde_json::to_string_pretty(&everything);
     text.map(|text| (text + "\n", verdict.kind))
@@ -128,6 +165,17 @@ pub fn text(seen: &Seen, waits: &Waits, verdict: &Verdict, all: bool) -> String 
     let mut out = format!("{}\n", verdict.headline);
     for cause in &verdict.causes {
         let _ = writeln!(out, "  {cause}");
+    }
+    for it in &seen.unseen {
+        let (who, verb) = (ranks(&it.ranks), verb(&it.ranks, "was", "were"));
+        let _ = writeln!(
+            out,
+            "  {who} on host {} {verb} not looked at: {}",
+            it.host, it.why
+        );
+    }
+    if seen.is_part {
+        out.push_str("  the job has ranks on other hosts; to see them give the pid of its rmpiexec, on the host where that runs\n");
     }
     out.push_str("\nwho waits for whom\n");
     let lines = words::lines(waits);
@@ -147,8 +195,9 @@ pub fn text(seen: &Seen, waits: &Waits, verdict: &Verdict, all: bool) -> String 
         let _ = writeln!(out, "  and {} (--all lists them)", ranks(&left));
     }
     for rank in seen.ranks.iter().filter(|it| it.rank.is_none()) {
-        let _ = writeln!(out, "  pid {}: MPI is not initialized", rank.pid);
+        let _ = writeln!(out, "  {}: MPI is not initialized", rank.process());
     }
+    out.push_str(&listing::hosts(&seen.ranks, all));
     out.push_str(&listing::listing(&seen.ranks, all));
     out
 }

@@ -230,6 +230,7 @@ impl Asked<'_> {
         let there = world.and_then(|it| i32::try_from(it.rank).ok());
         Ok(Rank {
             rank: rank.filter(|rank| *rank >= 0).or(there),
+            host: None,
             pid: self.pid,
             tells_calls: self.dll.is_ours,
             communicators,
@@ -322,7 +323,7 @@ impl Asked<'_> {
             let answer = unsafe { ask(self.it, number, &raw mut called, &raw mut active) };
             let known = answer == OK && called > 0;
             known.then_some(Collective {
-                name,
+                name: name.into(),
                 called,
                 active,
             })

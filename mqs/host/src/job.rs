@@ -55,6 +55,43 @@ pub fn ranks(pid: u32, files: &mut Files) -> Result<Found, Error> {
     })
 }
 
+/// The ranks that a node daemon of rmpi's launcher has started: not those of jobs that these have started.
+pub(crate) fn ranks_of_daemon(daemon: u32, files: &mut Files) -> Found {
+    let mut ranks = Processes::read().ranks_below(daemon, files);
+    let is_its = |pid| ancestor::boot(pid).is_ok_and(|boot| boot.daemon_pid == daemon);
+    ranks.retain(|it| is_its(it.pid()));
+    Found {
+        starter: daemon,
+        ranks,
+        whole: false,
+    }
+}
+
+/// Who started a process, who started that, and so on.
+pub(crate) fn ancestors(pid: u32) -> Vec<u32> {
+    let parents = Processes::read().parents;
+    let mut line = Vec::new();
+    let mut at = pid;
+    while let Some(parent) = parents.get(&at).filter(|it| !line.contains(*it)) {
+        at = *parent;
+        line.push(at);
+    }
+    line
+}
+
+/// What a process has started, what these have, and so on: who is nearer stands before.
+pub(crate) fn below(pid: u32) -> Vec<u32> {
+    let children = Processes::read().children;
+    let mut found = vec![pid];
+    let mut at = 0;
+    while let Some(parent) = found.get(at) {
+        let new = children.get(parent).cloned().unwrap_or_default();
+        found.extend(new);
+        at += 1;
+    }
+    found.split_off(1)
+}
+
 /// Whether there is such a process, and it has not ended.
 pub(crate) fn is_there(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));

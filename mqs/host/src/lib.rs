@@ -5,6 +5,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`job`] | which processes are ranks |
+//! | [`hosts`], [`account`] | the ranks of a job over several hosts, and what each host says of its own |
 //! | [`stop`] | ranks that stand still |
 //! | [`target`] | a rank: its memory, what is mapped in it |
 //! | [`ancestor`] | that memory by way of rmpi's launcher, where the system gives it to no other |
@@ -19,17 +20,20 @@
 //! | [`words`], [`listing`], [`graph`] | all that in words, as lists and as a picture |
 //! | [`cli`] | the command |
 //!
-//! **Knows** the message queue interface (`mqs::interface`), `/proc`, and how rmpi's launcher is asked for memory.
+//! **Knows** the message queue interface (`mqs::interface`), `/proc`, and how rmpi's launcher is asked for
+//! memory, and for the ranks of other hosts.
 //! **Never** knows what lies behind the interface: any MPI's library will do. It writes nothing into a rank.
 //!
 //! # Threads
 //! Libraries that allow it are asked about several ranks at once. Whoever stopped the ranks lets them go on.
 
+pub mod account;
 pub mod ancestor;
 pub mod calls;
 pub mod cli;
 pub mod dll;
 pub mod graph;
+pub mod hosts;
 pub mod job;
 pub mod listing;
 pub mod near;
@@ -80,6 +84,29 @@ pub enum Error {
     /// No rank was found.
     #[error("process {0} is no rank and has started none; give the pid of rmpiexec or of a rank")]
     NoRanks(u32),
+    /// The launcher of a job over several hosts does not answer as it should.
+    #[error("rmpiexec (process {pid}) does not say what the ranks of its hosts wait for: {why}")]
+    Front {
+        /// The launcher.
+        pid: u32,
+        /// What is wrong.
+        why: String,
+    },
+    /// No rank of a job over several hosts is in MPI.
+    #[error(
+        "no rank of rmpiexec (process {0}) is in MPI: they have not come to MPI_Init, or have ended"
+    )]
+    NoneInMpi(u32),
+    /// No host could look at its ranks.
+    #[error("no rank of {count} hosts could be looked at; host {host}: {why}")]
+    Unseen {
+        /// How many hosts.
+        count: usize,
+        /// One of them.
+        host: String,
+        /// What it says.
+        why: String,
+    },
     /// A rank's MPI does not say where its library for debuggers lies.
     #[error("process {0} has no MPIR_dll_name: its MPI has no library for debuggers")]
     NoDll(u32),
@@ -112,6 +139,21 @@ impl Error {
             true => Self::Gone(pid),
             false => Self::Unreadable { pid, why },
         }
+    }
+
+    /// Of a launcher that does not speak.
+    pub(crate) fn silent(pid: u32, why: &std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        let why = match why.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
+                "the job has just ended, or is another user's".to_owned()
+            }
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                "it does not answer; was it stopped?".to_owned()
+            }
+            _ => why.to_string(),
+        };
+        Self::Front { pid, why }
     }
 }
 
@@ -159,6 +201,20 @@ impl Job {
     pub fn find(pid: u32, settings: &Settings) -> Result<Self, Error> {
         let mut files = Files::default();
         let found = job::ranks(pid, &mut files)?;
+        Self::of(found, settings, files)
+    }
+
+    /// The ranks that a node daemon of rmpi's launcher has started, which may be none.
+    ///
+    /// # Errors
+    /// When there is no library for one.
+    pub(crate) fn of_daemon(pid: u32, settings: &Settings) -> Result<Self, Error> {
+        let mut files = Files::default();
+        let found = job::ranks_of_daemon(pid, &mut files);
+        Self::of(found, settings, files)
+    }
+
+    fn of(found: job::Found, settings: &Settings, mut files: Files) -> Result<Self, Error> {
         let mut job = Self {
             pid: found.starter,
             is_stranger: settings.as_stranger,

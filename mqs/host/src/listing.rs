@@ -41,6 +41,33 @@ pub fn listing(found: &[Rank], all: bool) -> String {
     out
 }
 
+/// Which ranks are on which host, in a job over several.
+#[must_use]
+pub fn hosts(found: &[Rank], all: bool) -> String {
+    let mut hosts: Vec<(&str, Vec<i32>)> = Vec::new();
+    for (rank, host) in found
+        .iter()
+        .filter_map(|it| it.rank.zip(it.host.as_deref()))
+    {
+        match hosts.iter_mut().find(|(name, _)| *name == host) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => hosts.push((host, vec![rank])),
+        }
+    }
+    if hosts.is_empty() {
+        return String::new();
+    }
+    let most = if all { usize::MAX } else { MOST };
+    let mut out = "\nhosts\n".to_owned();
+    for (host, its) in hosts.iter().take(most) {
+        let _ = writeln!(out, "  {host}: {}", ranks(its));
+    }
+    if hosts.len() > most {
+        let _ = writeln!(out, "  and {} more (--all lists them)", hosts.len() - most);
+    }
+    out
+}
+
 /// Ranks whose queues are equal.
 struct Group {
     name: String,
@@ -54,7 +81,7 @@ impl Group {
         match self.ranks[..] {
             [only] => {
                 let rank = found.iter().find(|it| it.rank == Some(only));
-                rank.map_or_else(|| whose.clone(), |it| format!("{whose} (pid {})", it.pid))
+                rank.map_or_else(|| whose.clone(), |it| format!("{whose} ({})", it.process()))
             }
             _ => whose,
         }
@@ -106,7 +133,7 @@ fn lines(comm: &Communicator, most: usize) -> Vec<String> {
             .iter()
             .map(|call| call.function.strip_prefix("MPI_"));
         let all = of_calls.chain(comm.begun.iter().map(|it| Some(&*it.name)));
-        let told = all.filter(|name| *name == Some(it.name)).count();
+        let told = all.filter(|name| *name == Some(&*it.name)).count();
         if usize::try_from(it.active).is_ok_and(|active| active > told) {
             lines.push(format!("{} under way, call {}", it.name, it.called));
         }

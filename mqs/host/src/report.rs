@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What was found, as data.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use mqs::interface::{self, MATCHED, PENDING_RECEIVES};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A rank with its communicators.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rank {
     /// Rank in `MPI_COMM_WORLD`, if the library knows it.
     pub rank: Option<i32>,
-    /// The process.
+    /// The host, in a job over several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<Arc<str>>,
+    /// The process there.
     pub pid: u32,
     /// The library says which calls wait; of a rank of another, waiting and computing look alike.
     pub tells_calls: bool,
@@ -20,7 +24,7 @@ pub struct Rank {
 }
 
 /// A communicator of a rank.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Communicator {
     /// The same on all its ranks.
     pub id: u64,
@@ -47,7 +51,7 @@ pub struct Communicator {
 }
 
 /// One pending operation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
     /// Rank of the other side in the communicator; none: any.
     pub peer: Option<i64>,
@@ -64,7 +68,7 @@ pub struct Operation {
     /// Address of the data; 0: not here.
     pub buffer: u64,
     /// `pending`, `matched` or `complete`.
-    pub status: &'static str,
+    pub status: Cow<'static, str>,
     /// Rank, tag and bytes of the message that a receive has matched.
     pub matched: Option<(i64, i64, i64)>,
     /// What the library says of it.
@@ -81,6 +85,18 @@ pub struct Operation {
     pub requests: Option<(u32, u32)>,
     /// That call waits in a collective whose data are just moving.
     pub moving: bool,
+}
+
+impl Rank {
+    /// Its process in words.
+    #[must_use]
+    pub fn process(&self) -> String {
+        let pid = self.pid;
+        match &self.host {
+            Some(host) => format!("pid {pid} on host {host}"),
+            None => format!("pid {pid}"),
+        }
+    }
 }
 
 impl Operation {
@@ -102,7 +118,7 @@ impl Operation {
 }
 
 /// What a message or a buffer holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Data {
     /// Bytes.
     pub bytes: i64,
@@ -113,7 +129,7 @@ pub struct Data {
 }
 
 /// A call that a thread waits in: a probe, a collective, `MPI_Finalize`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
     /// The function.
     pub function: String,
@@ -138,7 +154,7 @@ pub struct Call {
 }
 
 /// A nonblocking collective.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
     /// Its name, as `Bcast`.
     pub name: String,
@@ -205,10 +221,10 @@ impl Call {
 }
 
 /// Calls of one collective.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collective {
     /// Its name without `MPI_`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Calls that were begun.
     pub called: i32,
     /// Calls that have not ended.
@@ -231,11 +247,11 @@ impl Operation {
             items: told.items,
             datatype: told.datatype,
             buffer: it.buffer,
-            status: match it.status {
+            status: Cow::Borrowed(match it.status {
                 interface::PENDING => "pending",
                 MATCHED => "matched",
                 _ => "complete",
-            },
+            }),
             matched: is_matched.then_some(matched),
             call: told.call,
             thread: told.thread,

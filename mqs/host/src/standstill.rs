@@ -4,9 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::calls::calls;
+use crate::hosts::{Front, Look, Unseen};
 use crate::job::is_there;
 use crate::report::Rank;
 use crate::verdict::Doubt;
@@ -22,6 +24,10 @@ pub struct Seen {
     pub doubts: BTreeMap<i32, Doubt>,
     /// What is known besides.
     pub around: Surroundings,
+    /// Hosts whose ranks could not be looked at.
+    pub unseen: Vec<Unseen>,
+    /// Ranks are missing that are of another host, and no front was found to ask for them.
+    pub is_part: bool,
 }
 
 /// Looks twice at the ranks that a pid stands for, or once if no rank waits.
@@ -37,6 +43,9 @@ pub fn observe(pid: u32) -> Result<Seen, Error> {
 /// # Errors
 /// Those of [`look`](crate::look).
 pub fn observe_with(pid: u32, settings: &Settings) -> Result<Seen, Error> {
+    if let Some(mut front) = Front::find(pid)? {
+        return observe_hosts(&mut front);
+    }
     for _ in 1..TRIES {
         match observe_once(pid, settings) {
             // One of them has ended in between: what that means for the others is seen anew.
@@ -49,44 +58,134 @@ pub fn observe_with(pid: u32, settings: &Settings) -> Result<Seen, Error> {
 
 fn observe_once(pid: u32, settings: &Settings) -> Result<Seen, Error> {
     let job = Job::find(pid, settings)?;
+    // The ranks may have been started since there was no front.
+    if let Some(mut front) = Front::find(pid)? {
+        return observe_hosts(&mut front);
+    }
     let first = job.look()?;
     if first.iter().all(|rank| calls(rank).is_empty()) {
         return Ok(Seen {
             around: around(&job, &first),
+            is_part: is_part(&first),
             ranks: first,
             doubts: BTreeMap::new(),
+            unseen: Vec::new(),
         });
     }
     let before: Vec<Threads> = first.iter().map(|rank| threads(rank.pid)).collect();
     std::thread::sleep(PAUSE);
     let restless = settle(&first, &before);
     let second = job.look()?;
-    let was: BTreeMap<u32, BTreeSet<String>> = first
-        .iter()
-        .map(|rank| (rank.pid, identity(rank)))
-        .collect();
-    let mut doubts = BTreeMap::new();
-    for rank in &second {
-        let waits = calls(rank);
-        let Some(number) = rank.rank.filter(|_| !waits.is_empty()) else {
-            continue;
-        };
-        let doubt = if was.get(&rank.pid) != Some(&identity(rank)) || is_moving(rank) {
-            Doubt::Moved
-        } else if restless.contains(&rank.pid) {
-            Doubt::Restless
-        } else if !waits.iter().any(|it| it.alone) && own_threads(rank.pid) > waits.len() {
-            Doubt::Threads
-        } else {
-            continue;
-        };
-        doubts.insert(number, doubt);
-    }
+    let was: BTreeMap<Place, BTreeSet<String>> = first.iter().map(identified).collect();
+    let doubt = |rank: &Rank| {
+        let is_restless = restless.contains(&rank.pid);
+        doubt(rank, was.get(&place(rank)), is_restless, || {
+            own_threads(rank.pid)
+        })
+    };
+    let doubts = second.iter().filter_map(doubt).collect();
     Ok(Seen {
         around: around(&job, &second),
+        is_part: is_part(&second),
         ranks: second,
         doubts,
+        unseen: Vec::new(),
     })
+}
+
+/// The same over hosts. All have been looked at for the first time before any is for the second: there is a moment at which each
+/// rank was in the call that it was in both times.
+fn observe_hosts(front: &mut Front) -> Result<Seen, Error> {
+    let first = front.look()?;
+    if first.ranks.iter().all(|it| calls(&it.rank).is_empty()) {
+        return of_hosts(front, first, BTreeMap::new());
+    }
+    std::thread::sleep(PAUSE_OF_HOSTS);
+    let since = Instant::now();
+    let (second, restless) = loop {
+        let second = front.look()?;
+        let restless = restless(&first, &second);
+        if restless.is_empty() || since.elapsed() > PATIENCE {
+            break (second, restless);
+        }
+        std::thread::sleep(PAUSE);
+    };
+    let ranks = first.ranks.iter().map(|it| &it.rank);
+    let was: BTreeMap<Place, BTreeSet<String>> = ranks.map(identified).collect();
+    let doubts = second.ranks.iter().filter_map(|it| {
+        let place = place(&it.rank);
+        let is_restless = restless.contains(&place);
+        doubt(&it.rank, was.get(&place), is_restless, || it.own)
+    });
+    let doubts = doubts.collect();
+    of_hosts(front, second, doubts)
+}
+
+/// Ranks that have not looked at what had come when they were let go.
+fn restless(first: &Look, second: &Look) -> BTreeSet<Place> {
+    let pairs = second.ranks.iter().map(|it| (place(&it.rank), &it.before));
+    let now: BTreeMap<Place, &Threads> = pairs.collect();
+    let settled = |place: &Place, rank, before| {
+        now.get(place)
+            .is_none_or(|now| has_settled(rank, before, now))
+    };
+    let ranks = first.ranks.iter().map(|it| (place(&it.rank), it));
+    let restless = ranks.filter(|(place, it)| !settled(place, &it.rank, &it.after));
+    restless.map(|(place, _)| place).collect()
+}
+
+fn of_hosts(front: &Front, look: Look, doubts: BTreeMap<i32, Doubt>) -> Result<Seen, Error> {
+    let ranks: Vec<Rank> = look.ranks.into_iter().map(|it| it.rank).collect();
+    if ranks.is_empty() {
+        return Err(match look.unseen.first() {
+            None => Error::NoneInMpi(front.pid()),
+            Some(one) => Error::Unseen {
+                count: look.unseen.len(),
+                host: one.host.to_string(),
+                why: one.why.clone(),
+            },
+        });
+    }
+    let whole = missing(&ranks).is_subset(&look.ended);
+    Ok(Seen {
+        ranks,
+        doubts,
+        around: Surroundings { whole },
+        unseen: look.unseen,
+        is_part: false,
+    })
+}
+
+/// A process among those of all hosts.
+type Place = (Option<Arc<str>>, u32);
+
+fn place(rank: &Rank) -> Place {
+    (rank.host.clone(), rank.pid)
+}
+
+fn identified(rank: &Rank) -> (Place, BTreeSet<String>) {
+    (place(rank), identity(rank))
+}
+
+/// Why a rank that waits may go on. `was`: the calls that it waited in before, if it was looked at.
+fn doubt(
+    rank: &Rank,
+    was: Option<&BTreeSet<String>>,
+    is_restless: bool,
+    own: impl Fn() -> usize,
+) -> Option<(i32, Doubt)> {
+    let waits = calls(rank);
+    let number = rank.rank.filter(|_| !waits.is_empty())?;
+    let doubt = if was.is_some_and(|was| *was != identity(rank)) || is_moving(rank) {
+        Doubt::Moved
+    } else if was.is_none() || is_restless {
+        Doubt::Restless
+    } else if !waits.iter().any(|it| it.alone) && own() > waits.len() {
+        Doubt::Threads
+    } else {
+        return None;
+    };
+    Some((number, doubt))
 }
 
 /// Waits until the ranks have looked at what had come when they were let go; those that have not, in the end.
@@ -95,7 +194,7 @@ fn settle(ranks: &[Rank], before: &[Threads]) -> BTreeSet<u32> {
     loop {
         let pairs = ranks.iter().zip(before);
         let restless: BTreeSet<u32> = pairs
-            .filter(|(rank, before)| !has_settled(rank, before))
+            .filter(|(rank, before)| !has_settled(rank, before, &threads(rank.pid)))
             .map(|(rank, _)| rank.pid)
             .collect();
         if restless.is_empty() || since.elapsed() > PATIENCE {
@@ -106,8 +205,7 @@ fn settle(ranks: &[Rank], before: &[Threads]) -> BTreeSet<u32> {
 }
 
 /// Each thread that waits sleeps again, or has polled for a while.
-fn has_settled(rank: &Rank, before: &Threads) -> bool {
-    let now = threads(rank.pid);
+fn has_settled(rank: &Rank, before: &Threads, now: &Threads) -> bool {
     calls(rank).iter().all(|call| {
         let thread = call.thread.unwrap_or(rank.pid);
         let was = before.get(&thread);
@@ -119,9 +217,9 @@ fn has_settled(rank: &Rank, before: &Threads) -> bool {
 }
 
 /// By number: whether a thread sleeps, and for how long it has run.
-type Threads = BTreeMap<u32, (bool, Duration)>;
+pub(crate) type Threads = BTreeMap<u32, (bool, Duration)>;
 
-fn threads(pid: u32) -> Threads {
+pub(crate) fn threads(pid: u32) -> Threads {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
     let tasks = tasks.into_iter().flatten().flatten();
     let found = tasks.filter_map(|task| {
@@ -136,7 +234,7 @@ fn threads(pid: u32) -> Threads {
 }
 
 /// Threads that are not the library's own.
-fn own_threads(pid: u32) -> usize {
+pub(crate) fn own_threads(pid: u32) -> usize {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
     let tasks = tasks.into_iter().flatten().flatten();
     let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
@@ -174,12 +272,28 @@ fn identity(rank: &Rank) -> BTreeSet<String> {
     marks
 }
 
-/// Whether who has not been seen has ended.
-fn around(job: &Job, ranks: &[Rank]) -> Surroundings {
+/// Ranks that others know and that were not seen.
+fn missing(ranks: &[Rank]) -> BTreeSet<i32> {
     let seen: BTreeSet<i32> = ranks.iter().filter_map(|it| it.rank).collect();
     let groups = ranks.iter().flat_map(|it| &it.communicators);
     let all = groups.flat_map(|it| it.ranks.iter().copied());
-    let missing: BTreeSet<i32> = all.filter(|it| !seen.contains(it)).collect();
+    all.filter(|it| !seen.contains(it)).collect()
+}
+
+/// Whether ranks that were not seen are of another node, as their launcher says.
+fn is_part(ranks: &[Rank]) -> bool {
+    let mut boots = ranks.iter().filter_map(|it| ancestor::boot(it.pid).ok());
+    let Some(boot) = boots.next() else {
+        return false;
+    };
+    let is_here =
+        |rank: &i32| u32::try_from(*rank).is_ok_and(|it| boot.ranks.as_slice().contains(&it));
+    boot.local_size() < boot.size && !missing(ranks).iter().all(is_here)
+}
+
+/// Whether who has not been seen has ended.
+fn around(job: &Job, ranks: &[Rank]) -> Surroundings {
+    let missing = missing(ranks);
     // It may not have been started yet, or be a script between two programs: rmpi's daemon knows.
     let ended = |pid: u32| {
         let mut missing = missing.iter().filter_map(|it| u32::try_from(*it).ok());
@@ -223,6 +337,8 @@ const SIZES: [(&str, &str); 3] = [
 const TRIES: usize = 5;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The same where messages come over a network, which may lose some and send them again.
+const PAUSE_OF_HOSTS: Duration = Duration::from_secs(1);
 /// For ranks that share their CPUs with many.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Who polls has looked at everything by then.

@@ -163,7 +163,7 @@ fn mqs_095_what_a_program_waits_for_is_read_through_its_own_library() {
         panic!("{:?}", halo.collectives)
     };
     assert_eq!(
-        (barrier.name, barrier.called, barrier.active),
+        (&*barrier.name, barrier.called, barrier.active),
         ("Barrier", 1, 0)
     );
     assert_ne!(world.id, halo.id);

@@ -16,6 +16,7 @@ const WORLD: u64 = 4;
 fn rank(number: i32, size: i32) -> Rank {
     Rank {
         rank: Some(number),
+        host: None,
         pid: 100 + number.unsigned_abs(),
         tells_calls: true,
         communicators: vec![Communicator {
@@ -43,7 +44,7 @@ fn operation(peer: Option<i64>, tag: i64, call: Option<&str>) -> Operation {
         items: None,
         datatype: None,
         buffer: 0,
-        status: "pending",
+        status: "pending".into(),
         matched: None,
         words: ["receive".into()].into(),
         call: call.map(Arc::from),
@@ -131,7 +132,7 @@ trait Step: Sized {
 
     fn has_called(mut self, name: &'static str, called: i32) -> Self {
         self.world().collectives.push(Collective {
-            name,
+            name: name.into(),
             called,
             active: 0,
         });
@@ -425,7 +426,7 @@ fn what_has_met_ends_by_itself_and_what_is_not_known_may_not() {
         rank(0, 2).receives(1, 3, "MPI_Wait"),
         rank(1, 2).receives(0, 3, "MPI_Recv"),
     ];
-    ranks[0].communicators[0].receives[0].status = "matched";
+    ranks[0].communicators[0].receives[0].status = "matched".into();
     assert_eq!(judge(&ranks).kind, Kind::Waiting);
     let mut other = rank(0, 2).enters("MPI_Wait");
     other.communicators[0].calls[0].waits = "waits for requests that are not listed".into();

@@ -24,6 +24,11 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
             &["gallery"],
         ),
         (
+            "who waits for whom, over several hosts",
+            "rmpi-queues",
+            &["over_hosts"],
+        ),
+        (
             "verdicts on every collective with every mistake",
             "rmpi-queues",
             &["grid"],

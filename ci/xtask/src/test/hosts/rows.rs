@@ -60,6 +60,7 @@ pub(super) const JOBS: &[Row] = &[
     row("a_frozen_host_is_dead_after_the_heartbeat", 2, 60),
     row("a_host_without_power_is_dead_after_the_heartbeat", 2, 60),
     row("a_cut_host_ends_its_ranks_itself", 2, 60),
+    row("who_waits_for_whom", 2, 120),
     row("sixteen_hosts", 16, 90),
     row("this_host_and_another", 2, 60),
     row("started_from_one_of_the_hosts", 2, 60),

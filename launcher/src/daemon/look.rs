@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Somebody wants to know what the ranks of this node wait for: the `rmpi-queues` that is installed here reads them, as a child that
+//! this daemon does not wait for, and what it writes goes to the front.
+//!
+//! It may have stopped ranks by a signal, and must let them go itself: it is asked to end, and not killed as long as the job goes on.
+
+use super::{Daemon, Token, interest};
+use crate::link::{Event, Seen};
+use crate::prepare::{self, OWN_VARIABLES};
+use crate::program::cause;
+use crate::spawn::{self, Tie};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::epoll::EpollFlags;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, pipe2, read};
+use pmi::look::MOST_SEEN_BYTES;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A look that takes longer is given up. Ranks that share their CPUs with many take a while to stop.
+pub(crate) const LOOK_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes of what went wrong that are told.
+const MOST_WORDS: usize = 600;
+
+/// A look at the ranks.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    running: Option<Reader>,
+    /// The order that came while another was being carried out.
+    next: Option<u32>,
+}
+
+/// The process that reads the ranks.
+#[derive(Debug)]
+struct Reader {
+    /// That of the order.
+    number: u32,
+    pid: u32,
+    output: OwnedFd,
+    bytes: Vec<u8>,
+    until: Instant,
+    /// It was given up, and the front knows.
+    is_late: bool,
+}
+
+impl Look {
+    /// The process of it.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.running.as_ref().map(|reader| reader.pid)
+    }
+
+    /// When it is given up.
+    pub(super) fn next_time(&self) -> Option<Instant> {
+        let waited_for = self.running.as_ref().filter(|reader| !reader.is_late);
+        waited_for.map(|reader| reader.until)
+    }
+}
+
+impl Daemon {
+    /// Begins to look at the ranks, or does when the look before has ended.
+    pub(super) fn look(&mut self, number: u32) {
+        if self.look.running.is_some() {
+            self.look.next = Some(number);
+            return;
+        }
+        match self.start_reader(number) {
+            Ok(reader) => self.look.running = Some(reader),
+            Err(why) => self.tell_seen(number, Err(why)),
+        }
+    }
+
+    fn start_reader(&self, number: u32) -> Result<Reader, String> {
+        let path = prepare::beside("rmpi-queues").ok_or("rmpi-queues is not installed there")?;
+        let wrong = |error: std::io::Error| format!("cannot start rmpi-queues: {}", cause(&error));
+        let (output, end) = pipe2(OFlag::O_CLOEXEC).map_err(|why| wrong(why.into()))?;
+        let set = fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
+        set.map_err(|why| wrong(why.into()))?;
+        let mut command = Command::new(path);
+        command
+            .arg("--part")
+            .arg(std::process::id().to_string())
+            .stdin(Stdio::null())
+            .stderr(end.try_clone().map_err(wrong)?)
+            .stdout(end);
+        OWN_VARIABLES.iter().for_each(|name| {
+            command.env_remove(name);
+        });
+        let tie = Tie {
+            files: Some(self.nest.files),
+            ..Tie::here(self.nest.signals)
+        };
+        tie.hold(&mut command);
+        let pid = command.spawn().map_err(wrong)?.id();
+        // Who is not listened to now is read when it has ended.
+        let _ = self
+            .poller
+            .add(output.as_fd(), interest(EpollFlags::EPOLLIN, Token::Look));
+        Ok(Reader {
+            number,
+            pid,
+            output,
+            bytes: Vec::new(),
+            until: Instant::now() + LOOK_WITHIN,
+            is_late: false,
+        })
+    }
+
+    fn tell_seen(&mut self, look: u32, read: Result<Vec<u8>, String>) {
+        let ranks = self.job.ranks.iter().zip(&self.ranks);
+        let ended = ranks.filter(|(_, rank)| !rank.alive);
+        let ended = ended.map(|(placed, _)| placed.rank).collect();
+        self.tell(&Event::Seen(Seen { look, ended, read }));
+    }
+
+    /// Takes in what the reader has written.
+    pub(super) fn hear_reader(&mut self) {
+        let Some(reader) = &mut self.look.running else {
+            return;
+        };
+        match read(&reader.output, &mut self.scratch) {
+            Ok(0) => {
+                // A closed pipe would be told in every turn.
+                let _ = self.poller.delete(&reader.output);
+            }
+            // What is too much is thrown away.
+            Ok(bytes) if reader.bytes.len() <= MOST_SEEN_BYTES => {
+                reader.bytes.extend_from_slice(&self.scratch[..bytes]);
+            }
+            _ => (),
+        }
+    }
+
+    /// Gives a look up that takes too long.
+    pub(super) fn look_at_clock(&mut self, now: Instant) {
+        let Some(reader) = &mut self.look.running else {
+            return;
+        };
+        if reader.is_late || reader.until > now {
+            return;
+        }
+        reader.is_late = true;
+        // It ends once it has let the ranks go.
+        let _ = kill(Pid::from_raw(reader.pid.cast_signed()), Signal::SIGTERM);
+        let (number, seconds) = (reader.number, LOOK_WITHIN.as_secs());
+        let why = format!("rmpi-queues could not read the ranks there within {seconds} s");
+        self.tell_seen(number, Err(why));
+    }
+
+    /// A child has ended that is no rank; it may be the reader.
+    pub(super) fn reader_ended(&mut self, pid: u32, ending: spawn::Ending) {
+        let Some(mut reader) = self.look.running.take_if(|reader| reader.pid == pid) else {
+            return;
+        };
+        if !reader.is_late {
+            reader.read_rest(&mut self.scratch);
+            self.tell_seen(reader.number, reader.answer(ending));
+        }
+        let _ = self.poller.delete(&reader.output);
+        if let Some(number) = self.look.next.take() {
+            self.look(number);
+        }
+    }
+}
+
+impl Reader {
+    /// What is left in the pipe of a process that has ended.
+    fn read_rest(&mut self, scratch: &mut [u8]) {
+        while self.bytes.len() <= MOST_SEEN_BYTES {
+            match read(&self.output, scratch) {
+                Ok(bytes @ 1..) => self.bytes.extend_from_slice(&scratch[..bytes]),
+                Err(Errno::EINTR) => (),
+                _ => return,
+            }
+        }
+    }
+
+    /// What is told of it.
+    fn answer(&mut self, ending: spawn::Ending) -> Result<Vec<u8>, String> {
+        if self.bytes.len() > MOST_SEEN_BYTES {
+            let most = MOST_SEEN_BYTES >> 20;
+            return Err(format!(
+                "its ranks have more in their queues than the {most} MiB that are told; run rmpi-queues there, with the process of a \
+                 rank"
+            ));
+        }
+        if ending == spawn::Ending::Code(0) {
+            return Ok(std::mem::take(&mut self.bytes));
+        }
+        let words = String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(MOST_WORDS)]);
+        let words = words.trim();
+        Err(match (words.strip_prefix("rmpi-queues: "), words) {
+            (Some(words), _) => words.to_owned(),
+            (None, "") => format!("rmpi-queues {}", crate::front::words_of(Some(ending)).0),
+            (None, words) => format!("rmpi-queues says: {words}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn answer(written: &[u8], ending: spawn::Ending) -> Result<Vec<u8>, String> {
+        let (output, end) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).unwrap();
+        let mut end = std::fs::File::from(end);
+        end.write_all(written).unwrap();
+        drop(end);
+        let mut reader = Reader {
+            number: 1,
+            pid: 2,
+            output,
+            bytes: Vec::new(),
+            until: Instant::now(),
+            is_late: false,
+        };
+        reader.read_rest(&mut [0; 16]);
+        reader.answer(ending)
+    }
+
+    #[test]
+    fn what_a_reader_has_written_is_told_and_what_went_wrong_in_its_words() {
+        let code = spawn::Ending::Code;
+        let seen = b"more than sixteen bytes".to_vec();
+        assert_eq!(answer(&seen, code(0)), Ok(seen));
+        let why = answer(b"rmpi-queues: it is so\n", code(1));
+        assert_eq!(why, Err("it is so".to_owned()));
+        let why = answer(b"libc: no\n", code(127));
+        assert_eq!(why, Err("rmpi-queues says: libc: no".to_owned()));
+        let why = answer(b"", code(4));
+        assert_eq!(why, Err("rmpi-queues ended with code 4".to_owned()));
+    }
+}

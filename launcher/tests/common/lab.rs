@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Hosts that are all this machine.
+
+use super::{Job, rmpiexec};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+/// A folder with a remote shell that knows all hosts but those called `bad...`, and takes a
+/// while for those called `slow...`. What tells the tests' processes from others is passed on.
+pub struct Lab(pub tempfile::TempDir);
+
+impl Lab {
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "#!/bin/sh\n\
+            host=$1; shift\n\
+            case $host in bad*) echo \"rsh: unknown host $host\" >&2; exit 255;; slow*) sleep 2;; esac\n\
+            echo 'Welcome to this host'\n\
+            cd / && exec env -i HOME=/ PATH=/usr/bin:/bin RMPI_TEST_MARK=\"$RMPI_TEST_MARK\" HOSTNAME=$host sh -c \"$*\"\n";
+        let shell = folder.path().join("rsh");
+        fs::write(&shell, text).unwrap();
+        fs::set_permissions(&shell, PermissionsExt::from_mode(0o755)).unwrap();
+        Self(folder)
+    }
+
+    /// A job over these hosts.
+    pub fn job(&self, hosts: &str, words: &[&str]) -> Job {
+        let shell = self.0.path().join("rsh");
+        let first = ["--launcher", shell.to_str().unwrap(), "--host", hosts];
+        rmpiexec(first.iter().chain(words))
+    }
+
+    pub fn script(&self, hosts: &str, text: &str) -> Job {
+        self.job(hosts, &["sh", "-c", text])
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs of `mqs/examples` over several hosts, which are all this machine: the remote shell is a script that starts what it is told
+//! in an environment that is nearly empty. `cargo xtask test debuggers` installs rmpi and runs this.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+const VARIABLE: &str = "RMPI_TEST_PREFIX";
+
+/// A program of the installation.
+fn installed(name: &str) -> Command {
+    let prefix = std::env::var_os(VARIABLE)
+        .unwrap_or_else(|| panic!("{VARIABLE} is not set; type: cargo xtask test debuggers"));
+    Command::new(Path::new(&prefix).join("bin").join(name))
+}
+
+/// A folder of this test's own.
+fn folder() -> PathBuf {
+    let name = std::thread::current().name().unwrap().replace(':', "_");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("over_hosts")
+        .join(name);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn compile(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../examples/{name}.c"));
+    let program = folder().join(name);
+    let mut compile = installed("rmpicc");
+    let compiled = compile.arg("-o").arg(&program).arg(source).status();
+    assert!(compiled.unwrap().success(), "{name}");
+    program
+}
+
+/// A running job, which is ended in the end.
+struct Job(Child);
+
+impl Job {
+    /// With a script around each rank: `$0` is the program.
+    fn start(hosts: &str, script: &str, program: &Path) -> Self {
+        let shell = folder().join("rsh");
+        let text = "#!/bin/sh\nshift\ncd / && exec env -i HOME=/ PATH=/usr/bin:/bin sh -c \"$*\"\n";
+        fs::write(&shell, text).unwrap();
+        fs::set_permissions(&shell, PermissionsExt::from_mode(0o755)).unwrap();
+        let mut start = installed("rmpiexec");
+        start.arg("--launcher").arg(shell);
+        start
+            .args(["--host", hosts, "sh", "-c", script])
+            .arg(program);
+        Self(start.stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    /// Looks until this is told.
+    fn look_for(&self, told: &str) -> String {
+        let since = Instant::now();
+        loop {
+            let output = look(&self.pid(), &[]);
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            if text.contains(told) {
+                return text;
+            }
+            let wrong = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                since.elapsed() < PATIENCE,
+                "not told: {told}\n{text}{wrong}"
+            );
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&look(&self.pid(), &["--json"]).stdout).unwrap()
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let pid = Pid::from_raw(self.0.id().cast_signed());
+        // It may have ended already.
+        let _ = kill(pid, Signal::SIGTERM);
+        let _ = self.0.wait();
+    }
+}
+
+fn look(pid: &str, words: &[&str]) -> Output {
+    let mut look = installed("rmpi-queues");
+    look.args(words).arg(pid).output().unwrap()
+}
+
+fn parent(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:\t"));
+    line.unwrap().parse().unwrap()
+}
+
+#[test]
+#[ignore = "needs an installation: cargo xtask test debuggers"]
+fn the_verdict_is_that_of_all_hosts_and_each_process_has_its_host() {
+    let job = Job::start("a:2,b:2", "exec \"$0\"", &compile("receive_first"));
+    let text = job.look_for("deadlock: none of the 4 ranks can ever go on");
+    for told in [
+        "ranks wait in a circle, each for the next: 0 -> 3 -> 2 -> 1 -> 0",
+        "\n  a: ranks 0 and 1\n  b: ranks 2 and 3\n",
+        " on host b)",
+    ] {
+        assert!(text.contains(told), "{told} in {text}");
+    }
+    assert_eq!(look(&job.pid(), &[]).status.code(), Some(3));
+    let json = job.json();
+    let hosts: Vec<&Value> = (0..4).map(|rank| &json["ranks"][rank]["host"]).collect();
+    assert_eq!(hosts, ["a", "a", "b", "b"]);
+    assert_eq!(json["unseen"], Value::Null);
+    // A rank stands for its job where its launcher is.
+    let rank = json["ranks"][2]["pid"].to_string();
+    let told = String::from_utf8(look(&rank, &[]).stdout).unwrap();
+    assert!(told.starts_with("deadlock: none of the 4 ranks"), "{told}");
+}
+
+#[test]
+#[ignore = "needs an installation: cargo xtask test debuggers"]
+fn ranks_of_other_hosts_that_have_ended_are_known_to_have() {
+    let script = "[ $RMPI_RANK = 1 ] || [ $RMPI_RANK = 2 ] || exec \"$0\"";
+    let job = Job::start("a,b,c:2", script, &compile("receive_first"));
+    let text = job.look_for("rank 3 waits for rank 2, which has ended");
+    assert!(
+        text.starts_with("deadlock: ranks 0 and 3 of 4 can never go on"),
+        "{text}"
+    );
+}
+
+#[test]
+#[ignore = "needs an installation: cargo xtask test debuggers"]
+fn a_rank_that_is_not_in_mpi_yet_may_still_come() {
+    let script = "[ $RMPI_RANK = 2 ] && sleep 1000; exec \"$0\"";
+    let job = Job::start("a:2,b:1", script, &compile("receive_first"));
+    let text = job.look_for("no verdict: ranks 0 and 1 wait; rank 2 was not looked at");
+    assert!(!text.contains("on host b was not"), "{text}");
+}
+
+#[test]
+#[ignore = "needs an installation: cargo xtask test debuggers"]
+fn a_host_that_does_not_answer_is_named_and_nothing_is_proved() {
+    let job = Job::start("a:2,b:2", "exec \"$0\"", &compile("receive_first"));
+    job.look_for("deadlock: ");
+    let rank = job.json()["ranks"][3]["pid"].as_u64().unwrap();
+    let daemon = parent(u32::try_from(rank).unwrap());
+    let daemon = Pid::from_raw(daemon.cast_signed());
+    kill(daemon, Signal::SIGSTOP).unwrap();
+    let (json, text) = (job.json(), look(&job.pid(), &[]));
+    kill(daemon, Signal::SIGCONT).unwrap();
+    assert_eq!(json["verdict"]["kind"], "no_verdict");
+    assert_eq!(json["unseen"][0]["ranks"], json!([2, 3]));
+    let text = String::from_utf8(text.stdout).unwrap();
+    let told = "  ranks 2 and 3 on host b were not looked at: there was no answer within ";
+    assert!(text.contains(told), "{text}");
+    job.look_for("deadlock: ");
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
