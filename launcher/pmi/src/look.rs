@@ -6,7 +6,7 @@
 //!
 //! | offset | bytes | field  | |
 //! |-------:|------:|--------|-|
-//! |      0 |     4 | length | bytes after this field, little endian, at most [`LONGEST_FRAME_BYTES`] |
+//! |      0 |     4 | length | bytes after this field, little endian, at most `LONGEST_FRAME_BYTES` |
 //! |      4 |     1 | kind   | 1 to 6 |
 //! |      5 |     – | body   | numbers little endian; data and text to the end of the frame |
 
