@@ -16,7 +16,7 @@ static void s15_3_6_values_are_checked(void)
 {
     int count, wait = -1, bad = 3;
     unsigned long long limit = 0, large = 8193;
-    char list[64], wrong[64] = "shm,tcp";
+    char list[64], wrong[64] = "shm,udp";
     MPI_T_cvar_handle handle = find("RMPI_EAGER_LIMIT", &count);
     EQUAL(count, 1);
     EQUAL(MPI_T_cvar_write(handle, &large), MPI_T_ERR_INVALID);
