@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
 
@@ -36,6 +36,11 @@ impl System {
         let words = |error: io::Error| format!("no connections can be waited for: {error}");
         door.set_nonblocking(true).map_err(words)?;
         let port = door.local_addr().map_err(words)?.port();
+        // Many may connect while this process computes.
+        // SAFETY: takes no memory.
+        if unsafe { libc::listen(door.as_raw_fd(), MOST_WAITING) } != 0 {
+            return Err(words(io::Error::last_os_error()));
+        }
         // SAFETY: takes no memory.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if epoll < 0 {
@@ -232,7 +237,10 @@ impl Sockets for System {
 
     fn close(&mut self, sock: Sock) {
         let place = self.socks.get_mut(sock as usize);
-        if place.and_then(Option::take).is_some() {
+        if let Some(stream) = place.and_then(Option::take) {
+            // A process that this one has forked may have it open: it is neither watched nor used any more all the same.
+            _ = self.watch(libc::EPOLL_CTL_DEL, stream.as_raw_fd(), sock.into(), 0);
+            _ = stream.shutdown(Shutdown::Both);
             self.free.push(sock);
         }
     }
@@ -384,6 +392,8 @@ fn interface(entry: &libc::ifaddrs) -> Option<Interface> {
 
 /// What the kernel calls the place where others connect.
 const DOOR: u64 = u64::MAX;
+/// Callers that may wait to be taken in, where the system allows so many.
+const MOST_WAITING: i32 = 4096;
 /// Signs that are taken at once.
 const MOST_SIGNS: usize = 32;
 /// A connection on which the kernel has sent the same again so often, and heard nothing for so long, is cut off.
