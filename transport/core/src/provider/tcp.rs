@@ -377,12 +377,18 @@ impl<S: Sockets> Tcp<S> {
     pub(super) fn poll(&mut self, completions: &mut Completions) {
         self.links.turn += 1;
         let mut has_come = false;
+        // First, so that they come through however much others send.
+        self.hand_up_ready(completions);
         for _ in 0..self.backlog.len() {
+            if completions.is_full() {
+                // Those who were not asked are the first of the next turn.
+                break;
+            }
             let peer = self.backlog.pop_front();
             has_come |= peer.is_some_and(|peer| self.take(peer, completions));
         }
         let looks_at_all = self.links.turn.is_multiple_of(LOOK_EVERY);
-        if let Some(hot) = self.hot {
+        if let Some(hot) = self.hot.filter(|_| !completions.is_full()) {
             has_come |= self.take(hot, completions);
         }
         if looks_at_all || self.hot.is_none() {
@@ -402,6 +408,11 @@ impl<S: Sockets> Tcp<S> {
             self.links.tell_all_owed();
             self.settle();
         }
+        self.hand_up_ready(completions);
+    }
+
+    /// Hands up works that have ended, as far as there is room.
+    fn hand_up_ready(&mut self, completions: &mut Completions) {
         while !completions.is_full()
             && let Some(completion) = self.moves.ready.pop_front()
         {

@@ -224,7 +224,7 @@ impl<S: Sockets> Links<S> {
         let Some(side) = self.sides[peer as usize].as_deref_mut() else {
             return false;
         };
-        if !side.may_have(ack.next) {
+        if !side.may_have(ack.next) || side.is_half_out_before(ack.next) {
             return false;
         }
         side.has_asked = false;

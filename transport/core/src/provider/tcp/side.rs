@@ -76,6 +76,15 @@ impl Side {
     }
 }
 
+impl Side {
+    /// Whether a packet before this number is half out over the line. A peer may say that it has that, of a line before, if what it said
+    /// when this one was made was old; then the line is made anew, for what is half out may not be given back.
+    pub(super) fn is_half_out_before(&self, next: u32) -> bool {
+        let out = self.line.as_ref().and_then(|line| line.out.as_ref());
+        matches!(out, Some(Out::Packet { number, .. }) if next.wrapping_sub(*number).cast_signed() > 0)
+    }
+}
+
 /// A connection on which both have proved who they are.
 #[derive(Debug)]
 pub(super) struct Line {
