@@ -23,7 +23,6 @@
 //! - [`Connection`] is how two processes agree on a reliable carrier, and make another when that broke: who asks, when again, and
 //!   when not for a while.
 //! - [`Silence`], [`Unsaid`], [`Lately`] and [`Questions`] are when a peer that says nothing is asked, doubted and given up.
-//! - [`frames`] is how packets and notes go over a stream of bytes.
 //!
 //! # Example: two ends, and a carrier that breaks
 //! ```
@@ -46,7 +45,6 @@
 #![forbid(unsafe_code)]
 
 mod connect;
-pub mod frames;
 mod lately;
 mod lent;
 mod moment;

@@ -12,14 +12,16 @@
 
 #[path = "two_ports/end.rs"]
 mod end;
+#[path = "two_ports/frames.rs"]
+mod frames;
 #[path = "two_ports/net.rs"]
 mod net;
 
 use session::WINDOW;
-use session::frames::Writer;
 use session::{Ack, Say};
 
 use end::{End, LARGE, MOST_BODY, MOST_SILENCE_NS, Seen};
+use frames::Writer;
 use net::{Net, Random};
 
 const SECOND: u64 = 1_000_000_000;

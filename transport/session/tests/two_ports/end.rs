@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-use session::frames::{Content, Frame, Reader, Writer};
 use session::{Ack, Slot, Unsaid, Verdict, Via};
 use session::{Connection, Do, Lately, Numbers, Questions, Say, Session, Silence, State};
 
+use crate::frames::{Content, Frame, Reader, Writer};
 use crate::net::{Gone, Net};
 
 /// Bodies have so many bytes at most; those that are longer than [`LARGE`] are lent when they arrive.

@@ -20,23 +20,23 @@
 //! Everything that a reader gets was written by somebody else. It has one buffer of a fixed size, believes no length that does not
 //! fit there, and once it has found something that is no frame, it finds nothing more: where the next one would begin, nobody knows.
 
-use crate::{Ack, Say};
+use session::{Ack, Say};
 
 /// Bytes in front of a body.
-pub const HEADER_BYTES: usize = 16;
+pub(crate) const HEADER_BYTES: usize = 16;
 
 /// What came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame<'a> {
+pub(crate) struct Frame<'a> {
     /// What its sender has of this process's stream.
-    pub ack: Ack,
+    pub(crate) ack: Ack,
     /// What it is.
-    pub content: Content<'a>,
+    pub(crate) content: Content<'a>,
 }
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content<'a> {
+pub(crate) enum Content<'a> {
     /// A packet of the stream of packets.
     Packet {
         /// Its number.
@@ -50,11 +50,11 @@ pub enum Content<'a> {
 
 /// The stream carries something that is no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Garbled;
+pub(crate) struct Garbled;
 
 /// Finds frames in the bytes of a stream.
 #[derive(Debug)]
-pub struct Reader {
+pub(crate) struct Reader {
     /// What has come and was not taken is from `from` to `to`.
     buffer: Box<[u8]>,
     from: usize,
@@ -66,7 +66,7 @@ pub struct Reader {
 impl Reader {
     /// A reader of frames whose bodies have so many bytes at most. It takes twice as much memory.
     #[must_use]
-    pub fn new(most_body_bytes: usize) -> Self {
+    pub(crate) fn new(most_body_bytes: usize) -> Self {
         let buffer = vec![0; 2 * (HEADER_BYTES + most_body_bytes)];
         Self {
             buffer: buffer.into(),
@@ -79,7 +79,7 @@ impl Reader {
 
     /// Where further bytes are to be written, which [`filled`](Self::filled) tells. Never empty when [`next`](Self::next) has just
     /// found nothing.
-    pub fn place(&mut self) -> &mut [u8] {
+    pub(crate) fn place(&mut self) -> &mut [u8] {
         let lacks = self.buffer.len() - self.from < HEADER_BYTES + self.most_body_bytes;
         if self.from == self.to || lacks {
             self.buffer.copy_within(self.from..self.to, 0);
@@ -92,7 +92,7 @@ impl Reader {
     ///
     /// # Panics
     /// When there was no room for so many.
-    pub fn filled(&mut self, bytes: usize) {
+    pub(crate) fn filled(&mut self, bytes: usize) {
         let to = self.to + bytes;
         assert!(to <= self.buffer.len(), "{bytes} bytes were not written");
         self.to = to;
@@ -100,7 +100,7 @@ impl Reader {
 
     /// Whether a part of a frame has come, and not the rest.
     #[must_use]
-    pub fn is_torn(&self) -> bool {
+    pub(crate) fn is_torn(&self) -> bool {
         self.from != self.to
     }
 
@@ -112,7 +112,7 @@ impl Reader {
         clippy::should_implement_trait,
         reason = "a frame borrows from the reader"
     )]
-    pub fn next(&mut self) -> Result<Option<Frame<'_>>, Garbled> {
+    pub(crate) fn next(&mut self) -> Result<Option<Frame<'_>>, Garbled> {
         if self.is_garbled {
             return Err(Garbled);
         }
@@ -189,7 +189,7 @@ impl Header {
 
 /// Keeps frames until the stream has taken them.
 #[derive(Debug, Default)]
-pub struct Writer {
+pub(crate) struct Writer {
     /// What the stream has not taken is from `from` on.
     bytes: Vec<u8>,
     from: usize,
@@ -198,13 +198,13 @@ pub struct Writer {
 impl Writer {
     /// Nothing is to be sent as yet.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Whether a further frame may be written: what goes into a stream that takes nothing is only copied.
     #[must_use]
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.bytes.len() - self.from < MOST_WAITING_BYTES
     }
 
@@ -212,14 +212,14 @@ impl Writer {
     ///
     /// # Panics
     /// When the body has more than 4 GiB.
-    pub fn packet(&mut self, ack: Ack, number: u32, body: &[u8]) {
+    pub(crate) fn packet(&mut self, ack: Ack, number: u32, body: &[u8]) {
         let bytes = u32::try_from(body.len()).expect("a body that fits into a window");
         self.header(bytes, (PACKET, false), ack, number);
         self.bytes.extend_from_slice(body);
     }
 
     /// Writes a note.
-    pub fn note(&mut self, ack: Ack, say: Say<()>) {
+    pub(crate) fn note(&mut self, ack: Ack, say: Say<()>) {
         let (what, yes, attempt) = parts_of(say);
         self.header(0, (what, yes), ack, attempt);
     }
@@ -234,7 +234,7 @@ impl Writer {
 
     /// What the stream is to take.
     #[must_use]
-    pub fn waiting(&self) -> &[u8] {
+    pub(crate) fn waiting(&self) -> &[u8] {
         &self.bytes[self.from..]
     }
 
@@ -242,7 +242,7 @@ impl Writer {
     ///
     /// # Panics
     /// When there were not so many.
-    pub fn taken(&mut self, bytes: usize) {
+    pub(crate) fn taken(&mut self, bytes: usize) {
         let from = self.from + bytes;
         assert!(from <= self.bytes.len(), "{bytes} bytes did not wait");
         self.from = from;
