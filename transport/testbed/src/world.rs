@@ -219,20 +219,14 @@ pub fn fake_ranks(
     for rank in &mut all {
         rank.records.clone_from(&records);
     }
-    // Whoever is done still answers until nobody has anything to send, as in `MPI_Finalize`.
-    let (done, quiet) = (Cell::new(0), Cell::new(0));
-    let behaviour = async |rank: &mut Rank| {
+    let awake = async |rank: &mut Rank| {
         behaviour(rank).await;
         // Nothing on the network tells that the others are done.
         rank.sleeps = false;
-        done.set(done.get() + 1);
-        while done.get() < ranks || !rank.fabric.is_quiet() {
-            rank.turn().await;
-        }
-        quiet.set(quiet.get() + 1);
-        while quiet.get() < ranks {
-            rank.turn().await;
-        }
+    };
+    let until_quiet = until_quiet(ranks, &awake);
+    let behaviour = async |rank: &mut Rank| {
+        until_quiet(rank).await;
         for port in (0..rails).map(|rail| rank.me * rails + rail) {
             let stats = net.stats(port);
             let never = [
