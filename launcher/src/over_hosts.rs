@@ -95,7 +95,7 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
         visits: visits.ok(),
     };
     let mut front = Front::new(&request, signals, nodes, extras, debugger).map_err(no_start)?;
-    for words in first_words(&request, &facts) {
+    for words in first_words(&request, &asked.names, &facts) {
         front.say(&words);
     }
     if let Some(why) = no_visits {
@@ -370,15 +370,32 @@ fn tell_all(
 }
 
 /// What is said before the first rank says anything.
-fn first_words(request: &Request, facts: &[Facts]) -> Vec<String> {
+fn first_words(request: &Request, names: &[String], facts: &[Facts]) -> Vec<String> {
     let mut words = request.remarks.clone();
     if request.verbose {
         let ranks = counted(request.size(), "rank", "ranks");
         let hosts = counted(number(facts.len()), "host", "hosts");
         words.push(format!("starting {ranks} on {hosts}"));
     }
+    if request.report {
+        words.extend(names.iter().zip(facts).map(described));
+    }
     if request.report || request.report_bindings {
         words.extend(map::lines(request));
     }
     words
+}
+
+/// What a host has said of itself.
+fn described((name, facts): (&String, &Facts)) -> String {
+    let locked = match facts.locked {
+        u64::MAX => "any amount of memory".to_owned(),
+        bytes => format!("{} KiB of memory", bytes >> 10),
+    };
+    format!(
+        "host {name} calls itself {}: {} for ranks, {}; a process may lock {locked}",
+        facts.name,
+        counted(facts.cpus, "CPU", "CPUs"),
+        counted(facts.cores, "core", "cores")
+    )
 }

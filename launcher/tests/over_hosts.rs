@@ -291,6 +291,18 @@ fn two_programs_go_where_they_are_told() {
 }
 
 #[test]
+fn a_report_tells_what_each_host_has_said_of_itself() {
+    let lab = Lab::new();
+    let outcome = lab.job("a,b", &["--report", "true"]).run().expect(0);
+    let told = |name: &str| {
+        let begin = format!("rmpiexec: host {name} calls itself ");
+        let mut lines = outcome.err.lines();
+        lines.any(|line| line.starts_with(&begin) && line.contains("; a process may lock "))
+    };
+    assert!(told("a") && told("b"), "{}", outcome.err);
+}
+
+#[test]
 fn forty_hosts_make_a_tree_of_two_levels() {
     let lab = Lab::new();
     let hosts: Vec<String> = (1..=40).map(|number| format!("n{number}")).collect();
