@@ -175,7 +175,7 @@ const PIECE_BYTES: usize = 1024;
 pub(crate) const WORD_BYTES: usize = 8;
 
 /// The name of a lease's memory for one peer: plain data, to be sent in a message.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RemoteKey {
     /// Address in the owner's process.
     pub address: u64,

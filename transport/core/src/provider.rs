@@ -9,6 +9,7 @@ mod far;
 mod later;
 mod ledger;
 mod loopback;
+mod mixed;
 mod net;
 mod record;
 mod shm;
@@ -79,7 +80,7 @@ macro_rules! carried {
 /// |------|-------|
 /// | opening | [`open`](Self::open); in tests `faked`, `simulated`; later `attach`, `add_far` |
 /// | addresses | `network_record`; `learn_address` of whom `wanted_address` names |
-/// | sending | `caps`, `max_send_bytes`; `post_send`; in a lane `post_word`, `post_at_hand`, `post_far_word`, then perhaps `ring_bell` |
+/// | sending | `caps`, `provider_of`, `max_send_bytes`; `post_send`; in a lane `post_word`, `post_at_hand`, `post_far_word`, then perhaps `ring_bell` |
 /// | memory | `export` or `offer`, `withdraw`; `register` or `expose`, `deregister`; `allocate`, `free` |
 /// | one-sided | `post_read`, `post_write`, `post_atomic` |
 /// | a turn | `poll`, then `copy_body` and `release` of each frame; in a lane `first_frame`, `look_far`, and `poll_beside_first` when `must_poll` says so |
@@ -184,6 +185,23 @@ impl Fabric {
         Self::networked(net, me, peers)
     }
 
+    /// Opens a place on a fake network of streams, and a port on one of devices if that is given, for process `me` of a job of
+    /// `peers`, some of which have none.
+    #[must_use]
+    pub fn mixed(
+        streams: &FakeStreams,
+        devices: Option<&FakeNet>,
+        me: Peer,
+        peers: u32,
+        limits: NetLimits,
+    ) -> Self {
+        let net = match devices {
+            None => Net::faked_tcp(streams, me, peers, (limits, FAKE_KEY)),
+            Some(net) => Net::mixed(net, streams, me, peers, (limits, FAKE_KEY)),
+        };
+        Self::networked(net, me, peers)
+    }
+
     fn networked(net: Net, me: Peer, peers: u32) -> Self {
         let route = |rank| {
             if rank == me.0 {
@@ -259,6 +277,18 @@ impl Fabric {
     #[must_use]
     pub fn caps(&self, peer: Peer) -> Caps {
         carried!(&self, peer, caps(peer))
+    }
+
+    /// The provider that carries what goes to `peer`, as `RMPI_PROVIDERS` names it; `None` while it is not known whether it is `verbs` or
+    /// `tcp`.
+    #[must_use]
+    pub fn provider_of(&self, peer: Peer) -> Option<&'static str> {
+        match self.peers.route(peer) {
+            Route::Loopback => Some("self"),
+            Route::Shm(_) | Route::Later(_) => Some("shm"),
+            Route::Sim => Some("sim"),
+            Route::Net => self.net.as_ref()?.provider_of(peer),
+        }
     }
 
     /// Largest body of one send to whichever peer there is now.

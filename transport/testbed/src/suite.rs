@@ -41,6 +41,11 @@ macro_rules! behaviours {
             $(#[test] fn $name() { $crate::world::tcp_asleep($ranks, $path); })*
         }
 
+        mod provider_verbs_and_tcp_faked {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::mixed($ranks, ($seeds / 16).max(4), $path); })*
+        }
+
         mod provider_verbs_faked {
             use super::*;
             $(#[test] fn $name() { $crate::world::fake($ranks, $seeds / 2, $path); })*

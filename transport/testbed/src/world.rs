@@ -303,7 +303,54 @@ pub fn streams(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
     }
 }
 
-/// The same with one thread each, which sleeps where it finds nothing to do.
+/// Ranks on a fake network of streams, of which all but one in three have a port on a fake network of devices as well: those reach
+/// each other by their ports. Seeds as in [`sim`].
+pub fn mixed(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+    let only = std::env::var("RMPI_TEST_SEED").ok();
+    let only = only.map(|seed| seed.parse::<u64>().unwrap());
+    let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
+    for seed in seeds {
+        let _failing = Failing(seed);
+        let config = match seed {
+            0 => FakeConfig::calm(seed),
+            _ => FakeConfig::harsh(seed),
+        };
+        let nets = (
+            &FakeStreams::new(StreamsConfig::of(seed, ranks)),
+            &FakeNet::new(config),
+        );
+        let limits = NetLimits {
+            datagrams_first: (seed % 5) as u32,
+            pairs: 1 + (seed % 7) as u32,
+            ..NetLimits::default()
+        };
+        let has_port = |me| (u64::from(me) + seed) % 3 != 0;
+        mixed_on(nets, ranks, has_port, limits, &behaviour);
+    }
+}
+
+/// Ranks on these two networks; who has a port is said.
+pub fn mixed_on(
+    (streams, devices): (&FakeStreams, &FakeNet),
+    ranks: u32,
+    has_port: impl Fn(u32) -> bool,
+    limits: NetLimits,
+    behaviour: impl AsyncFn(&mut Rank),
+) {
+    let fabric = |me| {
+        let devices = has_port(me).then_some(devices);
+        Fabric::mixed(streams, devices, Peer(me), ranks, limits)
+    };
+    let make = |me| Rank::new(fabric(me), me, ranks, Reach::May);
+    let all = with_records((0..ranks).map(make).collect());
+    in_turn(all, until_quiet(ranks, &behaviour), |_| {
+        streams.advance();
+        let _ = devices.advance() || devices.advance_until(devices.now_ns() + 1_000_000);
+        true
+    });
+}
+
+/// Ranks that reach each other over connections within this host, one thread each, which sleeps where it finds nothing to do.
 pub fn tcp_asleep<B>(ranks: u32, behaviour: B)
 where
     B: AsyncFn(&mut Rank) + Copy + Send + 'static,

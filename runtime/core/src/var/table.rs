@@ -256,14 +256,14 @@ pub const ROWS: [Row; 90] = [
         name: "RMPI_PROVIDERS",
         category: Category::Network,
         verbosity: Verbosity::UserDetail,
-        scope: Scope::AllEqual,
+        scope: Scope::Local,
         range: Range::Names {
             all: &["self", "shm", "verbs", "tcp"],
             default: "self,shm,verbs,tcp",
         },
         text: "What may carry messages: shm, shared memory, between ranks of one node; verbs, InfiniBand and RoCE, between \
-               all others, or all where shm may not; tcp, connections of the Internet protocol, where verbs is not; and \
-               self, from a rank to itself, which is always there. The same on all ranks.",
+               all others, or all where shm may not; tcp, connections of the Internet protocol, where one of the two may not use \
+               verbs or has no device; and self, from a rank to itself, which is always there. As to shm the same on all ranks.",
     },
     Row {
         variable: Variable::NetDevices,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The network of a process: provider `verbs` over a device, or over the software fake of one, or provider `tcp`. A closed set, matched once
-//! per call; nothing of it is on the way of ranks that share a node.
+//! The network of a process: provider `verbs` over a device, or over the software fake of one, provider `tcp`, or both. A closed set,
+//! matched once per call; nothing of it is on the way of ranks that share a node.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::caps::Caps;
 use super::ledger::NetCounts;
+use super::mixed::Mixed;
 use super::record::{Part, part_of, to_record};
 use super::tcp::{FakeSockets, FakeStreams, System, Tcp};
 use super::verbs::{
@@ -28,20 +29,36 @@ pub(super) enum Net {
     Tcp(Box<Tcp<System>>),
     /// Connections of a network that only exists in tests.
     FakedTcp(Box<Tcp<FakeSockets>>),
+    /// A port of an adapter, and connections with whom has none.
+    Mixed(Box<Mixed<Device, System>>),
+    /// Both, of networks that only exist in tests.
+    FakedMixed(Box<Mixed<FakePort, FakeSockets>>),
 }
 
 /// The same call for whichever it is.
 macro_rules! either {
-    ($net:expr, $verbs:ident => $call:expr) => {
-        either!($net, $verbs => $call, $verbs => $call)
+    ($net:expr, $it:ident => $call:expr) => {
+        either!($net, $it => $call, $it => $call, $it => $call)
     };
-    ($net:expr, $verbs:ident => $call:expr, $tcp:pat => $tcp_call:expr) => {
+    ($net:expr, $verbs:pat => $call:expr, $tcp:pat => $tcp_call:expr, $mixed:ident => $mixed_call:expr) => {
         match $net {
             Net::Device($verbs) => $call,
             Net::Fake($verbs) => $call,
             Net::Tcp($tcp) => $tcp_call,
             Net::FakedTcp($tcp) => $tcp_call,
+            Net::Mixed($mixed) => $mixed_call,
+            Net::FakedMixed($mixed) => $mixed_call,
         }
+    };
+}
+
+/// The call of `verbs`, if that is there, and else this value.
+macro_rules! verbs {
+    ($net:expr, $verbs:ident => $call:expr, else $other:expr) => {
+        either!($net, $verbs => $call, _ => $other, mixed => {
+            let $verbs = &mut mixed.verbs;
+            $call
+        })
     };
 }
 
@@ -56,21 +73,20 @@ impl Net {
         network: &Network,
         providers: Providers,
     ) -> Result<Self, String> {
-        let why = match providers.verbs {
-            true => match Verbs::open_best(me, peers, network) {
-                Ok(verbs) => return Ok(Self::Device(Box::new(verbs))),
-                Err(why) => why,
-            },
-            false => String::new(),
-        };
-        if !providers.tcp {
-            return Err(why);
-        }
         let (key, silence_ns) = (network.q_key, network.limits.silence_ns);
-        match Tcp::open_best(me, peers, key, silence_ns, &network.tcp) {
-            Ok(tcp) => Ok(Self::Tcp(Box::new(tcp))),
-            Err(words) if why.is_empty() => Err(words),
-            Err(words) => Err(format!("{why}; and tcp cannot be used: {words}")),
+        let tcp = || Tcp::open_best(me, peers, key, silence_ns, &network.tcp);
+        let verbs = || Verbs::open_best(me, peers, network);
+        match (providers.verbs.then(verbs), providers.tcp.then(tcp)) {
+            (Some(Ok(verbs)), Some(tcp)) => {
+                Ok(Self::Mixed(Box::new(Mixed::new(verbs, tcp, peers))))
+            }
+            (Some(Ok(verbs)), None) => Ok(Self::Device(Box::new(verbs))),
+            (_, Some(Ok(tcp))) => Ok(Self::Tcp(Box::new(tcp))),
+            (Some(Err(why)), Some(Err(words))) => {
+                Err(format!("{why}; and tcp cannot be used: {words}"))
+            }
+            (Some(Err(why)), None) | (None, Some(Err(why))) => Err(why),
+            (None, None) => Err("neither verbs nor tcp may be used".to_owned()),
         }
     }
 
@@ -96,9 +112,30 @@ impl Net {
         Self::FakedTcp(Box::new(Tcp::open_on(net, me, peers, limits)))
     }
 
+    /// Opens both, on fake networks.
+    pub(super) fn mixed(
+        net: &FakeNet,
+        streams: &FakeStreams,
+        me: Peer,
+        peers: u32,
+        limits: (NetLimits, u32),
+    ) -> Self {
+        let verbs = Verbs::open_on(net, me, peers, 1, limits);
+        let tcp = Tcp::open_on(streams, me, peers, limits);
+        Self::FakedMixed(Box::new(Mixed::new(verbs, Ok(tcp), peers)))
+    }
+
     pub(super) fn record(&self) -> Vec<u8> {
-        let part = either!(self, it => (Part::Verbs, it.record()), it => (Part::Tcp, it.record()));
-        to_record(&[part])
+        either!(
+            self,
+            it => to_record(&[(Part::Verbs, it.record())]),
+            it => to_record(&[(Part::Tcp, it.record())]),
+            it => it.record()
+        )
+    }
+
+    pub(super) fn provider_of(&self, peer: Peer) -> Option<&'static str> {
+        either!(self, _ => Some("verbs"), _ => Some("tcp"), it => it.provider_of(peer))
     }
 
     pub(super) fn wanted_address(&mut self) -> Option<Peer> {
@@ -110,7 +147,7 @@ impl Net {
     }
 
     pub(super) fn next_port_change(&mut self) -> Option<PortChange> {
-        either!(self, it => it.next_port_change(), _ => None)
+        verbs!(self, it => it.next_port_change(), else None)
     }
 
     #[inline(always)]
@@ -124,20 +161,21 @@ impl Net {
 
     pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
         let part = |part| part_of(record, part);
-        let (mine, others) = match self {
-            Self::Device(_) | Self::Fake(_) => (Part::Verbs, Part::Tcp),
-            Self::Tcp(_) | Self::FakedTcp(_) => (Part::Tcp, Part::Verbs),
-        };
-        if part(mine).is_none() && part(others).is_some() {
-            let why = "one of the two has InfiniBand or RoCE and the other has not: with RMPI_PROVIDERS=shm,tcp for the whole \
-                       job both use tcp";
-            return self.lose(peer, why);
+        let (verbs, tcp) = (part(Part::Verbs), part(Part::Tcp));
+        match self {
+            Self::Device(_) | Self::Fake(_) if verbs.is_none() && tcp.is_some() => {
+                self.lose(peer, "it has no InfiniBand or RoCE, and this process may not use tcp: RMPI_PROVIDERS");
+            }
+            Self::Tcp(_) | Self::FakedTcp(_) if tcp.is_none() && verbs.is_some() => {
+                self.lose(peer, "it may not use tcp (RMPI_PROVIDERS), and this process has no InfiniBand or RoCE, or may not use it");
+            }
+            _ => either!(
+                self,
+                it => it.learn_address(peer, verbs.unwrap_or_default()),
+                it => it.learn_address(peer, tcp),
+                it => it.learn_address(peer, record)
+            ),
         }
-        either!(
-            self,
-            it => it.learn_address(peer, part(Part::Verbs).unwrap_or_default()),
-            it => it.learn_address(peer, part(Part::Tcp))
-        );
     }
 
     pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
@@ -151,27 +189,27 @@ impl Net {
         head: Head,
         word: u64,
     ) -> bool {
-        either!(self, it => it.post_word::<BYTES>(to, head, word), _ => false)
+        either!(self, it => it.post_word::<BYTES>(to, head, word), _ => false, it => it.post_word::<BYTES>(to, head, word))
     }
 
     pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        either!(self, it => it.allocate(bytes), _ => None)
+        verbs!(self, it => it.allocate(bytes), else None)
     }
 
     pub(super) fn own(&mut self, place: NonNull<u8>, bytes: usize) {
-        either!(self, it => it.own(place, bytes), _ => ());
+        verbs!(self, it => it.own(place, bytes), else ());
     }
 
     pub(super) fn disown(&mut self, place: NonNull<u8>) -> bool {
-        either!(self, it => it.disown(place), _ => false)
+        verbs!(self, it => it.disown(place), else false)
     }
 
     pub(super) fn expose(&mut self, address: u64, bytes: usize) -> Option<LocalKey> {
-        either!(self, it => it.expose(address, bytes), _ => None)
+        verbs!(self, it => it.expose(address, bytes), else None)
     }
 
     pub(super) fn deregister(&mut self, key: LocalKey) {
-        either!(self, it => it.keep_no_more(key), _ => ());
+        verbs!(self, it => it.keep_no_more(key), else ());
     }
 
     pub(super) fn needs_cores(&self) -> bool {
@@ -180,7 +218,7 @@ impl Net {
 
     #[inline(always)]
     pub(super) fn look(&mut self) -> FarLook {
-        either!(self, it => it.look(), it => it.look())
+        either!(self, it => it.look())
     }
 
     /// Whether all that was sent has arrived.
@@ -189,11 +227,15 @@ impl Net {
     }
 
     pub(super) fn stats(&self) -> (Stats, NetStats) {
-        either!(self, it => it.counts().seen())
+        self.counted().seen()
     }
 
     pub(super) fn counts(&self) -> Arc<NetCounts> {
-        either!(self, it => Arc::clone(it.counts()))
+        Arc::clone(self.counted())
+    }
+
+    fn counted(&self) -> &Arc<NetCounts> {
+        either!(self, it => it.counts(), it => it.counts(), it => it.verbs.counts())
     }
 
     pub(super) fn memory(&self) -> (usize, usize) {
@@ -203,7 +245,7 @@ impl Net {
 
 impl Wire for Net {
     fn caps(&self, peer: Peer) -> Caps {
-        either!(self, it => it.caps(peer), it => it.caps())
+        either!(self, it => it.caps(peer), it => it.caps(), it => it.caps(peer))
     }
 
     #[inline(never)]
@@ -211,12 +253,17 @@ impl Wire for Net {
         either!(self, it => it.post_send(to, head, body))
     }
 
-    fn copy_lent(&self, _peer: Peer, index: u32, bytes: u32, target: &mut [u8]) -> usize {
-        either!(self, it => it.copy_lent(index, bytes, target), it => it.copy_lent(index, target))
+    fn copy_lent(&self, peer: Peer, index: u32, bytes: u32, target: &mut [u8]) -> usize {
+        either!(
+            self,
+            it => it.copy_lent(index, bytes, target),
+            it => it.copy_lent(index, target),
+            it => it.copy_lent(peer, index, bytes, target)
+        )
     }
 
     fn release(&mut self, peer: Peer, index: u32) {
-        either!(self, it => it.release(peer.0, index));
+        either!(self, it => it.release(peer.0, index), it => it.release(peer.0, index), it => it.release(peer, index));
     }
 
     fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
@@ -224,7 +271,12 @@ impl Wire for Net {
     }
 
     fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
-        either!(self, it => it.offer(peer, address, bytes), it => it.export(peer, address, bytes))
+        either!(
+            self,
+            it => it.offer(peer, address, bytes),
+            it => it.export(peer, address, bytes),
+            it => it.offer(peer, address, bytes)
+        )
     }
 
     fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
@@ -232,11 +284,16 @@ impl Wire for Net {
     }
 
     fn register(&mut self, address: u64, bytes: u64) -> Option<LocalKey> {
-        either!(self, it => it.keep_registered(address, bytes), _ => None)
+        verbs!(self, it => it.keep_registered(address, bytes), else None)
     }
 
     fn post_read(&mut self, peer: Peer, lease: Lease, key: RemoteKey, offset: u64, work: WorkId) {
-        either!(self, it => it.post_work(peer, (Kind::Read, lease), key, offset, work));
+        either!(
+            self,
+            it => it.post_work(peer, (Kind::Read, lease), key, offset, work),
+            it => it.post_work(peer, (Kind::Read, lease), key, offset, work),
+            it => it.post_read(peer, lease, key, offset, work)
+        );
     }
 
     fn post_write(
@@ -260,7 +317,13 @@ impl Wire for Net {
         offset: u64,
         work: WorkId,
     ) {
-        either!(self, it => it.post_work(peer, (Kind::Atomic(atomic), lease), key, offset, work));
+        let kind = Kind::Atomic(atomic);
+        either!(
+            self,
+            it => it.post_work(peer, (kind, lease), key, offset, work),
+            it => it.post_work(peer, (kind, lease), key, offset, work),
+            it => it.post_atomic(peer, atomic, lease, key, offset, work)
+        );
     }
 
     fn lose(&mut self, peer: Peer, why: &str) {
@@ -282,6 +345,10 @@ impl Wire for Net {
             Self::Fake(verbs) => verbs.fall_asleep_in_fake_time(waits),
             Self::Tcp(tcp) => tcp.fall_asleep(waits),
             Self::FakedTcp(tcp) => tcp.fall_asleep(waits),
+            Self::Mixed(mixed) => mixed.fall_asleep(waits, Verbs::fall_asleep),
+            Self::FakedMixed(mixed) => {
+                mixed.fall_asleep(waits, Verbs::fall_asleep_in_fake_time);
+            }
         }
     }
 

@@ -18,6 +18,7 @@
 
 mod address;
 mod arrive;
+mod beside;
 mod bodies;
 mod call;
 mod clock;
@@ -55,7 +56,8 @@ use links::{Limits, Links, Owner, Upshot};
 use moves::Moves;
 use packet::{Kind as PacketKind, Maker};
 pub use settings::TcpTerms;
-use sockets::{Sign, Sockets};
+use sockets::Sign;
+pub(super) use sockets::Sockets;
 pub(super) use system::System;
 use works::Work;
 

@@ -145,6 +145,8 @@ pub async fn all_to_all(rank: &mut Rank) {
 
 pub async fn full_and_recovery(rank: &mut Rank) {
     let (sender, receiver) = (0, rank.size - 1);
+    // There may be no room for a peer that was never heard of.
+    rank.barrier().await;
     if rank.me == sender {
         let made = |word| Head { word, ..head(4) };
         let (mut posted, mut refusals) = (0u64, 0);

@@ -7,15 +7,9 @@ use std::collections::HashMap;
 use super::memory::Stretch;
 use crate::RemoteKey;
 
-#[derive(Clone, Copy, Debug)]
-struct Export {
-    peer: u32,
-    key: RemoteKey,
-}
-
-/// The table, by the checks of the keys.
+/// The table: peer and key, and how often that one was given. Keys that are made here are given once.
 #[derive(Debug, Default)]
-pub(super) struct Exports(HashMap<u64, Export>);
+pub(super) struct Exports(HashMap<(u32, RemoteKey), u32>);
 
 impl Exports {
     /// Lets a peer reach memory. `check`: a new number that nobody can guess.
@@ -31,13 +25,19 @@ impl Exports {
 
     /// The same with a key that somebody else has made.
     pub(super) fn add_key(&mut self, peer: u32, key: RemoteKey) {
-        self.0.insert(key.check, Export { peer, key });
+        *self.0.entry((peer, key)).or_default() += 1;
     }
 
     /// The end of that; `true`: there was one.
     pub(super) fn remove(&mut self, peer: u32, key: RemoteKey) -> bool {
-        let is_it = |export: &Export| export.peer == peer && export.key == key;
-        self.0.get(&key.check).is_some_and(is_it) && self.0.remove(&key.check).is_some()
+        let Some(given) = self.0.get_mut(&(peer, key)) else {
+            return false;
+        };
+        *given -= 1;
+        if *given == 0 {
+            self.0.remove(&(peer, key));
+        }
+        true
     }
 
     /// The memory that a peer may reach by a key: so many bytes, behind `offset`. `None`: it may not.
@@ -48,9 +48,9 @@ impl Exports {
         offset: u64,
         bytes: u64,
     ) -> Option<Stretch> {
-        let export = self.0.get(&key.check)?;
+        self.0.get(&(peer, key))?;
         let end = offset.checked_add(bytes)?;
-        if export.peer != peer || export.key != key || end > key.bytes {
+        if end > key.bytes {
             return None;
         }
         let address = key.address.checked_add(offset)?;
@@ -91,5 +91,24 @@ mod tests {
         }
         assert!(!exports.remove(4, key) && exports.remove(3, key));
         assert_eq!(exports.find(3, key, 0, 1), None);
+    }
+
+    #[test]
+    fn a_key_that_was_given_twice_holds_until_both_are_taken_back() {
+        let mut exports = Exports::default();
+        let key = RemoteKey {
+            address: 1000,
+            bytes: 50,
+            check: 7,
+        };
+        let part = RemoteKey { bytes: 20, ..key };
+        for key in [key, part, key] {
+            exports.add_key(3, key);
+        }
+        for left in [2, 1, 0] {
+            assert_eq!(exports.find(3, key, 0, 50).is_some(), left > 0);
+            assert!(exports.find(3, part, 0, 20).is_some());
+            assert_eq!(exports.remove(3, key), left > 0);
+        }
     }
 }

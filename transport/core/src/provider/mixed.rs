@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The network of a process that has a device and connections: each peer is reached by one of the two for good, by `verbs` where both
+//! processes have a device, and else by `tcp`.
+//!
+//! Both find out which it is from their two records and by the same rule ([`Mixed::choose`]). Until the record of a peer is here it
+//! is asked for and nothing goes to the peer. What comes from it has come over a connection, which has proved whose it is: `verbs`
+//! hands nothing up of whom it does not know. What was done for the peer meanwhile is made up for ([`Early`]).
+
+use std::collections::VecDeque;
+
+use super::caps::Caps;
+use super::record::{Part, part_of, to_record};
+use super::tcp::{Sockets, Tcp};
+use super::verbs::{Far, FarLook, Kind, Port, Verbs};
+use super::wire::Wire;
+use crate::wait_set::WaitSet;
+use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
+
+/// Both networks of a process. Its methods: those of [`Wire`], which ask `way` first; addresses (`meet`, `wanted_address`,
+/// `learn_address`); what is asked of both.
+#[derive(Debug)]
+pub(super) struct Mixed<P: Port, S> {
+    pub(super) verbs: Box<Verbs<P>>,
+    /// Or why this process has none.
+    tcp: Result<Box<Tcp<S>>, String>,
+    ways: Vec<Way>,
+    early: Early,
+    /// Counts turns: `tcp` is the first to be polled in every second, and while nobody uses it, is polled in few.
+    turn: u32,
+}
+
+/// How a peer is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Way {
+    #[default]
+    Unknown,
+    /// Its record is asked for.
+    Asked,
+    Verbs,
+    Tcp,
+}
+
+/// What was done for peers of whom it was not known how they are reached.
+#[derive(Debug, Default)]
+struct Early {
+    /// Peers that are to be asked for.
+    wanted: VecDeque<Peer>,
+    /// Keys of `verbs` that may have been told to a peer: `tcp` has to honour them if that is what reaches it.
+    keys: Vec<(Peer, RemoteKey)>,
+    works: Vec<Waiting>,
+}
+
+/// A work for a peer that waits until it is known how that is reached.
+#[derive(Debug)]
+struct Waiting {
+    peer: Peer,
+    kind: Kind,
+    lease: Lease,
+    key: RemoteKey,
+    offset: u64,
+    work: WorkId,
+}
+
+impl<P: Port, S: Sockets> Mixed<P, S> {
+    /// Both, for a job of `peers` processes; or `verbs`, and why there is no `tcp`.
+    pub(super) fn new(verbs: Verbs<P>, tcp: Result<Tcp<S>, String>, peers: u32) -> Self {
+        let mut tcp = tcp.map(Box::new);
+        if let Ok(tcp) = &mut tcp {
+            tcp.count_in(verbs.counts());
+        }
+        Self {
+            verbs: Box::new(verbs),
+            tcp,
+            ways: vec![Way::Unknown; peers as usize],
+            early: Early::default(),
+            turn: 0,
+        }
+    }
+
+    /// Where this process is found.
+    pub(super) fn record(&self) -> Vec<u8> {
+        let verbs = (Part::Verbs, self.verbs.record());
+        let tcp = self.tcp.as_ref().map(|tcp| (Part::Tcp, tcp.record()));
+        let parts: Vec<_> = [verbs].into_iter().chain(tcp).collect();
+        to_record(&parts)
+    }
+
+    pub(super) fn provider_of(&self, peer: Peer) -> Option<&'static str> {
+        match self.way(peer) {
+            Way::Unknown | Way::Asked => None,
+            Way::Verbs => Some("verbs"),
+            Way::Tcp => Some("tcp"),
+        }
+    }
+
+    #[inline(always)]
+    fn way(&self, peer: Peer) -> Way {
+        self.ways.get(peer.0 as usize).copied().unwrap_or_default()
+    }
+
+    fn tcp(&mut self) -> Option<&mut Tcp<S>> {
+        self.tcp.as_deref_mut().ok()
+    }
+
+    /// Asks for the record of a peer, if it was not asked for.
+    #[cold]
+    fn ask(&mut self, peer: Peer) {
+        if self.way(peer) == Way::Unknown {
+            self.set(peer, Way::Asked);
+            self.early.wanted.push_back(peer);
+        }
+    }
+
+    fn set(&mut self, peer: Peer, way: Way) {
+        let place = peer.0 as usize;
+        if place >= self.ways.len() {
+            self.ways.resize(place + 1, Way::Unknown);
+        }
+        self.ways[place] = way;
+    }
+
+    /// Meets a process of another job.
+    pub(super) fn meet(&mut self, peer: Peer, far: Far) {
+        self.verbs.meet(peer, far);
+        if let Some(tcp) = self.tcp() {
+            tcp.meet(peer, far);
+        }
+    }
+
+    /// A peer whose record is needed; each is named once.
+    pub(super) fn wanted_address(&mut self) -> Option<u32> {
+        while let Some(peer) = self.verbs.wanted_address() {
+            self.ask(Peer(peer));
+        }
+        while let Some(peer) = self.tcp().and_then(Tcp::wanted_address) {
+            self.ask(Peer(peer));
+        }
+        self.early.wanted.pop_front().map(|peer| peer.0)
+    }
+
+    /// Takes the record of a peer.
+    pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
+        match self.choose(peer, record) {
+            Ok(Way::Tcp) => {
+                let part = part_of(record, Part::Tcp);
+                if let Ok(tcp) = &mut self.tcp {
+                    tcp.learn_address(peer, part);
+                }
+            }
+            Ok(_) => {
+                let part = part_of(record, Part::Verbs).unwrap_or_default();
+                self.verbs.learn_address(peer, part);
+            }
+            Err(why) => self.lose(peer, &why),
+        }
+    }
+
+    /// Decides for good how a peer is reached: by `verbs` where both have it.
+    fn choose(&mut self, peer: Peer, record: &[u8]) -> Result<Way, String> {
+        match self.way(peer) {
+            Way::Verbs | Way::Tcp => return Ok(self.way(peer)),
+            Way::Unknown | Way::Asked => {}
+        }
+        let has = |part| part_of(record, part).is_some();
+        let way = match &self.tcp {
+            _ if has(Part::Verbs) || !has(Part::Tcp) => Way::Verbs,
+            Ok(_) => Way::Tcp,
+            Err(why) => {
+                return Err(format!(
+                    "it has no InfiniBand or RoCE, and this process has no tcp: {why}"
+                ));
+            }
+        };
+        self.begin(peer, way);
+        Ok(way)
+    }
+
+    /// From now on a peer is reached this way: makes up for what waited for that.
+    fn begin(&mut self, peer: Peer, way: Way) {
+        self.set(peer, way);
+        self.early.wanted.retain(|wanted| *wanted != peer);
+        match (way, &mut self.tcp) {
+            (Way::Tcp, Ok(tcp)) => {
+                let keys = self.early.keys.iter().filter(|(whose, _)| *whose == peer);
+                keys.for_each(|(_, key)| tcp.honour(peer, *key));
+            }
+            _ => self.early.keys.retain(|(whose, _)| *whose != peer),
+        }
+        let works = self.early.works.extract_if(.., |work| work.peer == peer);
+        for waiting in works.collect::<Vec<_>>() {
+            self.post_work(waiting);
+        }
+    }
+
+    /// Begins a work, or keeps it until it is known how the peer is reached.
+    fn post_work(&mut self, asked: Waiting) {
+        let peer = asked.peer;
+        match (self.way(peer), &mut self.tcp) {
+            (Way::Verbs, _) => {
+                let what = (asked.kind, asked.lease);
+                self.verbs
+                    .post_work(peer, what, asked.key, asked.offset, asked.work);
+            }
+            (Way::Tcp, Ok(tcp)) => {
+                let what = (asked.kind, asked.lease);
+                tcp.post_work(peer, what, asked.key, asked.offset, asked.work);
+            }
+            _ => {
+                self.ask(peer);
+                self.early.works.push(asked);
+            }
+        }
+    }
+
+    pub(super) fn next_complaint(&mut self) -> Option<String> {
+        let words = self.verbs.next_complaint();
+        words.or_else(|| self.tcp()?.next_complaint())
+    }
+
+    #[inline(always)]
+    pub(super) fn has_news(&self) -> bool {
+        let tcp = self.tcp.as_ref().is_ok_and(|tcp| tcp.has_news());
+        tcp || self.verbs.has_news() || !self.early.wanted.is_empty()
+    }
+
+    pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
+        match (self.way(peer), &self.tcp) {
+            (Way::Tcp, Ok(tcp)) => tcp.why_lost(peer),
+            _ => self.verbs.why_lost(peer),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn post_word<const BYTES: usize>(
+        &mut self,
+        to: Peer,
+        head: Head,
+        word: u64,
+    ) -> bool {
+        self.way(to) == Way::Verbs && self.verbs.post_word::<BYTES>(to, head, word)
+    }
+
+    pub(super) fn needs_cores(&self) -> bool {
+        let tcp = self.tcp.as_ref().is_ok_and(|tcp| tcp.needs_cores());
+        tcp || self.verbs.needs_cores()
+    }
+
+    /// Whether a word has come by `verbs`; while connections are used, frames may come over those.
+    #[inline(always)]
+    pub(super) fn look(&mut self) -> FarLook {
+        match &self.tcp {
+            Ok(tcp) if !tcp.is_at_rest() => FarLook::Poll,
+            _ => self.verbs.look(),
+        }
+    }
+
+    pub(super) fn is_quiet(&mut self) -> bool {
+        let tcp = self.tcp().is_none_or(Tcp::is_quiet);
+        self.verbs.is_quiet() && tcp && self.early.works.is_empty()
+    }
+
+    pub(super) fn memory(&self) -> (usize, usize) {
+        let (now, most) = self.verbs.memory();
+        let tcp = self.tcp.as_ref().map_or((0, 0), |tcp| tcp.memory());
+        (
+            now + tcp.0 + self.ways.len(),
+            most + tcp.1 + self.ways.len(),
+        )
+    }
+
+    /// Adds what can wake the process; `verbs` in the way that it is told.
+    pub(super) fn fall_asleep(
+        &mut self,
+        waits: &mut WaitSet,
+        verbs: impl FnOnce(&mut Verbs<P>, &mut WaitSet),
+    ) {
+        verbs(&mut self.verbs, waits);
+        if let Some(tcp) = self.tcp() {
+            tcp.fall_asleep(waits);
+        }
+    }
+}
+
+impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
+    fn caps(&self, peer: Peer) -> Caps {
+        match (self.way(peer), &self.tcp) {
+            (Way::Tcp, Ok(tcp)) => tcp.caps(),
+            _ => self.verbs.caps(peer),
+        }
+    }
+
+    #[inline(always)]
+    fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+        match (self.way(to), &mut self.tcp) {
+            (Way::Verbs, _) => self.verbs.post_send(to, head, body),
+            (Way::Tcp, Ok(tcp)) => tcp.post_send(to, head, body),
+            _ => {
+                self.ask(to);
+                Err(Full)
+            }
+        }
+    }
+
+    fn copy_lent(&self, peer: Peer, index: u32, bytes: u32, target: &mut [u8]) -> usize {
+        match (self.way(peer), &self.tcp) {
+            (Way::Verbs, _) | (_, Err(_)) => self.verbs.copy_lent(index, bytes, target),
+            (_, Ok(tcp)) => tcp.copy_lent(index, target),
+        }
+    }
+
+    fn release(&mut self, peer: Peer, index: u32) {
+        match (self.way(peer), &mut self.tcp) {
+            (Way::Verbs, _) | (_, Err(_)) => self.verbs.release(peer.0, index),
+            (_, Ok(tcp)) => tcp.release(peer.0, index),
+        }
+    }
+
+    fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
+        let key = match (self.way(peer), &mut self.tcp) {
+            (Way::Tcp, Ok(tcp)) => return tcp.export(peer, address, bytes),
+            _ => self.verbs.export(peer, address, bytes),
+        };
+        self.note_key(peer, key)
+    }
+
+    fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
+        let key = match (self.way(peer), &mut self.tcp) {
+            (Way::Tcp, Ok(tcp)) => return tcp.export(peer, address, bytes),
+            _ => self.verbs.offer(peer, address, bytes),
+        };
+        self.note_key(peer, key)
+    }
+
+    fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
+        let is_tcp = self.way(peer) == Way::Tcp;
+        let is_early = match self.early.keys.is_empty() {
+            true => false,
+            false => self.early.forget(peer, key),
+        };
+        if let Some(tcp) = self.tcp().filter(|_| is_tcp) {
+            tcp.withdraw(peer, key);
+        }
+        if !is_tcp || is_early {
+            self.verbs.withdraw(peer, key);
+        }
+    }
+
+    fn register(&mut self, address: u64, bytes: u64) -> Option<LocalKey> {
+        self.verbs.keep_registered(address, bytes)
+    }
+
+    fn post_read(&mut self, peer: Peer, lease: Lease, key: RemoteKey, offset: u64, work: WorkId) {
+        let kind = Kind::Read;
+        self.post_work(Waiting {
+            peer,
+            kind,
+            lease,
+            key,
+            offset,
+            work,
+        });
+    }
+
+    fn post_write(
+        &mut self,
+        peer: Peer,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+        immediate: Option<u32>,
+    ) -> Result<(), Lease> {
+        match (self.way(peer), &mut self.tcp) {
+            (Way::Verbs, _) => self
+                .verbs
+                .post_write(peer, lease, key, offset, work, immediate),
+            (Way::Tcp, Ok(tcp)) => tcp.post_write(peer, lease, key, offset, work, immediate),
+            _ if immediate.is_some() => {
+                self.ask(peer);
+                Err(lease)
+            }
+            _ => {
+                let kind = Kind::Write;
+                self.post_work(Waiting {
+                    peer,
+                    kind,
+                    lease,
+                    key,
+                    offset,
+                    work,
+                });
+                Ok(())
+            }
+        }
+    }
+
+    fn post_atomic(
+        &mut self,
+        peer: Peer,
+        atomic: Atomic,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    ) {
+        let kind = Kind::Atomic(atomic);
+        self.post_work(Waiting {
+            peer,
+            kind,
+            lease,
+            key,
+            offset,
+            work,
+        });
+    }
+
+    fn lose(&mut self, peer: Peer, why: &str) {
+        if self.way(peer) != Way::Tcp {
+            self.verbs.lose(peer, why);
+            return self.begin(peer, Way::Verbs);
+        }
+        if let Some(tcp) = self.tcp() {
+            tcp.lose(peer, why);
+        }
+    }
+
+    fn poll(&mut self, completions: &mut Completions) {
+        self.turn = self.turn.wrapping_add(1);
+        let turn = self.turn;
+        let is_due = |tcp: &Tcp<S>| !tcp.is_at_rest() || turn.is_multiple_of(AT_REST_EVERY);
+        let Some(tcp) = self.tcp.as_mut().ok().filter(|tcp| is_due(tcp)) else {
+            return self.verbs.poll(completions);
+        };
+        // So that neither takes all the room for ever.
+        match turn % 2 {
+            0 => {
+                tcp.poll(completions);
+                self.verbs.poll(completions);
+            }
+            _ => {
+                self.verbs.poll(completions);
+                tcp.poll(completions);
+            }
+        }
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        let tcp = self.tcp().is_none_or(Tcp::prepare_sleep);
+        tcp && self.early.wanted.is_empty() && self.verbs.prepare_sleep()
+    }
+
+    fn wake(&mut self) {
+        self.verbs.wake();
+        if let Some(tcp) = self.tcp() {
+            tcp.wake();
+        }
+    }
+}
+
+impl<P: Port, S> Mixed<P, S> {
+    /// A key of `verbs`, which may be told to the peer before it is known how that is reached.
+    #[inline(always)]
+    fn note_key(&mut self, peer: Peer, key: RemoteKey) -> RemoteKey {
+        let is_known = self.ways.get(peer.0 as usize) == Some(&Way::Verbs);
+        if !is_known && key != RemoteKey::default() {
+            self.early.keys.push((peer, key));
+        }
+        key
+    }
+}
+
+impl Early {
+    /// Forgets a key; `true`: it was there.
+    fn forget(&mut self, peer: Peer, key: RemoteKey) -> bool {
+        let place = self.keys.iter().position(|early| *early == (peer, key));
+        place.map(|place| self.keys.swap_remove(place)).is_some()
+    }
+}
+
+/// Of so many turns one polls connections that nobody uses.
+const AT_REST_EVERY: u32 = 256;

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is asked of connections that are used beside another network.
+
+use std::sync::Arc;
+
+use super::super::ledger::NetCounts;
+use super::Tcp;
+use super::sockets::Sockets;
+use crate::{Peer, RemoteKey};
+
+impl<S: Sockets> Tcp<S> {
+    /// Counts together with another network. Before anything was done.
+    pub(in crate::provider) fn count_in(&mut self, counts: &Arc<NetCounts>) {
+        self.links.counts = Arc::clone(counts);
+    }
+
+    /// Whether there is no connection, and none is made.
+    #[inline(always)]
+    pub(in crate::provider) fn is_at_rest(&self) -> bool {
+        let links = &self.links;
+        links.joined.is_empty() && links.calling.is_empty() && links.strangers.is_empty()
+    }
+
+    /// Lets a peer reach memory by a key that the other network has made.
+    pub(in crate::provider) fn honour(&mut self, peer: Peer, key: RemoteKey) {
+        self.moves.exports.add_key(peer.0, key);
+    }
+}
