@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Fabrics on networks that only exist in tests.
+
+use super::later::Later;
+use super::loopback::Loopback;
+use super::net::Net;
+use super::shm::Shm;
+use super::sim::Sim;
+use super::{Fabric, FakeNet, FakeStreams, NetLimits, SimNet};
+use crate::Peer;
+use crate::peers::{Peers, Route};
+use crate::wait_set::WaitSet;
+
+impl Fabric {
+    /// Opens a port on a fake network for process `me` of a job of `peers`, all of which are reached over it alone.
+    #[must_use]
+    pub fn faked(net: &FakeNet, me: Peer, peers: u32, limits: NetLimits) -> Self {
+        Self::faked_on_rails(net, me, peers, 1, limits)
+    }
+
+    /// The same with `rails` ports, from 1 to 4.
+    #[must_use]
+    pub fn faked_on_rails(
+        net: &FakeNet,
+        me: Peer,
+        peers: u32,
+        rails: u32,
+        limits: NetLimits,
+    ) -> Self {
+        Self::faked_with_key(net, me, peers, rails, limits, FAKE_KEY)
+    }
+
+    /// The same in a job whose network has this key, of 31 bits.
+    #[must_use]
+    pub fn faked_with_key(
+        net: &FakeNet,
+        me: Peer,
+        peers: u32,
+        rails: u32,
+        limits: NetLimits,
+        key: u32,
+    ) -> Self {
+        let net = Net::faked(net, me, peers, rails, (limits, key));
+        Self::networked(net, me, peers)
+    }
+
+    /// Opens a place on a fake network of streams for process `me` of a job of `peers`, which are reached over it alone.
+    #[must_use]
+    pub fn streamed(net: &FakeStreams, me: Peer, peers: u32, limits: NetLimits) -> Self {
+        let net = Net::faked_tcp(net, me, peers, (limits, FAKE_KEY));
+        Self::networked(net, me, peers)
+    }
+
+    /// Opens a place on a fake network of streams, and a port on one of devices if that is given, for process `me` of a job of
+    /// `peers`, some of which have none.
+    #[must_use]
+    pub fn mixed(
+        streams: &FakeStreams,
+        devices: Option<&FakeNet>,
+        me: Peer,
+        peers: u32,
+        limits: NetLimits,
+    ) -> Self {
+        let net = match devices {
+            None => Net::faked_tcp(streams, me, peers, (limits, FAKE_KEY)),
+            Some(net) => Net::mixed(net, streams, me, peers, (limits, FAKE_KEY)),
+        };
+        Self::networked(net, me, peers)
+    }
+
+    fn networked(net: Net, me: Peer, peers: u32) -> Self {
+        let route = |rank| {
+            if rank == me.0 {
+                Route::Loopback
+            } else {
+                Route::Net
+            }
+        };
+        Self {
+            peers: Peers::new((0..peers).map(route)),
+            shm: Shm::open(None, peers),
+            loopback: Loopback::new(me),
+            later: Later::default(),
+            polls_others: false,
+            sim: None,
+            net: Some(net),
+            waits: None,
+            wait_set: WaitSet::new(),
+        }
+    }
+
+    /// Opens a queue pair to every rank of a simulated network, for rank `me` of it.
+    #[must_use]
+    pub fn simulated(net: &SimNet, me: Peer) -> Self {
+        let route = |rank| {
+            if rank == me.0 {
+                Route::Loopback
+            } else {
+                Route::Sim
+            }
+        };
+        Self {
+            peers: Peers::new((0..net.ranks()).map(route)),
+            shm: Shm::open(None, net.ranks()),
+            loopback: Loopback::new(me),
+            later: Later::default(),
+            polls_others: true,
+            sim: Some(Sim::open(net.clone(), me)),
+            net: None,
+            waits: None,
+            wait_set: WaitSet::new(),
+        }
+    }
+}
+
+/// What jobs on a fake network have as a key where nothing is said.
+const FAKE_KEY: u32 = 0x1234_5678;
