@@ -57,6 +57,8 @@ pub(crate) struct NodeJob {
     pub(crate) prompts: bool,
     /// A debugger wants the ranks to stand still before their first instruction.
     pub(crate) hold: bool,
+    /// Some node of the job has more ranks than CPUs. Ranks choose algorithms by it: the same is said to all.
+    pub(crate) crowded: bool,
     /// Tell the front when the ranks come to a phase.
     pub(crate) report_phases: bool,
     /// The daemon is to find out itself what the front cannot know of its host.
@@ -86,6 +88,7 @@ impl NodeJob {
     pub(crate) fn in_parts(self, parts: u32) -> Vec<Self> {
         let parts = (parts as usize).clamp(1, self.ranks.len().max(1));
         let (each, longer) = (self.ranks.len() / parts, self.ranks.len() % parts);
+        let crowded = self.ranks.len().div_ceil(parts) > self.cpus.count();
         let mut ranks = self.ranks.into_iter();
         let mut part = |number: usize| Self {
             ranks: ranks
@@ -94,6 +97,7 @@ impl NodeJob {
                 .collect(),
             programs: self.programs.clone(),
             cpus: self.cpus.clone(),
+            crowded,
             ..self
         };
         (0..parts).map(&mut part).collect()
@@ -171,6 +175,7 @@ pub(crate) mod tests {
             input: Reader::Rank(0),
             prompts: true,
             hold: false,
+            crowded: false,
             report_phases: true,
             far: None,
         }
@@ -214,6 +219,25 @@ pub(crate) mod tests {
         assert_eq!(ranks(2, 1), [[0, 1]]);
         assert_eq!(ranks(2, 7), [[0], [1]]);
         assert_eq!(ranks(1, 0), [[0]]);
+    }
+
+    #[test]
+    fn all_parts_are_told_that_one_of_them_is_crowded() {
+        let told = |ranks: usize, parts: u32| -> Vec<bool> {
+            let one = some_job();
+            let job = NodeJob {
+                ranks: vec![one.ranks[0].clone(); ranks],
+                cpus: Cpus::new(vec![0, 1]),
+                ..one
+            };
+            job.in_parts(parts)
+                .iter()
+                .map(|part| part.crowded)
+                .collect()
+        };
+        assert_eq!(told(5, 2), [true, true]);
+        assert_eq!(told(4, 2), [false, false]);
+        assert_eq!((told(2, 1), told(3, 1)), (vec![false], vec![true]));
     }
 
     #[test]

@@ -79,7 +79,8 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
     // Before any rank is started, so that nobody finds ranks and no front; and after others are made, which would keep it open.
     let visits = Visits::open(keys.job);
     let no_visits = visits.as_ref().err().map(cause);
-    let jobs = jobs(&request, &asked, &programs, (keys, stats.is_some()));
+    let mut jobs = jobs(&request, &asked, &programs, (keys, stats.is_some()));
+    tell_whether_crowded(&mut jobs, &facts);
     let (mut nodes, debugger) = tell_all(root, &request, &asked, jobs)?;
     let ready = gather::ready(&mut nodes, &asked.names, &mut patience);
     // Files of an earlier job are not emptied before it is sure that this one starts.
@@ -312,6 +313,13 @@ fn jobs(
         prepare::far_job(request, keys, programs, ranks, far)
     };
     asked.numbers.iter().map(job).collect()
+}
+
+/// All ranks of the job are told the same.
+fn tell_whether_crowded(jobs: &mut [NodeJob], facts: &[Facts]) {
+    let is_crowded = |(job, facts): (&NodeJob, &Facts)| job.local_size() > facts.cpus;
+    let crowded = jobs.iter().zip(facts).any(is_crowded);
+    jobs.iter_mut().for_each(|job| job.crowded = crowded);
 }
 
 /// Of `--output`.

@@ -87,6 +87,7 @@ pub(crate) fn node_job(
         input: request.stdin,
         prompts: request.output.is_none() && is_terminal(0) && is_terminal(1),
         hold: false,
+        crowded: false,
         report_phases: request.report,
         far: None,
     })
@@ -181,6 +182,7 @@ pub(crate) fn far_job(
         input: request.stdin,
         prompts: request.output.is_none() && is_terminal(0) && is_terminal(1),
         hold: false,
+        crowded: false,
         report_phases: request.report,
         far: Some(far),
     }

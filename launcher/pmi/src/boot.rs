@@ -49,6 +49,8 @@ pub struct Boot {
     pub network_key: Option<u32>,
     /// The job was started by a debugger.
     pub debugged: bool,
+    /// Some node of the job has more ranks than CPUs; the same is said to all ranks.
+    pub crowded: bool,
     /// CPUs that the ranks of the node share, bit `c % 64` of word `c / 64` for CPU `c`; empty if
     /// the daemon did not say. When the node has more ranks than that, the daemon may narrow and
     /// widen the mask of a rank that has said hello.
@@ -84,6 +86,7 @@ impl Boot {
             daemon_pid: fields.number("daemon")?,
             network_key: fields.network_key("key")?,
             debugged: fields.find("debugged").is_some_and(|given| given != "0"),
+            crowded: fields.find("crowded").is_some_and(|given| given != "0"),
             mask: fields.mask("mask")?,
         };
         boot.consistent()
@@ -142,6 +145,9 @@ impl fmt::Display for Boot {
         }
         if self.debugged {
             write!(out, " debugged=1")?;
+        }
+        if self.crowded {
+            write!(out, " crowded=1")?;
         }
         let (Some((highest, lower)), false) = (self.mask.split_last(), self.mask.is_empty()) else {
             return Ok(());
@@ -463,7 +469,7 @@ mod tests {
         fn what_is_written_is_read_back(
             job: u64, size in 1_u32..2000, rank: u32, app: u32, segment_fd in -1..i32::MAX,
             control_fd in -1..i32::MAX, daemon_pid: u32, address in "[a-z0-9-]{1,30}",
-            network_key in proptest::option::of(0..=MOST_NETWORK_KEY), debugged: bool,
+            network_key in proptest::option::of(0..=MOST_NETWORK_KEY), debugged: bool, crowded: bool,
             mut mask in proptest::collection::vec(any::<u64>(), 0..20),
         ) {
             if let Some(highest) = mask.last_mut() {
@@ -472,7 +478,7 @@ mod tests {
             let rank = rank % size;
             let boot = Boot {
                 job, rank, size, local_rank: rank, ranks: Ranks::first(size), app, segment_fd, control_fd,
-                address, daemon_pid, network_key, debugged, mask,
+                address, daemon_pid, network_key, debugged, crowded, mask,
             };
             prop_assert_eq!(Boot::parse(&boot.to_string()), Ok(boot));
         }

@@ -103,6 +103,7 @@ fn become_rank(
         daemon_pid: nest.daemon.as_raw().cast_unsigned(),
         network_key: Some(job.keys.network),
         debugged: job.hold,
+        crowded: job.crowded,
         mask: job.cpus.words(),
     };
     if job.hold {

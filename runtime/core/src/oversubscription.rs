@@ -95,11 +95,6 @@ impl Crowding {
         }
     }
 
-    /// Whether there are more ranks on the node than CPUs, as the launcher told all of them.
-    pub(crate) fn ranks_outnumber_cpus(&self) -> bool {
-        self.local_size > self.launch_cpus
-    }
-
     #[inline(always)]
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded

@@ -105,8 +105,7 @@ impl Universe {
                 .waiting
                 .crowding
                 .set_launch(boot.local_size(), &boot.mask);
-            let crowded = universe.waiting.crowding.ranks_outnumber_cpus();
-            universe.shape = Shape::new(&values, crowded);
+            universe.shape = Shape::new(&values, boot.crowded);
         }
         traffic::show(&universe.messages.pump.traffic);
         gauges::set_unexpected_budget(values.get(Variable::UnexpectedBudget));

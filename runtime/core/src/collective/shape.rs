@@ -41,7 +41,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// `crowded`: the ranks of the node outnumber the CPUs that the launcher has for them.
+    /// `crowded`: the ranks of some node of the job outnumber the CPUs there, as the launcher has told all of them.
     pub(crate) fn new(values: &Values, crowded: bool) -> Self {
         let size = |variable| usize::try_from(values.get(variable)).unwrap_or(usize::MAX);
         let flat = match values.get(Variable::Collectives) {
