@@ -101,19 +101,19 @@ const NEEDS: &[Need] = &[
         what: "tools for namespaces",
         probe: Probe::Shell("command -v unshare && command -v nsenter && command -v setpriv"),
         apt: &["util-linux"],
-        stages: &["hosts"],
+        stages: &["hosts", "deaths-over-hosts"],
     },
     Need {
         what: "ip",
         probe: Probe::Shell("PATH=$PATH:/usr/sbin:/sbin; command -v ip"),
         apt: &["iproute2"],
-        stages: &["hosts"],
+        stages: &["hosts", "deaths-over-hosts"],
     },
     Need {
         what: "nft",
         probe: Probe::Shell("PATH=$PATH:/usr/sbin:/sbin; command -v nft"),
         apt: &["nftables"],
-        stages: &["hosts"],
+        stages: &["hosts", "deaths-over-hosts"],
     },
     Need {
         // One can do without. Where systemd is, installing it would open the machine itself to its network.
@@ -123,7 +123,7 @@ const NEEDS: &[Need] = &[
              test \"$(id -u)\" != 0 || test -d /run/systemd/system || command -v sshd",
         ),
         apt: &["openssh-server", "openssh-client"],
-        stages: &["hosts"],
+        stages: &["hosts", "deaths-over-hosts"],
     },
 ];
 
@@ -147,6 +147,7 @@ const STAGES: &[&str] = &[
     "hosts",
     "suites",
     "deaths",
+    "deaths-over-hosts",
 ];
 
 /// `cargo xtask setup [STAGE...]`.

@@ -100,7 +100,7 @@ fn deaths(tally: &mut Tally, context: &mut Context, count: u64) -> Result<(), St
 }
 
 /// Other work on the machine may make some deaths take longer.
-fn in_time(slow: usize, of: usize) -> Result<(), String> {
+pub(super) fn in_time(slow: usize, of: usize) -> Result<(), String> {
     if 2 * slow <= of {
         return Ok(());
     }
@@ -346,14 +346,18 @@ fn has_environment(pid: u32, entry: &str) -> bool {
 }
 
 /// SplitMix64: enough to spread a seed over a few choices, the same on every machine.
-struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
-    fn one_of<T: Copy, const N: usize>(&mut self, choices: [T; N]) -> T {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn one_of<T: Copy, const N: usize>(&mut self, choices: [T; N]) -> T {
         choices[usize::try_from(self.below(N as u64)).unwrap_or(0)]
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

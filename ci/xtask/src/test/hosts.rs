@@ -4,6 +4,7 @@
 //! Each check has a world of its own and a limit of time, so that one that fails takes no other along. What it does is a function
 //! of `ci/hosts/checks` or `ci/hosts/jobs`; how a world ends, however it ends, is tried from outside.
 
+mod deaths;
 mod ends;
 mod rows;
 
@@ -32,7 +33,8 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         tally.check(&end.name.replace('_', " "), || (end.check)(&build));
     }
     let jobs: Vec<&Row> = JOBS.iter().filter(|row| context.wants(row.name)).collect();
-    if jobs.is_empty() {
+    let may_die = context.wants("deaths");
+    if jobs.is_empty() && !may_die {
         return Ok(());
     }
     let prefix = context.prefix()?;
@@ -40,8 +42,25 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     for row in jobs {
         tally.check(&row.title(), || in_world("jobs", row, &[&build, &prefix]));
     }
+    if may_die {
+        deaths::run(tally, (&build, &prefix), DEATHS);
+    }
     Ok(())
 }
+
+/// The stage `deaths-over-hosts`, which takes long.
+pub(crate) fn run_long(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
+    Rights::find()?;
+    let build = target().join("hosts");
+    make_folder(&build)?;
+    let prefix = context.prefix()?;
+    programs(&prefix, &build)?;
+    deaths::run(tally, (&build, &prefix), LONG_DEATHS);
+    Ok(())
+}
+
+const DEATHS: u64 = 10;
+const LONG_DEATHS: u64 = 1000;
 
 /// One check, a function of a script of `ci/hosts`; what it printed is in the error.
 fn in_world(script: &str, row: &Row, folders: &[&Path]) -> Result<(), String> {

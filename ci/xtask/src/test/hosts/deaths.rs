@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Something befalls a job over four hosts at a random moment: a rank, the launcher, a daemon or a remote shell dies, a host loses its
+//! power, is cut off or freezes, or the job is interrupted. A seed decides; `ci/hosts/deaths` does it and judges.
+
+use super::super::Tally;
+use super::super::faults::{Random, in_time};
+use super::world;
+use crate::process::capture;
+use crate::tree::root;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Death {
+    seed: u64,
+    way: &'static str,
+    /// Ranks on each host.
+    each: u64,
+    /// The rank that dies, and its host or that which something befalls, from 1.
+    victim: u64,
+    host: u64,
+    /// After whoever is struck is there.
+    after_ms: u64,
+    code: u64,
+}
+
+impl Death {
+    fn of_seed(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let each = random.one_of([1, 2, 4]);
+        let victim = random.below(HOSTS * each);
+        Self {
+            seed,
+            way: random.one_of(WAYS),
+            each,
+            victim,
+            host: victim / each + 1,
+            after_ms: random.below(1200),
+            code: random.one_of([0, 1, 3, 42, 255]),
+        }
+    }
+
+    /// Whether it took no longer than it should until nothing was left; or what was wrong.
+    fn happen(&self, build: &Path, prefix: &Path) -> Result<bool, String> {
+        let hosts = usize::try_from(HOSTS).unwrap_or(0);
+        let mut world = world(hosts)?;
+        world.arg("sh").arg(root().join("ci/hosts/deaths"));
+        world.arg(build).arg(prefix).arg(self.way);
+        let numbers = [self.victim, self.host, self.after_ms, self.each, self.code];
+        world.args(numbers.map(|number| number.to_string()));
+        let done = capture(world, LIMIT, |_| ())?;
+        if done.success() {
+            return Ok(!done.stdout.lines().any(|line| line == "slow"));
+        }
+        let (out, err) = (&done.stdout, &done.stderr);
+        Err(format!("{}\n{out}{err}", done.end()))
+    }
+}
+
+/// The first `count` seeds, or that of the variable `RMPI_TEST_SEED` alone.
+pub(super) fn run(tally: &mut Tally, (build, prefix): (&Path, &Path), count: u64) {
+    let (mut well, mut slow) = (0, 0);
+    let mut wrong = Vec::new();
+    let start = Instant::now();
+    let only = std::env::var("RMPI_TEST_SEED").ok();
+    let only = only.and_then(|seed| seed.parse().ok());
+    let seeds = only.map_or(1..=count, |seed| seed..=seed);
+    for death in seeds.map(Death::of_seed) {
+        match death.happen(build, prefix) {
+            Ok(is_in_time) => {
+                well += 1;
+                slow += usize::from(!is_in_time);
+            }
+            Err(why) => {
+                println!("  seed {}: {death:?}\n{why}", death.seed);
+                wrong.push(format!("seed {} of what befalls jobs", death.seed));
+            }
+        }
+    }
+    let seconds = start.elapsed().as_secs();
+    println!("  {well} jobs ended well after what befell them, {seconds} s for all");
+    tally.add(well, wrong);
+    tally.check("nothing is left two seconds after the end", || {
+        in_time(slow, well)
+    });
+}
+
+const HOSTS: u64 = 4;
+const WAYS: [&str; 12] = [
+    "kill",
+    "segv",
+    "exit",
+    "abort",
+    "launcher",
+    "daemon",
+    "shell",
+    "power",
+    "cut",
+    "freeze",
+    "interrupt",
+    "terminate",
+];
+/// Much more than one takes.
+const LIMIT: Duration = Duration::from_secs(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_always_means_the_same_and_all_ways_occur_soon() {
+        assert_eq!(Death::of_seed(5), Death::of_seed(5));
+        let all: Vec<Death> = (1..=40).map(Death::of_seed).collect();
+        for way in WAYS {
+            assert!(all.iter().any(|death| death.way == way), "{way}");
+        }
+        for death in all {
+            assert!(death.victim < HOSTS * death.each && (1..=HOSTS).contains(&death.host));
+        }
+    }
+}
