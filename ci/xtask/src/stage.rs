@@ -39,10 +39,11 @@ Stages, in order of cost:
   icount   instructions of MPI_Isend, MPI_Irecv and QMP_start against their budgets
   faults   limits, filters and full disks; ranks and launchers that die at random moments
   softroce Soft-RoCE between two devices of an emulated machine, and between two machines
-  hosts    hosts made of namespaces on this machine, and XX
+  hosts    hosts made of namespaces on this machine, and jobs over several of them
   suites   programs that other people wrote, and binaries that other MPIs built
 Only when it is named:
   deaths   a thousand deaths, and a gibibyte of output from each rank
+  deaths-over-hosts  a thousand things that befall jobs over four hosts
   soak     random traffic: an hour on a simulated network, ten minutes over Soft-RoCE with loss and reordering
 
 A failed stage does not stop the ones after it. The last line counts: `N passed, N failed`.
@@ -52,6 +53,7 @@ Options:
                  (its bin/mpicc and bin/mpiexec), to hold the tests themselves against another MPI
   --late SEED    for the stage `ranks` alone: the ranks of every program sleep around their MPI calls,
                  each differently, as on a busy machine; another seed is another order of events
+  --hosts N      for the stages `ranks` and `suites`: deal the ranks of every job to so many hosts made of namespaces
   --kernel 6.12  for the stage `softroce`: the newer kernel (100 MiB more to fetch), not 6.1
   -- FILTER...   for the stage `ranks` alone: only the programs whose name contains one of these;
                  for the stage `hosts` alone: only these checks, by their functions in ci/hosts;

@@ -15,6 +15,7 @@ mod icount;
 mod jobs;
 mod late;
 mod model;
+mod over_hosts;
 mod ranks;
 mod softroce;
 mod suites;
@@ -45,6 +46,11 @@ const LONG_STAGES: &[TestStage] = &[
         name: "deaths",
         budget: minutes(15),
         run: faults::run_long,
+    },
+    TestStage {
+        name: "deaths-over-hosts",
+        budget: minutes(60),
+        run: hosts::run_long,
     },
     TestStage {
         name: "soak",
@@ -128,6 +134,8 @@ pub(crate) struct Context {
     pub(crate) peer: Option<PathBuf>,
     /// The seed of ranks that are late, for all programs of `ranks`.
     pub(crate) late: Option<u64>,
+    /// So many hosts have the ranks of each job of `ranks` and `suites`; `None`: there is only this one.
+    pub(crate) hosts: Option<u32>,
     /// The kernel of the virtual machine.
     pub(crate) kernel: Option<Series>,
     /// Parts of names; empty means every program.
@@ -239,6 +247,13 @@ fn parse(args: &[String]) -> Result<(Vec<&'static TestStage>, Context), String> 
                     format!("--late `{given}` is no seed, expected a whole number: --late 7")
                 })?);
             }
+            "--hosts" => {
+                let given = words.next().ok_or("--hosts needs a number of hosts")?;
+                let hosts = given.parse().ok().filter(|hosts| (2..=64).contains(hosts));
+                context.hosts = Some(
+                    hosts.ok_or_else(|| format!("--hosts takes 2 to 64 hosts, not `{given}`"))?,
+                );
+            }
             "--kernel" => {
                 let given = words.next().ok_or("--kernel needs 6.1 or 6.12")?;
                 context.kernel = Some(Series::named(given)?);
@@ -261,6 +276,14 @@ fn parse(args: &[String]) -> Result<(Vec<&'static TestStage>, Context), String> 
             "--late is for the stage ranks alone and for this MPI: cargo xtask test ranks --late 7"
                 .into(),
         );
+    }
+    let may_be_far = |stage: &&TestStage| ["ranks", "suites"].contains(&stage.name);
+    let is_far = context.hosts.is_some();
+    if is_far && (wanted.is_empty() || !wanted.iter().all(may_be_far) || context.peer.is_some()) {
+        let usage = "cargo xtask test ranks --hosts 2";
+        return Err(format!(
+            "--hosts is for the stages ranks and suites and for this MPI: {usage}"
+        ));
     }
     let is_filtered = matches!(wanted.as_slice(), [one] if FILTERED.contains(&one.name));
     if !context.filters.is_empty() && !is_filtered {

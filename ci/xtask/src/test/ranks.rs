@@ -9,7 +9,7 @@
 //! Where a line has `late=SEED`, or with `--late SEED` everywhere, the ranks sleep around their MPI calls.
 
 use super::testlist::{self, Entry};
-use super::{Context, Tally, cargo_tests, compiling, fortran, jobs, late};
+use super::{Context, Tally, cargo_tests, compiling, fortran, jobs, late, over_hosts};
 use crate::process::quiet;
 use crate::tree::{cargo, command, make_folder, read, root, target};
 use std::collections::BTreeSet;
@@ -23,6 +23,8 @@ struct Mpi {
     launcher: PathBuf,
     is_ours: bool,
     build: PathBuf,
+    /// Over so many hosts its jobs go.
+    hosts: Option<u32>,
 }
 
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
@@ -40,6 +42,10 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     if context.filters.is_empty() {
         tally.check("every program is listed", || unlisted(&list, mpi.is_ours));
     }
+    let list: Vec<Entry> = match mpi.hosts {
+        Some(_) => list.into_iter().filter(|entry| !entry.alone).collect(),
+        None => list,
+    };
     let list = match context.late {
         Some(seed) => all_late(list, seed),
         None => list,
@@ -71,7 +77,8 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
             }
         }
     }
-    match mpi.is_ours && context.late.is_none() && context.filters.is_empty() {
+    match mpi.is_ours && mpi.hosts.is_none() && context.late.is_none() && context.filters.is_empty()
+    {
         true => benchmarks(tally, &context.prefix()?),
         false => Ok(()),
     }
@@ -95,6 +102,7 @@ fn mpi(context: &mut Context) -> Result<Mpi, String> {
             launcher,
             is_ours: false,
             build,
+            hosts: None,
         });
     }
     let prefix = context.prefix()?;
@@ -104,6 +112,7 @@ fn mpi(context: &mut Context) -> Result<Mpi, String> {
         launcher,
         is_ours: true,
         build: target().join("ranks"),
+        hosts: context.hosts,
     })
 }
 
@@ -208,7 +217,9 @@ fn run_one(mpi: &Mpi, entry: &Entry, ranks: u32) -> Result<(), String> {
     let mut job = if entry.alone {
         command(&program)
     } else {
-        launch(&mpi.launcher, ranks, &entry.with, &program)
+        let mut job = over_hosts::launch(&mpi.launcher, ranks, mpi.hosts)?;
+        job.args(&entry.with).arg(&program);
+        job
     };
     job.args(&entry.args);
     job.envs(entry.env.iter().map(|(name, value)| (name, value)));
@@ -237,12 +248,6 @@ fn run_one(mpi: &Mpi, entry: &Entry, ranks: u32) -> Result<(), String> {
         wrong.join("\n"),
         last_lines(&(done.stdout + &done.stderr))
     ))
-}
-
-fn launch(launcher: &Path, ranks: u32, with: &[String], program: &Path) -> Command {
-    let mut job = command(launcher);
-    job.args(["-n", &ranks.to_string()]).args(with).arg(program);
-    job
 }
 
 /// What is wrong with how a job ended and what it printed.

@@ -24,49 +24,56 @@ use std::path::Path;
 /// One source of programs.
 struct Part {
     name: &'static str,
-    run: fn(&mut Tally, &Path) -> Result<(), String>,
+    run: Run,
+}
+
+/// What runs a part, on the product that is installed in a folder.
+enum Run {
+    Here(fn(&mut Tally, &Path) -> Result<(), String>),
+    /// Its jobs go over so many hosts, if that is wanted.
+    OverHosts(fn(&mut Tally, &Path, Option<u32>) -> Result<(), String>),
 }
 
 const PARTS: &[Part] = &[
     Part {
         name: "exchange",
-        run: exchange::run,
+        run: Run::Here(exchange::run),
     },
     Part {
         name: "openmpi",
-        run: openmpi::run,
+        run: Run::Here(openmpi::run),
     },
     Part {
         name: "debugged",
-        run: debugged::run,
+        run: Run::Here(debugged::run),
     },
     Part {
         name: "mpich",
-        run: mpich::run,
+        run: Run::OverHosts(mpich::run),
     },
     Part {
         name: "fortran",
-        run: mpich_fortran::run,
+        run: Run::Here(mpich_fortran::run),
     },
     Part {
         name: "mpi4py",
-        run: mpi4py::run,
+        run: Run::OverHosts(mpi4py::run),
     },
     Part {
         name: "rsmpi",
-        run: rsmpi::run,
+        run: Run::Here(rsmpi::run),
     },
     Part {
         name: "fftw",
-        run: fftw::run,
+        run: Run::Here(fftw::run),
     },
     Part {
         name: "p4est",
-        run: p4est::run,
+        run: Run::Here(p4est::run),
     },
     Part {
         name: "valgrind",
-        run: valgrind::run,
+        run: Run::Here(valgrind::run),
     },
 ];
 
@@ -78,8 +85,15 @@ const LISTS: &[&str] = &["mpi4py", "rsmpi", "fftw", "p4est"];
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let prefix = context.prefix()?;
     for part in PARTS.iter().filter(|part| context.wants(part.name)) {
+        if context.hosts.is_some() && matches!(part.run, Run::Here(_)) {
+            continue;
+        }
         println!(" {}:", part.name);
-        if let Err(why) = (part.run)(tally, &prefix) {
+        let ran = match part.run {
+            Run::Here(run) => run(tally, &prefix),
+            Run::OverHosts(run) => run(tally, &prefix, context.hosts),
+        };
+        if let Err(why) = ran {
             tally.check(part.name, || Err(why));
         }
     }

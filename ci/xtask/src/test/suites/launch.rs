@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A job of somebody else's program under the installed launcher.
 
-use super::super::jobs;
+use super::super::{jobs, over_hosts};
 use crate::process::Finished;
-use crate::tree::command;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -17,8 +16,18 @@ pub(super) fn launch(
     limit: Duration,
     program: impl FnOnce(&mut Command),
 ) -> Result<Finished, String> {
-    let mut job = command(prefix.join("bin/rmpiexec"));
-    job.args(["-n", &ranks.to_string()]);
+    launch_over((prefix, None), ranks, scratch, limit, program)
+}
+
+/// The same over so many hosts, if that is wanted.
+pub(super) fn launch_over(
+    (prefix, hosts): (&Path, Option<u32>),
+    ranks: u32,
+    scratch: &Path,
+    limit: Duration,
+    program: impl FnOnce(&mut Command),
+) -> Result<Finished, String> {
+    let mut job = over_hosts::launch(&prefix.join("bin/rmpiexec"), ranks, hosts)?;
     program(&mut job);
     let cookie = jobs::Cookie::new(scratch)?;
     let done = jobs::run(job, &cookie, limit)?;

@@ -6,7 +6,7 @@
 
 use super::super::testlist::Entry;
 use super::Tally;
-use super::launch::{launch, shown};
+use super::launch::{launch_over, shown};
 use super::listed::{Listed, folder};
 use super::made::{made, of};
 use super::python::{Python, without_foreign_paths};
@@ -22,9 +22,11 @@ use std::time::Duration;
 struct Suite {
     home: PathBuf,
     prefix: PathBuf,
+    /// Over so many hosts its jobs go.
+    hosts: Option<u32>,
 }
 
-pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
+pub(super) fn run(tally: &mut Tally, prefix: &Path, hosts: Option<u32>) -> Result<(), String> {
     let given = ["source.txt", "tools.txt"].map(|name| folder("mpi4py").join(name));
     let home = made("mpi4py", &of(prefix, &given)?, |home| {
         fetch(home).map_err(|why| format!("mpi4py's source could not be fetched: {why}"))?;
@@ -33,6 +35,7 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     let suite = Suite {
         home,
         prefix: prefix.to_path_buf(),
+        hosts,
     };
     let list = Listed::of("mpi4py")?;
     tally.check("mpi4py: every file of its suite is listed", || {
@@ -139,7 +142,8 @@ impl Suite {
         words: impl FnOnce(&mut Command),
     ) -> Result<Finished, String> {
         let scratch = self.home.join("scratch");
-        launch(&self.prefix, ranks, &scratch, limit, |job| {
+        let place = (&*self.prefix, self.hosts);
+        launch_over(place, ranks, &scratch, limit, |job| {
             job.args(options);
             job.arg(Python::of(&self.home).program()).arg("-B");
             words(job);

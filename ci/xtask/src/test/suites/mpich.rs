@@ -7,7 +7,7 @@
 use super::super::compiling;
 use super::super::testlist::{self, Entry};
 use super::coverage::Present;
-use super::launch::launch;
+use super::launch::launch_over;
 use super::{Tally, sources};
 use crate::process::quiet;
 use crate::tree::{command, make_folder, read, root};
@@ -21,6 +21,8 @@ struct Suite {
     source: PathBuf,
     build: PathBuf,
     prefix: PathBuf,
+    /// Over so many hosts its jobs go.
+    hosts: Option<u32>,
     /// What the makefiles say of single programs, by folder.
     makefiles: BTreeMap<String, Makefile>,
 }
@@ -35,10 +37,10 @@ pub(super) struct Makefile {
 /// MPICH declares the functions of tools in `mpi.h`, in a form of its own.
 const MPICH_TOOLS: [&str; 2] = ["-DQMPI_API", "-DQMPI_MPICH"];
 
-pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
+pub(super) fn run(tally: &mut Tally, prefix: &Path, hosts: Option<u32>) -> Result<(), String> {
     let home = sources::fetch("mpich", &["*/test/mpi/*", "*/examples/*"])?;
     let list = testlist::parse(&read(&root().join("ci/suites/mpich/list"))?)?;
-    let suite = Suite::new(&home, prefix, &list)?;
+    let suite = Suite::new(&home, (prefix, hosts), &list)?;
     pi(tally, &suite, &home)?;
     let present = Present::here()?;
     let (ready, later): (Vec<_>, Vec<_>) =
@@ -92,7 +94,11 @@ fn pi(tally: &mut Tally, suite: &Suite, home: &Path) -> Result<(), String> {
 }
 
 impl Suite {
-    fn new(home: &Path, prefix: &Path, list: &[Entry]) -> Result<Self, String> {
+    fn new(
+        home: &Path,
+        (prefix, hosts): (&Path, Option<u32>),
+        list: &[Entry],
+    ) -> Result<Self, String> {
         let source = home.join("test/mpi");
         let build = home.join("build");
         make_folder(&build)?;
@@ -108,6 +114,7 @@ impl Suite {
             source,
             build,
             prefix: prefix.to_path_buf(),
+            hosts,
             makefiles,
         };
         for helper in [
@@ -194,7 +201,8 @@ impl Suite {
         limit: Duration,
         words: impl FnOnce(&mut Command),
     ) -> Result<String, String> {
-        launch(&self.prefix, ranks, &self.build, limit, words).map(|done| done.stdout)
+        let place = (&*self.prefix, self.hosts);
+        launch_over(place, ranks, &self.build, limit, words).map(|done| done.stdout)
     }
 }
 
