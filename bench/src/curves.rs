@@ -71,6 +71,8 @@ pub struct Plan {
     pub options: Vec<String>,
     /// Jobs of each number of ranks, in a program over jobs.
     pub repeats: usize,
+    /// Hosts for the ranks of rmpi; without it this one.
+    pub hosts: Option<String>,
     /// Who takes part.
     pub contenders: Vec<Contender>,
     /// How many rounds.
@@ -218,6 +220,9 @@ fn launcher(plan: &Plan, contender: &Contender, ranks: usize) -> Command {
     let mut command = contender.mpi.launcher(contender.setting, ranks, None);
     if contender.mpi.kind == Kind::Rmpi {
         command.arg("--quiet");
+        if let Some(hosts) = &plan.hosts {
+            command.args(["--host", hosts]);
+        }
     } else {
         // What a launcher leaves there when it is killed goes away with the folder.
         command.env("TMPDIR", &plan.work);

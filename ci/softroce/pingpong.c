@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// pingpong DEVICE_A DEVICE_B GID_INDEX BYTES SECONDS: what a message costs on two devices of one machine with nothing above the verbs.
+// pingpong DEVICE_A DEVICE_B GID_INDEX BYTES SECONDS [HOST]: what a message costs between two devices with nothing above the verbs.
 //
-// Two processes, each on one of the devices with a reliable queue pair and a shared queue of receives, as provider `verbs` has
+// The devices are those of this machine, or the second one is that of HOST, where this program is started by ssh, at the same path, as
+// `pingpong --echo DEVICE_B GID_INDEX BYTES`. Two processes, each on one of the devices with a reliable queue pair and a shared queue of receives, as provider `verbs` has
 // them: BYTES bytes are sent inside the work request, one in sixteen asks for a completion, and the receiver polls. The batches
 // are those of the benchmark programs: half a millisecond each, the time of one way. Prints minimum, median and 99th percentile
 // of the batches in microseconds.
@@ -104,13 +105,14 @@ static void modify(struct end *end, struct ibv_qp_attr attributes, int mask)
         die("ibv_modify_qp");
 }
 
-static void join(struct end *end, int gid_index, int line)
+// in, out: the way to the other process.
+static void join(struct end *end, int gid_index, int in, int out)
 {
     struct ibv_port_attr port;
     struct told mine = {.number = end->pair->qp_num}, theirs;
     if (ibv_query_port(end->context, 1, &port) != 0 || ibv_query_gid(end->context, 1, gid_index, &mine.gid) != 0)
         die("the device's port");
-    if (write(line, &mine, sizeof mine) != sizeof mine || read(line, &theirs, sizeof theirs) != sizeof theirs)
+    if (write(out, &mine, sizeof mine) != sizeof mine || read(in, &theirs, sizeof theirs) != sizeof theirs)
         die("the other process");
     modify(end, (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1},
            IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
@@ -132,7 +134,7 @@ static void join(struct end *end, int gid_index, int line)
     modify(end, sending,
            IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     char ready = 1;
-    if (write(line, &ready, 1) != 1 || read(line, &ready, 1) != 1)
+    if (write(out, &ready, 1) != 1 || read(in, &ready, 1) != 1)
         die("the other process");
 }
 
@@ -215,26 +217,53 @@ static void measure(struct end *end, double seconds)
     printf("%.2f %.2f %.2f\n", times[0], times[batches / 2], times[batches * 99 / 100]);
 }
 
+// The other process, which never returns: on a device of this machine, or of `host`.
+static void be_the_other(char **argv, const char *host, int line)
+{
+    if (host != NULL) {
+        dup2(line, 0);
+        dup2(line, 1);
+        execlp("ssh", "ssh", host, argv[0], "--echo", argv[2], argv[3], argv[4], (char *)NULL);
+        die("ssh");
+    }
+    struct end end = {0};
+    make(&end, argv[2], atoi(argv[4]));
+    join(&end, atoi(argv[3]), line, line);
+    echo(&end);
+    exit(0);
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: pingpong DEVICE_A DEVICE_B GID_INDEX BYTES SECONDS [HOST] (1 to %d bytes)\n", MOST_BYTES);
+    return 2;
+}
+
 int main(int argc, char **argv)
 {
-    int line[2], bytes = argc == 6 ? atoi(argv[4]) : 0;
-    if (bytes < 1 || bytes > MOST_BYTES) {
-        fprintf(stderr, "usage: pingpong DEVICE_A DEVICE_B GID_INDEX BYTES SECONDS (1 to %d bytes)\n", MOST_BYTES);
-        return 2;
-    }
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, line) != 0)
-        die("socketpair");
-    pid_t other = fork();
+    int line[2], is_far = argc == 5 && strcmp(argv[1], "--echo") == 0;
+    int bytes = is_far || argc == 6 || argc == 7 ? atoi(argv[4]) : 0;
+    if (bytes < 1 || bytes > MOST_BYTES)
+        return usage();
     struct end end = {0};
-    make(&end, argv[other == 0 ? 2 : 1], bytes);
-    join(&end, atoi(argv[3]), line[other == 0]);
-    if (other == 0) {
+    if (is_far) {
+        make(&end, argv[2], bytes);
+        join(&end, atoi(argv[3]), 0, 1);
         echo(&end);
         return 0;
     }
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, line) != 0)
+        die("socketpair");
+    if (fork() == 0) {
+        close(line[0]);
+        be_the_other(argv, argc == 7 ? argv[6] : NULL, line[1]);
+    }
+    close(line[1]);
+    make(&end, argv[1], bytes);
+    join(&end, atoi(argv[3]), line[0], line[0]);
     measure(&end, atof(argv[5]));
     fflush(stdout);
     int status;
-    waitpid(other, &status, 0);
+    wait(&status);
     return status != 0;
 }

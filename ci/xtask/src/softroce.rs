@@ -96,7 +96,7 @@ impl Asked {
         let count = self.command.len();
         let alone = self.bench || self.soak.is_some();
         match self.two {
-            true if alone => Err("--bench and --soak are for one guest, without --two".into()),
+            true if self.soak.is_some() => Err("--soak is for one guest, without --two".into()),
             _ if self.bench && self.soak.is_some() => {
                 Err("--bench or --soak: one of them at a time".into())
             }
@@ -105,8 +105,9 @@ impl Asked {
                 self.command.join(" ")
             )),
             false if count == 0 && !alone => Err("there is no command after --".into()),
-            true if count != 2 => Err(format!(
-                "--two takes two commands after --, each a line of shell in quotes; {count} words were given"
+            true if !alone && ![1, 2].contains(&count) => Err(format!(
+                "--two takes one command after -- for guest a, or one for each guest, each a line of shell in quotes; \
+                 {count} words were given"
             )),
             _ => Ok(()),
         }
@@ -133,7 +134,12 @@ impl Asked {
     fn run(&self) -> Result<i32, String> {
         if self.bench {
             let command = bench::command_line(&self.guest, &self.command)?;
-            return Ok(code_of("", &self.guest.run(&command)?));
+            let outcome = if self.two {
+                self.guest.run_beside(&command)?
+            } else {
+                self.guest.run(&command)?
+            };
+            return Ok(code_of("", &outcome));
         }
         if let Some(time) = self.soak {
             crate::install::run(&[])?;
@@ -145,7 +151,14 @@ impl Asked {
         if !self.two {
             return Ok(code_of("", &self.guest.run(&self.command)?));
         }
-        let [a, b] = self.guest.run_two(&self.command[0], &self.command[1])?;
+        let (a, b) = match self.command.as_slice() {
+            [a, b] => (a, b),
+            line => {
+                let words = ["sh", "-c", &line.concat()];
+                return Ok(code_of("", &self.guest.run_beside(&words)?));
+            }
+        };
+        let [a, b] = self.guest.run_two(a, b)?;
         let codes = [code_of("guest a: ", &a), code_of("guest b: ", &b)];
         Ok(codes.into_iter().find(|code| *code != 0).unwrap_or(0))
     }
@@ -236,9 +249,11 @@ mod tests {
     }
 
     #[test]
-    fn two_guests_need_two_commands() {
+    fn two_guests_have_one_command_or_two() {
         assert!(parse(&["--two", "--", "true", "true"]).unwrap().two);
-        assert!(refused(&["--two", "--", "true"]).contains("1 words were given"));
+        assert!(parse(&["--two", "--", "true"]).unwrap().two);
+        assert!(refused(&["--two", "--"]).contains("0 words were given"));
+        assert!(refused(&["--two", "--", "a", "b", "c"]).contains("3 words were given"));
     }
 
     #[test]
@@ -246,7 +261,8 @@ mod tests {
         assert!(parse(&["--kernel", "6.1", "--bench"]).unwrap().bench);
         let asked = parse(&["--bench", "--", "3", "0"]).unwrap();
         assert_eq!(asked.command, ["3", "0"]);
-        assert!(refused(&["--two", "--bench"]).contains("without --two"));
+        let asked = parse(&["--two", "--bench", "--", "1", "1"]).unwrap();
+        assert!(asked.two && asked.bench);
     }
 
     #[test]
@@ -259,6 +275,7 @@ mod tests {
         assert!(refused(&["--soak", "1", "--", "ls"]).contains("`ls` was given"));
         assert!(refused(&["--soak", "0"]).contains("from 1 to 1000, not `0`"));
         assert!(refused(&["--soak", "1", "--bench"]).contains("one of them"));
+        assert!(refused(&["--soak", "1", "--two"]).contains("without --two"));
     }
 
     #[test]

@@ -111,21 +111,23 @@ these variables:
   RXE_A_DEV, RXE_B_DEV      the network devices below them
   RXE_GID                   the index of the IPv4 GID, RoCE v2, the same on both
   VM_ROLE, VM_SHARE         one, a or b; the folder that --share named, else one that goes with the guest
+Two guests are the hosts a and b: `ssh b` on a, and `ssh a` on b, ask for nothing.
 What it writes goes to memory and is lost, except below the folder that is shared.
 
 Options:
   --kernel 6.1|6.12   6.1 (default) is steadier in speed, 6.12 what newer kernels do
-  --two               two guests on one wire: two commands after --, each a line of shell in
-                      quotes; they start when the guests reach each other
+  --two               two guests on one wire, started when they reach each other. After -- stands
+                      a command for guest a, and guest b is there until it has ended; or a second one
+                      for guest b. Each is a line of shell in quotes
   --mtu BYTES         Ethernet MTU, default 1500 (RoCE packets of 1024); 4200 gives 4096
   --netem WORDS       tc netem on every device that sends, for example \"loss 1%\"
   --share DIR         a folder that the guest may write to, at the same path
   --cpus N            processors, default 2 (with --two 1 each)
   --memory MIB        memory, default 1024
   --timeout SECONDS   for the whole run, default 300
-  --bench             no command: rmpi-bench beside the bare verbs and perftest, in turn. After --
-                      may stand how many pairs for the latency (7), rounds for the bandwidth (3), and
-                      bytes of a message (8); seven rounds want --timeout 900
+  --bench             no command: rmpi-bench beside the bare verbs and perftest, in turn; with --two
+                      between the guests, with ranks that are started by ssh. After -- how many pairs for the latency (7), rounds for the bandwidth (3), and bytes of a
+                      message (8); seven rounds want --timeout 900
   --soak MINUTES      no command: random traffic while packets are lost and overtake each other; every
                       byte and every order is checked. After -- may stand the seed, else it is a new one
   --log FILE          add the messages of the guest's kernel to FILE
@@ -135,7 +137,8 @@ Examples:
   cargo xtask softroce -- sh -c 'ibv_rc_pingpong -d $RXE_A -g $RXE_GID & sleep 1;
       ibv_rc_pingpong -d $RXE_B -g $RXE_GID $RXE_A_ADDR'
   cargo xtask softroce --two -- 'ibv_rc_pingpong -d $RXE_A -g $RXE_GID' \\
-      'sleep 2; ibv_rc_pingpong -d $RXE_A -g $RXE_GID $RXE_B_ADDR'",
+      'sleep 2; ibv_rc_pingpong -d $RXE_A -g $RXE_GID $RXE_B_ADDR'
+  cargo xtask softroce --two -- 'target/rmpi/bin/rmpiexec --host a,b -n 64 ./program'",
     },
     Stage {
         name: "hosts",

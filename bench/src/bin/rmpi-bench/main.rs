@@ -128,6 +128,7 @@ fn run_program(
         ranks,
         options: words,
         repeats: jobs,
+        hosts: options.host.clone(),
         contenders,
         rounds: options.rounds.map_or(rounds, usize::from),
         guard: std::env::current_exe()
@@ -146,9 +147,15 @@ fn usual_ranks(program: &Program) -> Vec<usize> {
 
 /// Inside an MPI launch: this process is a rank, and becomes the program. Returns why it could not.
 fn become_program(options: &Options, binary: &Path, mut words: Vec<String>) -> Error {
-    if options.plot.is_some() || !options.peers.is_empty() || options.rounds.is_some() {
+    let outside = [
+        options.plot.is_some(),
+        !options.peers.is_empty(),
+        options.rounds.is_some(),
+        options.host.is_some(),
+    ];
+    if outside.contains(&true) {
         return Error::Usage(
-            "--plot, --peer and --rounds are for rmpi-bench outside of rmpiexec: it starts the ranks itself".to_owned(),
+            "--plot, --peer, --rounds and --host are for rmpi-bench outside of rmpiexec: it starts the ranks itself".to_owned(),
         );
     }
     if options.json {

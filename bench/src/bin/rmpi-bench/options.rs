@@ -50,6 +50,14 @@ pub(crate) struct Options {
     /// How many rounds; their median counts (1; with --peer 3)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) rounds: Option<u16>,
+    /// Hosts for the ranks, as rmpiexec --host takes them: n1,n2
+    #[arg(
+        long,
+        alias = "hosts",
+        value_name = "HOST,...",
+        conflicts_with = "peers"
+    )]
+    pub(crate) host: Option<String>,
     /// Another MPI in the same rounds, for instance mpich5=/opt/mpich (repeat for more)
     #[arg(long = "peer", value_name = "NAME=PREFIX")]
     pub(crate) peers: Vec<String>,
@@ -227,6 +235,7 @@ pub(crate) fn command() -> Command {
         .after_help(
             "`rmpi-bench BENCHMARK --help` lists a benchmark's options.\n\nExamples:\n  rmpi-bench latency\n  \
              rmpi-bench bandwidth --sizes 64K,1M,4M --json\n  rmpi-bench barrier -n 64\n  \
+             rmpi-bench latency --host n1,n2\n  \
              rmpi-bench latency --peer mpich5=target/peers/mpich5 --plot latency.svg\n  \
              rmpi-bench limits line split --json",
         )
@@ -305,6 +314,17 @@ mod tests {
         }
         assert_eq!(asked("rmpi-bench ring").unwrap().ranks, None);
         assert!(asked("rmpi-bench ring -n 0").is_err());
+    }
+
+    #[test]
+    fn hosts_are_for_the_launcher_and_for_no_peer() {
+        let line = "rmpi-bench latency --sizes 8 --host n1,n2";
+        let What::Benchmark(_, options, words, _) = asked(line).unwrap().what else {
+            panic!("{line}: no benchmark")
+        };
+        assert_eq!(options.host.as_deref(), Some("n1,n2"));
+        assert_eq!(words, ["--sizes", "8"]);
+        assert!(asked("rmpi-bench latency --host n1,n2 --peer mpich5=/opt").is_err());
     }
 
     #[test]

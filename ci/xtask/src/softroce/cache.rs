@@ -5,12 +5,13 @@
 //! |---|---|
 //! | `qemu/root` | the emulator, its firmware and the libraries that this machine lacks |
 //! | `host/root` | busybox, kmod: what the outside needs to make the guest's first files |
-//! | `tools/root` | laid over the machine's files in the guest: `rdma`, `ibv_*`, `ib_*`, libibverbs and its headers |
+//! | `tools/root` | laid over the machine's files in the guest: `rdma`, `ibv_*`, `ib_*`, libibverbs and its headers, ssh and its server |
 //! | `kernel-SERIES/root`, `early` | kernel and modules; the modules that lead to the root, in the order of loading |
 //! | `apt` | lists of packages, downloads under way |
 //! | `run` | a folder for each guest that is running |
 //!
-//! A group appears under its name when it is whole, so one that is there is whole.
+//! A group appears under its name when it is whole, so one that is there is whole. It is fetched anew when the list of its
+//! packages has changed, which lies beside them (`asked`).
 
 use super::apt::{Apt, Package, output};
 use super::kernel::{self, Series};
@@ -34,11 +35,12 @@ pub(super) fn fill(series: Series) -> Result<Cache, String> {
     make_folder(&cache.runs())?;
     let _alone = lock(&cache.folder)?;
     let mut apt = None;
-    for (group, names) in GROUPS {
-        cache.group(group, &mut apt, |apt| apt.with_missing(names), |_| Ok(()))?;
+    for (name, names) in GROUPS {
+        let group = Group::new(name, names.join("\n"));
+        cache.make(&group, &mut apt, |apt| apt.with_missing(names), |_| Ok(()))?;
     }
-    cache.group(
-        &cache.kernel_group(),
+    cache.make(
+        &Group::new(&cache.kernel_group(), series.package().into()),
         &mut apt,
         // The image alone: what it depends on is for installing it.
         |apt| Ok(vec![apt.behind(series.package(), "linux-image-")?]),
@@ -83,36 +85,64 @@ impl Cache {
     }
 
     /// Makes one group of packages, unless it is there: `names` chooses them, `finish` works on the new folder.
-    fn group(
+    fn make(
         &self,
-        group: &str,
+        group: &Group,
         apt: &mut Option<Apt>,
         names: impl FnOnce(&Apt) -> Result<Vec<String>, String>,
         finish: impl FnOnce(&Path) -> Result<(), String>,
     ) -> Result<(), String> {
-        let there = self.folder.join(group);
-        if there.is_dir() {
+        let there = self.folder.join(&group.name);
+        if group.is_in(&there) {
             return Ok(());
         }
         let apt = match apt {
             Some(apt) => apt,
             None => apt.insert(Apt::open("softroce", &self.folder.join("apt"))?),
         };
-        let about = |why: String| format!("cannot get the packages of `{group}`: {why}");
+        let name = &group.name;
+        let about = |why: String| format!("cannot get the packages of `{name}`: {why}");
         let packages = names(apt)
             .and_then(|names| apt.fetch(&names))
             .map_err(about)?;
-        let new = self.folder.join(format!("{group}.new"));
+        let new = self.folder.join(format!("{name}.new"));
         remove(&new)?;
         unpack(apt, &packages, &new.join("root")).map_err(about)?;
         finish(&new)?;
+        group.note_in(&new)?;
+        remove(&there)?;
         fs::rename(&new, &there)
             .map_err(|why| format!("cannot rename {}: {why}", new.display()))?;
         for package in &packages {
             remove(&apt.file(package))?;
         }
-        println!("softroce: {group}: {} packages unpacked", packages.len());
+        println!("softroce: {name}: {} packages unpacked", packages.len());
         Ok(())
+    }
+}
+
+/// Packages that are unpacked into one folder.
+struct Group {
+    name: String,
+    /// For which packages apt is asked.
+    asked: String,
+}
+
+impl Group {
+    fn new(name: &str, asked: String) -> Self {
+        let name = name.into();
+        Self { name, asked }
+    }
+
+    /// Whether the folder was made of the packages that are asked for today.
+    fn is_in(&self, folder: &Path) -> bool {
+        fs::read_to_string(folder.join(NOTE)).is_ok_and(|asked| asked == self.asked)
+    }
+
+    fn note_in(&self, folder: &Path) -> Result<(), String> {
+        let note = folder.join(NOTE);
+        fs::write(&note, &self.asked)
+            .map_err(|why| format!("cannot write {}: {why}", note.display()))
     }
 }
 
@@ -199,6 +229,9 @@ pub(super) fn remove(path: &Path) -> Result<(), String> {
     }
 }
 
+/// In the folder of a group: what was asked for.
+const NOTE: &str = "asked";
+
 /// Named packages come even where the machine has them, so that the folder is the same everywhere.
 const GROUPS: &[(&str, &[&str])] = &[
     ("host", &["busybox-static", "kmod", "libkmod2"]),
@@ -235,6 +268,8 @@ const GROUPS: &[(&str, &[&str])] = &[
             "libkmod2",
             "tcpdump",
             "libpcap0.8",
+            "openssh-client",
+            "openssh-server",
         ],
     ),
 ];
@@ -242,6 +277,18 @@ const GROUPS: &[(&str, &[&str])] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_is_there_while_its_list_stays_the_same() {
+        let folder = std::env::temp_dir().join(format!("rmpi-group-{}", std::process::id()));
+        make_folder(&folder).unwrap();
+        let old = Group::new("tools", "a\nb".into());
+        assert!(!old.is_in(&folder));
+        old.note_in(&folder).unwrap();
+        assert!(old.is_in(&folder));
+        assert!(!Group::new("tools", "a\nb\nc".into()).is_in(&folder));
+        remove(&folder).unwrap();
+    }
 
     #[test]
     fn folders_of_the_old_order_become_links() {

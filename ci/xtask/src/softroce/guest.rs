@@ -129,26 +129,56 @@ impl Guest {
         let mut machine = Machine::start(&cache, self, Wire::None, &words)?;
         let mut streams = Streams::new(self.target, &[""]);
         streams.read(0, machine.output());
-        let in_time = streams.until_end(start + self.limit)?;
+        let in_time = streams.until_all_end(start + self.limit)?;
         self.outcome(machine, streams.kept(0), in_time, start)
     }
 
     /// Boots two guests on one wire and runs a line of shell in each, once they reach each other.
     pub(crate) fn run_two(&self, a: &str, b: &str) -> Result<[Outcome; 2], String> {
-        let cache = self.prepared()?;
         let start = Instant::now();
-        let mut streams = Streams::new(self.target, &["a: ", "b: "]);
-        let mut listener = Machine::start(&cache, self, Wire::Listen, &["sh", "-c", b])?;
+        let streams = Streams::new(self.target, &["a: ", "b: "]);
+        let mut two = self.start_two(&["sh", "-c", a], &["sh", "-c", b], streams, start)?;
+        let in_time = two.streams.until_all_end(start + self.limit)?;
+        Ok([
+            self.outcome(two.a, two.streams.kept(0), in_time, start)?,
+            self.outcome(two.b, two.streams.kept(1), in_time, start)?,
+        ])
+    }
+
+    /// Boots two guests on one wire and runs a command in guest a, once they reach each other. Guest b is there until it has
+    /// ended.
+    pub(crate) fn run_beside(&self, command: &[impl AsRef<str>]) -> Result<Outcome, String> {
+        let start = Instant::now();
+        let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
+        let streams = Streams::new(self.target, &["", "b: "]);
+        let mut two = self.start_two(&words, STAY, streams, start)?;
+        let in_time = two.streams.until_one_ends(start + self.limit)?;
+        let mut outcome = self.outcome(two.a, two.streams.kept(0), in_time, start)?;
+        let far = self.outcome(two.b, two.streams.kept(1), in_time, start)?;
+        if two.streams.has_ended(1) && !two.streams.has_ended(0) {
+            outcome.end = End::Lost(format!("guest b: {}", far.in_words()));
+        }
+        Ok(outcome)
+    }
+
+    fn start_two(
+        &self,
+        a: &[&str],
+        b: &[&str],
+        mut streams: Streams,
+        start: Instant,
+    ) -> Result<Two, String> {
+        let cache = self.prepared()?;
+        let mut listener = Machine::start(&cache, self, Wire::Listen, b)?;
         streams.read(1, listener.output());
         wait_for(&listener.wire(), start + self.limit.min(WIRE_LIMIT))?;
-        let wire = Wire::Connect(&listener);
-        let mut caller = Machine::start(&cache, self, wire, &["sh", "-c", a])?;
+        let mut caller = Machine::start(&cache, self, Wire::Connect(&listener), a)?;
         streams.read(0, caller.output());
-        let in_time = streams.until_end(start + self.limit)?;
-        Ok([
-            self.outcome(caller, streams.kept(0), in_time, start)?,
-            self.outcome(listener, streams.kept(1), in_time, start)?,
-        ])
+        Ok(Two {
+            a: caller,
+            b: listener,
+            streams,
+        })
     }
 
     /// Fetches what is missing; checks the folder.
@@ -186,6 +216,13 @@ impl Guest {
     }
 }
 
+/// Two guests that run.
+struct Two {
+    a: Machine,
+    b: Machine,
+    streams: Streams,
+}
+
 impl Outcome {
     /// The end in words: `ended with code 3`.
     pub(crate) fn in_words(&self) -> String {
@@ -219,6 +256,8 @@ fn wait_for(socket: &Path, deadline: Instant) -> Result<(), String> {
     Ok(())
 }
 
+/// What guest b does that is only there to be reached.
+const STAY: &[&str] = &["sleep", "infinity"];
 const WIRE_LIMIT: Duration = Duration::from_secs(120);
 
 #[cfg(test)]

@@ -83,15 +83,16 @@ impl Machine {
         let vm = self.folder.join("vm");
         make_folder(&vm)?;
         let initramfs = kernel::initramfs(cache, &scripts.join("init"))?;
-        let second = crate::tree::read(&scripts.join("guest"))?;
-        let pair = crate::tree::read(&scripts.join("pair"))?;
-        for (file, content) in [
+        let mut files = vec![
             (self.folder.join("initramfs"), initramfs),
-            (vm.join("guest"), second.into_bytes()),
-            (vm.join("pair"), pair.into_bytes()),
             (vm.join("settings"), settings(guest, role).into_bytes()),
             (vm.join("command"), command_file(words).into_bytes()),
-        ] {
+        ];
+        for name in ["guest", "pair", "reach"] {
+            let script = crate::tree::read(&scripts.join(name))?;
+            files.push((vm.join(name), script.into_bytes()));
+        }
+        for (file, content) in files {
             fs::write(&file, content)
                 .map_err(|why| format!("cannot write {}: {why}", file.display()))?;
         }

@@ -23,6 +23,8 @@ pub(super) struct Streams {
     arrived: Receiver<Chunk>,
     /// For each guest both streams.
     guests: Vec<[Stream; 2]>,
+    /// For each guest, how many of them have not ended.
+    open: Vec<usize>,
 }
 
 #[derive(Default)]
@@ -32,6 +34,7 @@ struct Stream {
     bytes: Vec<u8>,
 }
 
+/// Guest, stream and what it printed; nothing at the end.
 type Chunk = (usize, usize, Vec<u8>);
 
 impl Streams {
@@ -50,6 +53,7 @@ impl Streams {
                 .iter()
                 .map(|mark| [stream(*mark), stream(*mark)])
                 .collect(),
+            open: vec![0; marks.len()],
         }
     }
 
@@ -57,18 +61,41 @@ impl Streams {
     pub(super) fn read(&mut self, guest: usize, output: Output) {
         for (number, stream) in output.into_iter().enumerate() {
             if let (Some(stream), Some(sender)) = (stream, self.sender.clone()) {
+                self.open[guest] += 1;
                 thread::spawn(move || pass_on(stream, |bytes| sender.send((guest, number, bytes))));
             }
         }
     }
 
-    /// Hands out what arrives until every stream has ended; false if the time was over before. An error if it cannot
+    /// Hands out what arrives until all guests have ended; false if the time was over before. An error if it cannot
     /// be shown: whoever wanted to see it is gone.
-    pub(super) fn until_end(&mut self, deadline: Instant) -> Result<bool, String> {
+    pub(super) fn until_all_end(&mut self, deadline: Instant) -> Result<bool, String> {
+        self.until(deadline, |open| open.iter().all(|count| *count == 0))
+    }
+
+    /// The same, until one of them has.
+    pub(super) fn until_one_ends(&mut self, deadline: Instant) -> Result<bool, String> {
+        self.until(deadline, |open| open.contains(&0))
+    }
+
+    /// Whether both streams of a guest have ended.
+    pub(super) fn has_ended(&self, guest: usize) -> bool {
+        self.open[guest] == 0
+    }
+
+    fn until(
+        &mut self,
+        deadline: Instant,
+        is_over: impl Fn(&[usize]) -> bool,
+    ) -> Result<bool, String> {
         self.sender = None;
         let in_time = loop {
+            if is_over(&self.open) {
+                break true;
+            }
             let left = deadline.saturating_duration_since(Instant::now());
             match self.arrived.recv_timeout(left) {
+                Ok((guest, _, bytes)) if bytes.is_empty() => self.open[guest] -= 1,
                 Ok((guest, number, bytes)) => self.take(guest, number, &bytes)?,
                 Err(RecvTimeoutError::Disconnected) => break true,
                 Err(RecvTimeoutError::Timeout) => break false,
@@ -139,6 +166,8 @@ fn pass_on<E>(mut stream: impl Read, send: impl Fn(Vec<u8>) -> Result<(), E>) {
             return;
         }
     }
+    // Nobody may be waiting any more.
+    let _ = send(Vec::new());
 }
 
 fn show(number: usize, bytes: &[u8]) -> Result<(), String> {
@@ -174,9 +203,20 @@ mod tests {
         let mut streams = Streams::new(Target::Kept, &["a: ", "b: "]);
         streams.read(0, output("one\n", "two"));
         streams.read(1, output("three", ""));
-        assert_eq!(streams.until_end(soon()), Ok(true));
+        assert_eq!(streams.until_all_end(soon()), Ok(true));
         assert_eq!(streams.kept(0), ("one\n".into(), "two".into()));
         assert_eq!(streams.kept(1), ("three".into(), String::new()));
+    }
+
+    #[test]
+    fn one_guest_may_end_before_the_other() {
+        let mut streams = Streams::new(Target::Kept, &["a: ", "b: "]);
+        let (end, _held) = io::pipe().unwrap();
+        streams.read(0, output("one\n", ""));
+        streams.read(1, [Some(Box::new(end)), None]);
+        assert_eq!(streams.until_one_ends(soon()), Ok(true));
+        assert!(streams.has_ended(0) && !streams.has_ended(1));
+        assert_eq!(streams.kept(0).0, "one\n");
     }
 
     #[test]
@@ -185,7 +225,7 @@ mod tests {
         let (end, _held) = io::pipe().unwrap();
         streams.read(0, [Some(Box::new(end)), None]);
         let deadline = Instant::now() + Duration::from_millis(20);
-        assert_eq!(streams.until_end(deadline), Ok(false));
+        assert_eq!(streams.until_all_end(deadline), Ok(false));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `softroce`: one boot of the virtual machine, and `ci/softroce/checks` in it; then two machines on one wire.
+//! Stage `softroce`: one boot of the virtual machine, and `ci/softroce/checks` in it; then two machines on one wire, and
+//! `ci/softroce/between`.
 
 use super::{Context, Tally, cargo_tests, compiling};
 use crate::process::seconds;
 use crate::softroce::{End, Guest, Outcome, programs, soak};
 use crate::tree::{cargo, make_folder, root};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
@@ -26,33 +27,26 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     if let Some((program, why)) = broken.first() {
         return Err(format!("{program} cannot be compiled: {why}"));
     }
-    let conformance = programs::conformance()?;
-
     let text = |path: &Path| path.to_string_lossy().into_owned();
-    let words = [
-        "sh".into(),
-        text(&root().join("ci/softroce/checks")),
-        text(&prefix.join("bin/rmpiexec")),
-        text(&folder),
-        text(&programs::tests_of("transport", &["--lib"])?),
-        text(&conformance[0]),
-        text(&conformance[1]),
-    ];
+    let script = |name: &str| text(&root().join("ci/softroce").join(name));
+    let (rmpiexec, programs) = (text(&prefix.join("bin/rmpiexec")), text(&folder));
+    let [transport, channels] = programs::conformance()?.map(|suite| text(&suite));
+    let tests = text(&programs::tests_of("transport", &["--lib"])?);
     layout(tally)?;
     let guest = Guest::new()
         .kernel(context.kernel.unwrap_or_default())
         .limit(LIMIT);
+    let words = [
+        "sh",
+        &script("checks"),
+        &rmpiexec,
+        &programs,
+        &tests,
+        &transport,
+        &channels,
+    ];
     let outcome = guest.clone().share(&share).run(&words)?;
-    println!("  one guest, all of it ({})", seconds(outcome.wall));
-    for check in checks(&outcome.stdout) {
-        let result = if check.passed {
-            Ok(())
-        } else {
-            Err(format!("{}{}", check.printed, outcome.stderr))
-        };
-        tally.record(check.name, result, check.time);
-    }
-    tally.check("the command's code arrives", || code(&outcome));
+    told(tally, "one guest", &outcome);
     tally.check("the guest writes to its share and to nothing else", || {
         let outside = Path::new("/etc").join(WRITTEN);
         match (written.exists(), outside.exists()) {
@@ -61,38 +55,33 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
             (true, true) => Err(format!("the guest wrote {}", outside.display())),
         }
     });
-    between_two(tally, &guest, &conformance)
+    let words = [
+        "sh",
+        &script("between"),
+        &rmpiexec,
+        &programs,
+        &transport,
+        &channels,
+    ];
+    // Larger packets than one guest has: both sizes are tried.
+    told(tally, "two guests", &guest.mtu(4200).run_beside(&words)?);
+    Ok(())
 }
 
-/// The conformance suites with ranks in two guests: `RMPI_TEST_HOSTS` says which of them a guest is, where both meet, and the
-/// number of this run.
-fn between_two(tally: &mut Tally, guest: &Guest, suites: &[PathBuf; 2]) -> Result<(), String> {
-    let line = |number, address| {
-        let one = |(run, suite): (u32, &PathBuf)| {
-            let tests = suite.display();
-            format!(
-                "RMPI_TEST_HOSTS=\"{number}/2 ${address}:7770 {run}\" '{tests}' --ignored --test-threads 1 provider_verbs::"
-            )
+/// Records the checks of one boot.
+fn told(tally: &mut Tally, who: &str, outcome: &Outcome) {
+    println!("  {who}, all of it ({})", seconds(outcome.wall));
+    for check in checks(&outcome.stdout) {
+        let result = if check.passed {
+            Ok(())
+        } else {
+            Err(format!("{}{}", check.printed, outcome.stderr))
         };
-        let runs = std::process::id()..;
-        runs.zip(suites).map(one).collect::<Vec<_>>().join(" && ")
-    };
-    let [a, b] = guest.run_two(&line(0, "RXE_A_ADDR"), &line(1, "RXE_B_ADDR"))?;
-    for (name, outcome) in [("the first", a), ("the second", b)] {
-        let name = format!("the conformance suites between two guests, {name}");
-        let passed = outcome.stdout.matches("test result: ok. ").count();
-        let result = match &outcome.end {
-            End::Code(0) if passed == suites.len() => Ok(()),
-            _ => Err(format!(
-                "{}\n{}{}",
-                outcome.in_words(),
-                outcome.stdout,
-                outcome.stderr
-            )),
-        };
-        tally.record(&name, result, outcome.wall);
+        tally.record(check.name, result, check.time);
     }
-    Ok(())
+    tally.check(&format!("the command's code arrives from {who}"), || {
+        code(outcome)
+    });
 }
 
 /// Stage `soak`: an hour of what the stage `unit` has some seconds of, on a simulated network; and ten minutes of what the
@@ -197,7 +186,7 @@ fn code(outcome: &Outcome) -> Result<(), String> {
 const WRITTEN: &str = "softroce-was-here";
 /// All that the guest does; a machine with other work emulates several times slower.
 const LIMIT: Duration = Duration::from_secs(1200);
-/// Programs of the stage `ranks` that run there, by their names in `ci/softroce/checks`.
+/// Programs of the stage `ranks` that run there, by their names in `ci/softroce/checks` and `between`.
 const RANKS: [&str; 22] = [
     "cancel",
     "channel",
@@ -223,8 +212,9 @@ const RANKS: [&str; 22] = [
     "wildcards",
 ];
 /// Programs from other places.
-const OTHERS: [&str; 4] = [
+const OTHERS: [&str; 5] = [
     "ci/demo/hello.c",
+    "ci/hosts/far.c",
     "mqs/examples/receive_first.c",
     "qmp/examples/qmp_halo.c",
     "qmp/tests/ranks/qmp_messages.c",
