@@ -14,6 +14,10 @@ pub(super) struct Call {
     pub(super) tries: Vec<Try>,
     /// The one that has proved the key and waits for a welcome.
     pub(super) proving: Option<usize>,
+    /// Since when it has its turn.
+    pub(super) since_ns: u64,
+    /// There was no descriptor for it: that says nothing about the peer.
+    pub(super) lacks: bool,
 }
 
 /// One of its addresses.
@@ -44,7 +48,7 @@ pub(super) enum Stage {
 }
 
 impl Call {
-    pub(super) fn new(addresses: &[SocketAddr]) -> Self {
+    pub(super) fn new(addresses: &[SocketAddr], now_ns: u64) -> Self {
         let again_at_ns = 0;
         let tries = addresses.iter().map(|address| Try {
             address: *address,
@@ -55,7 +59,28 @@ impl Call {
         Self {
             tries: tries.collect(),
             proving: None,
+            since_ns: now_ns,
+            lacks: false,
         }
+    }
+
+    /// For how long it has had its turn.
+    pub(super) fn lasts_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.since_ns)
+    }
+
+    pub(super) fn has_socks(&self) -> bool {
+        self.socks().next().is_some()
+    }
+
+    /// It waits for its turn: answers its connections, which are to be closed. What has failed is remembered.
+    pub(super) fn rest(&mut self) -> Vec<Sock> {
+        let socks = self.socks().collect();
+        for one in &mut self.tries {
+            one.stage = Stage::Failed { again_at_ns: 0 };
+        }
+        self.proving = None;
+        socks
     }
 
     /// Whether the peer's system has taken a connection: then it is only a matter of time.
@@ -133,7 +158,7 @@ mod tests {
     #[test]
     fn what_fails_is_tried_again_ever_more_slowly() {
         let address = "127.0.0.1:9".parse().unwrap();
-        let mut call = Call::new(&[address]);
+        let mut call = Call::new(&[address], 0);
         assert_eq!(call.again_at_ns(), Some(0));
         let mut last = 0;
         for _ in 0..12 {

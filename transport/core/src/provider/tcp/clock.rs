@@ -17,21 +17,45 @@ impl<S: Sockets> Links<S> {
         if passed_ns > AWAY_NS {
             self.strangers.forgive(passed_ns);
         }
-        for peer in self.calling.clone() {
+        for peer in self.calls.under_way().to_vec() {
             self.look_at_call(peer);
         }
+        self.take_turns();
         while let Some(stranger) = self.strangers.take_late(self.now_ns) {
             self.close(stranger.talk.sock);
             let late = Refusal::Io(io::ErrorKind::TimedOut.into());
             self.complain_of(&stranger, &late);
         }
-        if !self.strangers.is_empty() {
-            // There may be room again.
-            self.open_door();
+        self.open_door_again();
+        let is_above = self.joined.len() > self.limits.lines;
+        if is_above && self.now_ns.saturating_sub(self.trimmed_ns) > TRIM_NS {
+            self.trimmed_ns = self.now_ns;
+            self.make_room(self.limits.lines);
         }
         if self.now_ns.saturating_sub(self.checked_ns) > CHECK_NS {
             self.checked_ns = self.now_ns;
             self.check_lines();
+        }
+    }
+
+    /// Calls others, where there is room, or some have been called long enough without success.
+    fn take_turns(&mut self) {
+        let mut others = self.calls.waiting();
+        if others == 0 {
+            return;
+        }
+        self.start_calls();
+        others = others.min(self.calls.waiting());
+        let now_ns = self.now_ns;
+        let has_had_its_turn = |peer: &u32| {
+            let call = self.find(*peer).and_then(|side| side.call.as_ref());
+            call.is_none_or(|call| call.lasts_ns(now_ns) > TURN_NS)
+        };
+        let over = self.calls.under_way().iter().copied();
+        let over: Vec<u32> = over.filter(has_had_its_turn).take(others).collect();
+        if !over.is_empty() {
+            over.into_iter().for_each(|peer| self.put_off(peer));
+            self.start_calls();
         }
     }
 
@@ -100,18 +124,33 @@ impl<S: Sockets> Links<S> {
     /// How long until something is due; `None`: nothing is.
     pub(super) fn until_due(&self) -> Option<Duration> {
         let calls = self
-            .calling
+            .calls
+            .under_way()
             .iter()
             .filter_map(|peer| self.find(*peer)?.call.as_ref());
         let at_ns = calls.filter_map(|call| call.again_at_ns()).min();
         let late_ns = (!self.strangers.is_empty()).then_some(self.now_ns + CHECK_NS);
-        let at_ns = at_ns.into_iter().chain(late_ns).min()?;
+        let others = [late_ns, self.shut_until_ns, self.turn_due_ns()];
+        let at_ns = at_ns.into_iter().chain(others.into_iter().flatten());
+        let at_ns = at_ns.min()?;
         Some(Duration::from_nanos(
             at_ns.saturating_sub(self.sockets.clock_ns()),
         ))
     }
+
+    /// When others may be called, or connections given up.
+    fn turn_due_ns(&self) -> Option<u64> {
+        let is_waiting = self.calls.waiting() != 0;
+        let is_above = self.joined.len() > self.limits.lines;
+        let check_ns = (is_waiting || is_above).then_some(self.now_ns + CHECK_NS);
+        self.calls.next_at_ns().or(check_ns)
+    }
 }
 
+/// So long a peer is called before others that wait for it have their turn.
+const TURN_NS: u64 = 2_000_000_000;
+/// How often connections are given up, where there are too many.
+const TRIM_NS: u64 = 20_000_000;
 /// A process that has not looked for so long was computing: nobody can say that others were late meanwhile.
 const AWAY_NS: u64 = 300_000_000;
 /// How often connections are looked at.

@@ -7,6 +7,7 @@
 //! | `links.rs` | keep and send packets, break connections |
 //! | `meet.rs` | make connections: call, be called, join |
 //! | `clock.rs` | what is due |
+//! | `room.rs` | give connections up for others |
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use session::{Ack, Numbers, Slot, Via};
 
 use super::super::ledger::NetCounts;
+use super::calls::Calls;
 use super::news::News;
 use super::packet::{HEADER_BYTES, Header, Kind};
 use super::side::{Out, Side};
@@ -61,9 +63,12 @@ pub(super) struct Links<S> {
     pub(super) sides: Vec<Option<Box<Side>>>,
     owners: Vec<Owner>,
     pub(super) strangers: Strangers,
-    /// Peers that this process calls, and those that it is connected with.
-    pub(super) calling: Vec<u32>,
+    pub(super) calls: Calls,
+    /// Peers that this process is connected with.
     pub(super) joined: Vec<u32>,
+    /// Nobody is taken in before this time.
+    pub(super) shut_until_ns: Option<u64>,
+    pub(super) has_told_of_descriptors: bool,
     /// Peers to whom is owed what has arrived.
     owing: Vec<u32>,
     pub(super) store: Store,
@@ -75,6 +80,7 @@ pub(super) struct Links<S> {
     pub(super) now_ns: u64,
     pub(super) turn: u64,
     pub(super) checked_ns: u64,
+    pub(super) trimmed_ns: u64,
 }
 
 impl<S: Sockets> Links<S> {
@@ -87,8 +93,10 @@ impl<S: Sockets> Links<S> {
             sides: (0..peers).map(|_| None).collect(),
             owners: Vec::new(),
             strangers: Strangers::default(),
-            calling: Vec::new(),
+            calls: Calls::default(),
             joined: Vec::new(),
+            shut_until_ns: None,
+            has_told_of_descriptors: false,
             owing: Vec::new(),
             store: Store::default(),
             numbers: Numbers::default(),
@@ -99,6 +107,7 @@ impl<S: Sockets> Links<S> {
             now_ns,
             turn: 0,
             checked_ns: 0,
+            trimmed_ns: 0,
         }
     }
 

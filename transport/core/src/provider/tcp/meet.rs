@@ -6,7 +6,7 @@
 //! before this process that the former broke.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use session::Ack;
 
@@ -17,7 +17,7 @@ use super::side::Line;
 use super::sockets::{Sock, Sockets};
 use super::strangers::Stranger;
 use super::talk::Talk;
-use super::{address, proof};
+use super::{address, proof, room};
 
 /// Why somebody was sent away.
 #[derive(Debug)]
@@ -50,16 +50,54 @@ impl<S: Sockets> Links<S> {
         if side.call.is_some() || side.line.is_some() || side.lost.is_some() {
             return;
         }
-        let Some(place) = &side.place else {
+        if side.place.is_none() {
             if !std::mem::replace(&mut side.is_wanted, true) {
                 self.wanted.push_back(peer);
             }
             return;
-        };
-        let call = Call::new(&place.addresses);
-        side.call = Some(Box::new(call));
-        self.calling.push(peer);
-        self.try_again(peer);
+        }
+        let now_ns = self.now_ns;
+        let side = self.of(peer);
+        side.call = side
+            .place
+            .as_ref()
+            .map(|place| Box::new(Call::new(&place.addresses, now_ns)));
+        if self.calls.begin(peer, now_ns) {
+            self.try_again(peer);
+        }
+    }
+
+    /// The same, behind all others that are to be called.
+    pub(super) fn call_later(&mut self, peer: u32) {
+        let now_ns = self.now_ns;
+        let side = self.of(peer);
+        let place = side.place.as_ref().filter(|_| side.call.is_none());
+        match place.map(|place| Call::new(&place.addresses, now_ns)) {
+            Some(call) => {
+                side.call = Some(Box::new(call));
+                self.calls.wait(peer);
+            }
+            None => self.call(peer),
+        }
+    }
+
+    /// Calls those whose turn has come.
+    pub(super) fn start_calls(&mut self) {
+        let now_ns = self.now_ns;
+        while let Some(peer) = self.calls.next(now_ns) {
+            if let Some(call) = &mut self.of(peer).call {
+                call.since_ns = now_ns;
+            }
+            self.try_again(peer);
+        }
+    }
+
+    /// A call that has its turn waits for the next one.
+    pub(super) fn put_off(&mut self, peer: u32) {
+        let call = self.of(peer).call.as_mut();
+        let socks = call.map(|call| call.rest()).unwrap_or_default();
+        socks.into_iter().for_each(|sock| self.close(sock));
+        self.calls.wait(peer);
     }
 
     /// Ends a call; `but`: the connection that goes on.
@@ -67,7 +105,7 @@ impl<S: Sockets> Links<S> {
         let Some(call) = self.find_mut(peer).and_then(|side| side.call.take()) else {
             return;
         };
-        self.calling.retain(|calling| *calling != peer);
+        self.calls.end(peer);
         for sock in call.socks().filter(|sock| Some(*sock) != but) {
             self.close(sock);
         }
@@ -92,16 +130,34 @@ impl<S: Sockets> Links<S> {
                 _ => continue,
             }
             let address = one.address;
-            let connected = self.sockets.connect(address);
-            match connected {
+            match self.connect(address) {
                 Ok(sock) => {
                     self.own(sock, Owner::Call(peer));
                     let stage = self.greeting(peer, sock);
                     let call = self.of(peer).call.as_mut().expect("it is looked at");
                     call.tries[index].stage = stage;
+                    call.lacks = false;
+                }
+                Err(error) if room::is_without_descriptors(&error) => {
+                    let again_at_ns = now_ns + room::HOLD_NS;
+                    let call = self.of(peer).call.as_mut().expect("it is looked at");
+                    call.tries[index].stage = Stage::Failed { again_at_ns };
+                    call.lacks = true;
+                    self.calls.pause(again_at_ns);
+                    self.lack_descriptors();
                 }
                 Err(error) => self.try_failed(peer, index, &error.to_string()),
             }
+        }
+    }
+
+    /// Begins to connect; where there is no descriptor, with that of another connection.
+    fn connect(&mut self, address: SocketAddr) -> io::Result<Sock> {
+        match self.sockets.connect(address) {
+            Err(error) if room::is_without_descriptors(&error) && self.free_one() => {
+                self.sockets.connect(address)
+            }
+            connected => connected,
         }
     }
 
@@ -265,24 +321,50 @@ enum Stepped {
 impl<S: Sockets> Links<S> {
     /// Takes in those who have connected.
     pub(super) fn open_door(&mut self) {
-        while self.strangers.has_room() {
+        let now_ns = self.sockets.clock_ns();
+        while self.strangers.has_room(now_ns) {
             match self.sockets.accept() {
                 Ok(Some((sock, from))) => {
+                    if let Some(stranger) = self.strangers.take_for_another(now_ns) {
+                        self.close(stranger.talk.sock);
+                        self.complain_of_many(&stranger);
+                    }
                     self.own(sock, Owner::Stranger);
-                    let now_ns = self.sockets.clock_ns();
                     self.strangers.add(sock, from, now_ns);
                 }
                 Ok(None) => return,
+                Err(error) if room::is_without_descriptors(&error) => {
+                    if !self.free_one() {
+                        self.lack_descriptors();
+                        break;
+                    }
+                }
                 Err(error) => {
                     let here = IpAddr::from([0, 0, 0, 0]);
                     if self.strangers.is_news(here, "accept") {
-                        self.news.complain(format!(
-                            "a connection cannot be taken in: {error}; others wait until this changes (ulimit -n)"
-                        ));
+                        let words =
+                            format!("a connection cannot be taken in: {error}; it is tried again");
+                        self.news.complain(words);
                     }
-                    return;
+                    break;
                 }
             }
+        }
+        // Else the kernel would say again and again that somebody waits.
+        self.shut_until_ns = Some(now_ns + SHUT_NS);
+        self.sockets.want_callers(false);
+    }
+
+    /// Takes in those who have connected meanwhile, where nobody was for a while.
+    pub(super) fn open_door_again(&mut self) {
+        let is_over = |until_ns: &u64| *until_ns <= self.now_ns;
+        if self
+            .shut_until_ns
+            .take_if(|until_ns| is_over(until_ns))
+            .is_some()
+        {
+            self.sockets.want_callers(true);
+            self.open_door();
         }
     }
 
@@ -385,6 +467,17 @@ impl<S: Sockets> Links<S> {
         self.join(peer, line, ack);
     }
 
+    /// Somebody was sent away so that others are heard.
+    fn complain_of_many(&mut self, stranger: &Stranger) {
+        self.counts.refused.add(1);
+        if self.strangers.is_news(stranger.from.ip(), "many") {
+            self.news.complain(format!(
+                "so many have connected and not proved to be of this job that some are sent away: one of them from {}",
+                stranger.from
+            ));
+        }
+    }
+
     /// Somebody was sent away: who should know is told.
     pub(super) fn complain_of(&mut self, stranger: &Stranger, refusal: &Refusal) {
         let (from, ip) = (stranger.from, stranger.from.ip());
@@ -417,6 +510,9 @@ impl<S: Sockets> Links<S> {
     }
 }
 
+/// So long nobody is taken in where there is no room.
+const SHUT_NS: u64 = 50_000_000;
+
 /// Both have proved who they are.
 impl<S: Sockets> Links<S> {
     /// From now on this connection carries what goes to a peer, which has so much of our stream.
@@ -424,40 +520,25 @@ impl<S: Sockets> Links<S> {
         let sock = line.sock;
         self.end_call(peer, Some(sock));
         self.hang_up(peer);
-        self.make_room();
+        self.make_room(self.limits.lines.saturating_sub(1));
         if !self.acknowledge(peer, ack) {
             self.close(sock);
             return self.flush(peer);
         }
         self.own(sock, Owner::Line(peer));
-        let used = self.turn;
+        let (used, since_ns) = (self.turn, self.now_ns);
         let side = self.of(peer);
         side.silence.ends();
         side.has_complained = false;
-        side.line = Some(Line { used, ..line });
+        side.line = Some(Line {
+            used,
+            since_ns,
+            ..line
+        });
         self.joined.push(peer);
         self.counts.joined.add(1);
         self.flush(peer);
         self.upshots.push_back(Upshot::GoOn(peer));
-    }
-
-    /// Gives up the connection that was used longest ago, where there are too many: it is made again when it is needed.
-    fn make_room(&mut self) {
-        if self.joined.len() < self.limits.lines {
-            return;
-        }
-        let used = |peer: &u32| {
-            let side = self.find(*peer)?;
-            let line = side.line.as_ref().filter(|line| line.is_idle())?;
-            let is_quiet = side.session.awaits_word().is_none() && side.expects == 0;
-            is_quiet.then_some((line.used, *peer))
-        };
-        let oldest = self.joined.iter().filter_map(used).min();
-        if let Some((_, peer)) = oldest {
-            // What it has sent meanwhile is not acknowledged, and comes again.
-            self.hang_up(peer);
-            self.counts.given_up.add(1);
-        }
     }
 
     /// Takes in where a peer is found.

@@ -258,6 +258,12 @@ impl Sockets for System {
         }
     }
 
+    fn want_callers(&mut self, wants: bool) {
+        let events = if wants { libc::EPOLLIN } else { 0 };
+        // It fails only for what is not watched.
+        _ = self.watch(libc::EPOLL_CTL_MOD, self.door.as_raw_fd(), DOOR, events);
+    }
+
     fn is_cut_off(&mut self, sock: Sock) -> bool {
         let Ok(stream) = self.stream(sock) else {
             return false;

@@ -23,7 +23,7 @@ const HEAD: Head = Head {
 };
 
 /// Rank 0 of three, at this host only.
-fn host() -> Tcp<System> {
+pub(super) fn host() -> Tcp<System> {
     let terms = TcpTerms {
         interfaces: "lo".to_owned(),
         ..TcpTerms::default()
@@ -32,7 +32,10 @@ fn host() -> Tcp<System> {
 }
 
 /// Lets the host look until something holds.
-fn until(tcp: &mut Tcp<System>, mut holds: impl FnMut(&mut Tcp<System>, &mut Completions) -> bool) {
+pub(super) fn until(
+    tcp: &mut Tcp<System>,
+    mut holds: impl FnMut(&mut Tcp<System>, &mut Completions) -> bool,
+) {
     let limit = Instant::now() + Duration::from_secs(20);
     loop {
         let mut completions = Completions::new();
@@ -44,7 +47,7 @@ fn until(tcp: &mut Tcp<System>, mut holds: impl FnMut(&mut Tcp<System>, &mut Com
     }
 }
 
-fn connect(tcp: &Tcp<System>) -> TcpStream {
+pub(super) fn connect(tcp: &Tcp<System>) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", tcp.port)).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(5)))
@@ -53,7 +56,7 @@ fn connect(tcp: &Tcp<System>) -> TcpStream {
 }
 
 /// The connection is ended by the host.
-fn is_ended(tcp: &mut Tcp<System>, stream: &mut TcpStream) {
+pub(super) fn is_ended(tcp: &mut Tcp<System>, stream: &mut TcpStream) {
     stream.set_nonblocking(true).unwrap();
     until(tcp, |_, _| match stream.read(&mut [0; 100]) {
         Ok(0) => true,
@@ -62,11 +65,11 @@ fn is_ended(tcp: &mut Tcp<System>, stream: &mut TcpStream) {
     });
 }
 
-fn complaint(tcp: &mut Tcp<System>) -> String {
+pub(super) fn complaint(tcp: &mut Tcp<System>) -> String {
     tcp.next_complaint().unwrap_or_default()
 }
 
-fn hello(from: u32, attempt: u32) -> Hello {
+pub(super) fn hello(from: u32, attempt: u32) -> Hello {
     Hello {
         from,
         to: 0,
@@ -77,7 +80,11 @@ fn hello(from: u32, attempt: u32) -> Hello {
 }
 
 /// Says who it is; answers what the host says to that.
-fn greet(tcp: &mut Tcp<System>, stream: &mut TcpStream, hello: Hello) -> (Verdict, [u64; 2]) {
+pub(super) fn greet(
+    tcp: &mut Tcp<System>,
+    stream: &mut TcpStream,
+    hello: Hello,
+) -> (Verdict, [u64; 2]) {
     stream.write_all(&hello.to_bytes()).unwrap();
     let mut said = [0; proof::RIDDLE_BYTES];
     pull(tcp, stream, &mut said);
@@ -97,13 +104,13 @@ fn pull(tcp: &mut Tcp<System>, stream: &mut TcpStream, place: &mut [u8]) {
 }
 
 /// A peer of the job that has joined.
-struct Liar {
+pub(super) struct Liar {
     stream: TcpStream,
     number: u32,
 }
 
 impl Liar {
-    fn join(tcp: &mut Tcp<System>, rank: u32, attempt: u32) -> Self {
+    pub(super) fn join(tcp: &mut Tcp<System>, rank: u32, attempt: u32) -> Self {
         let mut stream = connect(tcp);
         let hello = hello(rank, attempt);
         let (_, nonce) = greet(tcp, &mut stream, hello);
