@@ -3,5 +3,6 @@
 
 mod crowd;
 
+mod door;
 mod hostile;
 mod world;
