@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use engine::{ContextId, Engine, Event, Peer};
 use pmi::{Boot, Record};
 use transport::{
-    Config, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous, TcpTerms,
+    Config, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous, StreamKey,
+    TcpTerms,
 };
 
 use crate::Error;
@@ -222,6 +223,10 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
         .network()
         .of_local_rank(boot.local_rank)
         .with_key(network_key(boot, values)?);
+    let network = match stream_key(boot, values)? {
+        Some(key) => network.with_stream_key(key),
+        None => network,
+    };
     let config = Config {
         me: transport::Peer(boot.rank),
         peers: boot.size,
@@ -306,10 +311,20 @@ fn network_key(boot: &Boot, values: &Values) -> Result<u32, Error> {
     if !is_needed(boot, values) {
         return Ok(0);
     }
-    boot.network_key.ok_or_else(|| {
-        let words = "the launcher has told no key for the network: use the rmpiexec that was installed with the library";
-        Error::Boot(words.to_owned())
-    })
+    boot.network_key.ok_or_else(without_key)
+}
+
+fn stream_key(boot: &Boot, values: &Values) -> Result<Option<StreamKey>, Error> {
+    if !is_needed(boot, values) || !providers(values).tcp {
+        return Ok(None);
+    }
+    let pmi::StreamKey(key) = boot.stream_key.ok_or_else(without_key)?;
+    Ok(Some(StreamKey::new(key)))
+}
+
+fn without_key() -> Error {
+    let words = "the launcher has told no key for the network: use the rmpiexec that was installed with the library";
+    Error::Boot(words.to_owned())
 }
 
 /// An error in opening, with the setting that led to it.

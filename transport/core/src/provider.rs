@@ -43,7 +43,7 @@ use shm::Shm;
 use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
 pub(crate) use tcp::addresses;
-pub use tcp::{FakeStreams, StreamsConfig, TcpTerms};
+pub use tcp::{FakeStreams, StreamKey, StreamsConfig, TcpTerms};
 pub(crate) use verbs::look;
 pub use verbs::{
     FakeConfig, FakeNet, FakeStats, Far, FarLook, FarWord, GidPlaces, NetLimits, NetStats,
@@ -180,7 +180,8 @@ impl Fabric {
     /// Opens a place on a fake network of streams for process `me` of a job of `peers`, which are reached over it alone.
     #[must_use]
     pub fn streamed(net: &FakeStreams, me: Peer, peers: u32, limits: NetLimits) -> Self {
-        let net = Net::faked_tcp(net, me, peers, (limits, FAKE_KEY));
+        let key = StreamKey::new(FAKE_KEY.into());
+        let net = Net::faked_tcp(net, me, peers, (limits, key));
         Self::networked(net, me, peers)
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::caps::Caps;
 use super::ledger::NetCounts;
 use super::record::{Part, part_of, to_record};
-use super::tcp::{FakeSockets, FakeStreams, System, Tcp};
+use super::tcp::{FakeSockets, FakeStreams, StreamKey, System, Tcp};
 use super::verbs::{
     Device, FakeNet, FakePort, Far, FarLook, Kind, NetLimits, NetStats, Network, PortChange, Verbs,
 };
@@ -66,7 +66,7 @@ impl Net {
         if !providers.tcp {
             return Err(why);
         }
-        let (key, silence_ns) = (network.q_key, network.limits.silence_ns);
+        let (key, silence_ns) = (network.stream_key, network.limits.silence_ns);
         match Tcp::open_best(me, peers, key, silence_ns, &network.tcp) {
             Ok(tcp) => Ok(Self::Tcp(Box::new(tcp))),
             Err(words) if why.is_empty() => Err(words),
@@ -91,7 +91,7 @@ impl Net {
         net: &FakeStreams,
         me: Peer,
         peers: u32,
-        limits: (NetLimits, u32),
+        limits: (NetLimits, StreamKey),
     ) -> Self {
         Self::FakedTcp(Box::new(Tcp::open_on(net, me, peers, limits)))
     }

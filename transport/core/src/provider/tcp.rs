@@ -33,6 +33,7 @@ mod news;
 mod packet;
 mod proof;
 mod room;
+mod secrets;
 mod settings;
 mod side;
 mod sockets;
@@ -56,6 +57,7 @@ use interfaces::Offer;
 use links::{Limits, Links, Owner, Upshot};
 use moves::Moves;
 use packet::{Kind as PacketKind, Maker};
+pub use secrets::StreamKey;
 pub use settings::TcpTerms;
 use sockets::{Sign, Sockets};
 pub(super) use system::System;
@@ -97,10 +99,13 @@ impl Tcp<System> {
     pub(super) fn open_best(
         me: Peer,
         peers: u32,
-        key: u32,
+        key: Option<StreamKey>,
         silence_ns: u64,
         terms: &TcpTerms,
     ) -> Result<Self, String> {
+        let Some(key) = key else {
+            return Err("this process was told no key for connections".to_owned());
+        };
         let offers =
             interfaces::choose(system::interfaces(), &terms.interfaces, &interfaces::Kernel)?;
         let fit = offers.into_iter().filter(|offer| offer.unfit.is_none());
@@ -113,7 +118,7 @@ impl Tcp<System> {
             lines: terms.connections as usize,
             silence_ns,
         };
-        let known = Known::new(me.0, peers, key);
+        let known = (Known::new(me.0, peers, 0), key);
         Ok(Self {
             addresses,
             port,
@@ -129,7 +134,7 @@ impl Tcp<FakeSockets> {
         net: &FakeStreams,
         me: Peer,
         peers: u32,
-        (limits, key): (NetLimits, u32),
+        (limits, key): (NetLimits, StreamKey),
     ) -> Self {
         let sockets = FakeSockets::new(net.clone(), me.0);
         let addresses = sockets.addresses().to_vec();
@@ -140,7 +145,7 @@ impl Tcp<FakeSockets> {
         Self {
             addresses,
             port: 1,
-            ..Self::new(sockets, Known::new(me.0, peers, key), peers, limits)
+            ..Self::new(sockets, (Known::new(me.0, peers, 0), key), peers, limits)
         }
     }
 }
@@ -158,7 +163,7 @@ pub(crate) fn addresses(network: &Network) -> Result<Vec<net_info::Address>, Str
 }
 
 impl<S: Sockets> Tcp<S> {
-    fn new(sockets: S, known: Known, peers: u32, limits: Limits) -> Self {
+    fn new(sockets: S, known: (Known, StreamKey), peers: u32, limits: Limits) -> Self {
         Self {
             links: Links::new(sockets, known, peers, limits),
             moves: Moves::default(),
@@ -177,7 +182,8 @@ impl<S: Sockets> Tcp<S> {
 
     /// Where this process is found, for others.
     pub(super) fn record(&self) -> Vec<u8> {
-        address::to_record(&self.addresses, self.port, &self.host)
+        let identity = self.links.identity;
+        address::to_record(&self.addresses, self.port, identity, &self.host)
     }
 
     /// What is counted.
@@ -308,6 +314,7 @@ impl<S: Sockets> Tcp<S> {
     /// Meets a process of another job, as a further peer.
     pub(super) fn meet(&mut self, peer: Peer, far: Far) {
         self.links.known.meet(peer.0, far);
+        self.links.secrets.meet(peer.0, far.stream_key);
     }
 
     /// What the launcher says about a peer; `None`: that it has nothing of this provider.

@@ -19,6 +19,7 @@ use super::super::ledger::NetCounts;
 use super::calls::Calls;
 use super::news::News;
 use super::packet::{HEADER_BYTES, Header, Kind};
+use super::secrets::{Secrets, StreamKey};
 use super::side::{Out, Side};
 use super::sockets::{Sock, Sockets};
 use super::store::Store;
@@ -59,6 +60,9 @@ pub(super) struct Limits {
 pub(super) struct Links<S> {
     pub(super) sockets: S,
     pub(super) known: Known,
+    pub(super) secrets: Secrets,
+    /// Which process this is, for those who connect.
+    pub(super) identity: u64,
     pub(super) limits: Limits,
     pub(super) sides: Vec<Option<Box<Side>>>,
     owners: Vec<Owner>,
@@ -84,11 +88,18 @@ pub(super) struct Links<S> {
 }
 
 impl<S: Sockets> Links<S> {
-    pub(super) fn new(sockets: S, known: Known, peers: u32, limits: Limits) -> Self {
+    pub(super) fn new(
+        mut sockets: S,
+        (known, key): (Known, StreamKey),
+        peers: u32,
+        limits: Limits,
+    ) -> Self {
         let now_ns = sockets.clock_ns();
         Self {
+            identity: sockets.random(),
             sockets,
             known,
+            secrets: Secrets::new(key),
             limits,
             sides: (0..peers).map(|_| None).collect(),
             owners: Vec::new(),

@@ -12,7 +12,7 @@ use session::Ack;
 
 use super::call::{Call, Stage};
 use super::links::{Links, Owner, Upshot};
-use super::proof::{ANY, Hello, Keys, Meeting, Verdict, Wrong};
+use super::proof::{Hello, Meeting, Verdict, Wrong};
 use super::side::Line;
 use super::sockets::{Sock, Sockets};
 use super::strangers::Stranger;
@@ -164,15 +164,12 @@ impl<S: Sockets> Links<S> {
     fn greeting(&mut self, peer: u32, sock: Sock) -> Stage {
         let far = self.known.with(peer);
         let side = self.of(peer);
+        let to = side.place.as_ref().map_or(0, |place| place.identity);
         side.attempt = side.attempt.wrapping_add(1);
         let (attempt, heard) = (side.attempt, side.heard_attempt);
         let hello = Hello {
             from: far.known_as,
-            to: if self.known.is_of_another_job(peer) {
-                ANY
-            } else {
-                peer
-            },
+            to,
             attempt,
             heard,
             nonce: [self.sockets.random(), self.sockets.random()],
@@ -278,7 +275,7 @@ impl<S: Sockets> Links<S> {
                     return Err(Refusal::Verdict(verdict));
                 }
                 let meeting = Meeting {
-                    keys: self.keys(peer),
+                    keys: self.secrets.with(peer),
                     hello,
                     nonce,
                 };
@@ -302,10 +299,6 @@ impl<S: Sockets> Links<S> {
             }
             Stage::Failed { .. } => Ok(Stepped::At(stage)),
         }
-    }
-
-    fn keys(&self, peer: u32) -> Keys {
-        Keys::new(self.known.me().1, self.known.with(peer).key)
     }
 }
 
@@ -399,16 +392,13 @@ impl<S: Sockets> Links<S> {
                 hello => hello?,
             };
             let peer = hello.from;
-            let me = self.known.with(peer).known_as;
-            let is_me = hello.to == ANY && self.known.is_of_another_job(peer)
-                || hello.to == self.known.me().0 && me == self.known.me().0;
-            if !is_me || !self.known.may_be(peer) {
+            if hello.to != self.identity || !self.known.may_be(peer) {
                 stranger.talk.say(&proof::riddle(Verdict::NotMe, [0; 2]));
                 stranger.talk.push(&mut self.sockets)?;
                 return Err(Refusal::Verdict(Verdict::NotMe));
             }
             let nonce = [self.sockets.random(), self.sockets.random()];
-            let keys = self.keys(peer);
+            let keys = self.secrets.with(peer);
             stranger.talk.say(&proof::riddle(Verdict::Joined, nonce));
             stranger.meeting = Some((peer, Meeting { keys, hello, nonce }));
         }

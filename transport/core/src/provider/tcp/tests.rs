@@ -2,7 +2,7 @@
 //! Tests of the whole provider that need to know its inside.
 
 mod crowd;
-
 mod door;
 mod hostile;
+mod other_jobs;
 mod world;

@@ -11,10 +11,10 @@ use session::Ack;
 use super::super::packet::{Header, Kind, Maker, Read as ReadOf, Write as WriteOf};
 use super::super::proof::{self, Hello, Keys, Meeting, Verdict};
 use super::super::system::System;
-use super::super::{Tcp, TcpTerms};
+use super::super::{StreamKey, Tcp, TcpTerms};
 use crate::{Atomic, Completion, Completions, Head, Outcome, Peer, RemoteKey};
 
-const KEY: u32 = 0x1357;
+const KEY: u128 = 0x1357 << 90;
 const HEAD: Head = Head {
     kind: 7,
     len: 0,
@@ -28,7 +28,7 @@ pub(super) fn host() -> Tcp<System> {
         interfaces: "lo".to_owned(),
         ..TcpTerms::default()
     };
-    Tcp::open_best(Peer(0), 3, KEY, 1_000_000_000, &terms).unwrap()
+    Tcp::open_best(Peer(0), 3, Some(StreamKey::new(KEY)), 1_000_000_000, &terms).unwrap()
 }
 
 /// Lets the host look until something holds.
@@ -69,10 +69,10 @@ pub(super) fn complaint(tcp: &mut Tcp<System>) -> String {
     tcp.next_complaint().unwrap_or_default()
 }
 
-pub(super) fn hello(from: u32, attempt: u32) -> Hello {
+pub(super) fn hello(tcp: &Tcp<System>, from: u32, attempt: u32) -> Hello {
     Hello {
         from,
-        to: 0,
+        to: tcp.links.identity,
         attempt,
         heard: 0,
         nonce: [1, 2],
@@ -89,6 +89,11 @@ pub(super) fn greet(
     let mut said = [0; proof::RIDDLE_BYTES];
     pull(tcp, stream, &mut said);
     proof::of_riddle(&said).unwrap()
+}
+
+fn keys(key: u128) -> Keys {
+    let key = StreamKey::new(key);
+    Keys::new(key, key)
 }
 
 fn pull(tcp: &mut Tcp<System>, stream: &mut TcpStream, place: &mut [u8]) {
@@ -112,9 +117,9 @@ pub(super) struct Liar {
 impl Liar {
     pub(super) fn join(tcp: &mut Tcp<System>, rank: u32, attempt: u32) -> Self {
         let mut stream = connect(tcp);
-        let hello = hello(rank, attempt);
+        let hello = hello(tcp, rank, attempt);
         let (_, nonce) = greet(tcp, &mut stream, hello);
-        let keys = Keys::new(KEY, KEY);
+        let keys = keys(KEY);
         let meeting = Meeting { keys, hello, nonce };
         let next = tcp.links.of(rank).session.ack().next;
         let ack = Ack {
@@ -182,7 +187,7 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
     }
     // Another version is told ours before it is sent away.
     let mut old = connect(&tcp);
-    let mut bytes = hello(1, 1).to_bytes();
+    let mut bytes = hello(&tcp, 1, 1).to_bytes();
     bytes[8] = 9;
     old.write_all(&bytes).unwrap();
     is_ended(&mut tcp, &mut old);
@@ -190,15 +195,16 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
     // Ranks that there are not, or that the host is itself.
     for rank in [0, 3, u32::MAX] {
         let mut stream = connect(&tcp);
-        let (verdict, _) = greet(&mut tcp, &mut stream, hello(rank, 1));
+        let hello = hello(&tcp, rank, 1);
+        let (verdict, _) = greet(&mut tcp, &mut stream, hello);
         assert_eq!(verdict, Verdict::NotMe, "{rank}");
         is_ended(&mut tcp, &mut stream);
     }
     // Whoever does not know the key.
     let mut wrong = connect(&tcp);
-    let hello = hello(1, 1);
+    let hello = hello(&tcp, 1, 1);
     let (_, nonce) = greet(&mut tcp, &mut wrong, hello);
-    let keys = Keys::new(KEY + 1, KEY + 1);
+    let keys = keys(KEY + 1);
     let proof = Meeting { keys, hello, nonce }.proof(Ack::default());
     wrong.write_all(&proof).unwrap();
     is_ended(&mut tcp, &mut wrong);
@@ -346,9 +352,9 @@ fn of_two_connections_of_a_peer_the_later_one_counts() {
     until(&mut tcp, |_, completions| !completions.is_empty());
     // An earlier attempt that comes late changes nothing.
     let mut late = connect(&tcp);
-    let hello = hello(1, 1);
+    let hello = hello(&tcp, 1, 1);
     let (_, nonce) = greet(&mut tcp, &mut late, hello);
-    let keys = Keys::new(KEY, KEY);
+    let keys = keys(KEY);
     let meeting = Meeting { keys, hello, nonce };
     late.write_all(&meeting.proof(Ack {
         next: 1,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Some processes on a fake network of streams, which take turns.
 
-use super::super::{FakeSockets, FakeStreams, StreamsConfig, Tcp};
+use super::super::{FakeSockets, FakeStreams, StreamKey, StreamsConfig, Tcp};
 use crate::provider::verbs::NetLimits;
 use crate::{Arrived, Completions, Head, Peer};
 
@@ -31,9 +31,15 @@ impl World {
             pairs,
             ..NetLimits::default()
         };
-        let open = |me| Tcp::open_on(&net, Peer(me), config.ranks, (limits, 5));
+        let open = |me| Tcp::open_on(&net, Peer(me), config.ranks, (limits, StreamKey::new(5)));
+        let all = (0..config.ranks).map(open).collect();
+        Self::of(config, net, all)
+    }
+
+    /// These processes.
+    pub(super) fn of(config: StreamsConfig, net: FakeStreams, all: Vec<Tcp<FakeSockets>>) -> Self {
         Self {
-            all: (0..config.ranks).map(open).collect(),
+            all,
             heard: vec![vec![0; config.ranks as usize]; config.ranks as usize],
             busy: Vec::new(),
             complaints: Vec::new(),
