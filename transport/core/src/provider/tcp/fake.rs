@@ -125,6 +125,8 @@ struct Process {
     socks: Vec<Option<Held>>,
     door: VecDeque<(u64, usize)>,
     is_shut: bool,
+    /// Nothing that is sent to it arrives, and nothing tells so.
+    is_cut_off: bool,
     /// Connections that it had open at most, and how often it has looked.
     peak: usize,
     looks: u64,
@@ -167,6 +169,11 @@ impl FakeStreams {
         let mut net = self.lock();
         let step_ns = 1 + net.random.below(20_000);
         net.now_ns += step_ns;
+    }
+
+    /// From now on nobody hears of connections to a process.
+    pub fn cut_off(&self, process: u32) {
+        self.lock().processes[process as usize].is_cut_off = true;
     }
 
     /// Lets so much time pass.
@@ -314,14 +321,20 @@ impl Sockets for FakeSockets {
         let delay = net.config.most_delay_ns;
         let (one, other) = (net.random.below(delay), net.random.below(delay));
         let is_refused = net.random.below(100) < net.config.refusals;
+        let is_cut_off = net.processes[host as usize].is_cut_off;
+        let is_refused = is_refused && !is_cut_off;
         let connection = Connection {
-            ready_ns: net.now_ns + one,
+            ready_ns: if is_cut_off {
+                u64::MAX
+            } else {
+                net.now_ns + one
+            },
             is_refused,
             ..Connection::default()
         };
         net.connections.push(connection);
         let number = net.connections.len() - 1;
-        if !is_refused {
+        if !is_refused && !is_cut_off {
             let at_ns = net.now_ns + one + other;
             net.processes[host as usize].door.push_back((at_ns, number));
         }

@@ -114,6 +114,11 @@ impl<S: Sockets> Links<S> {
     /// Connects to those addresses of a peer whose time has come.
     pub(super) fn try_again(&mut self, peer: u32) {
         let now_ns = self.now_ns;
+        let call = self.find(peer).and_then(|side| side.call.as_ref());
+        // It may be this process that was late: a connection that has been made meanwhile is no failure.
+        let late = call.map(|call| call.late(now_ns)).unwrap_or_default();
+        late.into_iter()
+            .for_each(|sock| self.go_on_with_call(peer, sock));
         let count = self.find(peer).and_then(|side| side.call.as_ref());
         for index in 0..count.map_or(0, |call| call.tries.len()) {
             let call = self.of(peer).call.as_mut().expect("it is looked at");
@@ -130,7 +135,7 @@ impl<S: Sockets> Links<S> {
                 _ => continue,
             }
             let address = one.address;
-            match self.connect(address) {
+            match self.connect(peer, address) {
                 Ok(sock) => {
                     self.own(sock, Owner::Call(peer));
                     let stage = self.greeting(peer, sock);
@@ -152,9 +157,9 @@ impl<S: Sockets> Links<S> {
     }
 
     /// Begins to connect; where there is no descriptor, with that of another connection.
-    fn connect(&mut self, address: SocketAddr) -> io::Result<Sock> {
+    fn connect(&mut self, peer: u32, address: SocketAddr) -> io::Result<Sock> {
         match self.sockets.connect(address) {
-            Err(error) if room::is_without_descriptors(&error) && self.free_one() => {
+            Err(error) if room::is_without_descriptors(&error) && self.free_one(Some(peer)) => {
                 self.sockets.connect(address)
             }
             connected => connected,
@@ -185,6 +190,7 @@ impl<S: Sockets> Links<S> {
 
     /// Something has happened to a connection of a call.
     pub(super) fn go_on_with_call(&mut self, peer: u32, sock: Sock) {
+        let now_ns = self.now_ns;
         let Some(side) = self.find_mut(peer) else {
             return;
         };
@@ -204,19 +210,16 @@ impl<S: Sockets> Links<S> {
         };
         match stepped {
             Ok(Stepped::At(stage)) => {
-                let proves = matches!(stage, Stage::Proved { .. });
-                call.tries[index].stage = stage;
-                if proves {
-                    call.proving = Some(index);
-                }
-                if call.is_heard() {
-                    self.of(peer).silence.ends();
-                }
+                call.has_come(index, stage, now_ns);
             }
             Ok(Stepped::Joined(ack, attempt)) => {
                 let line = Line::new(sock, self.numbers.next(), Vec::new());
                 let attempt = Some(attempt);
                 self.join(peer, Line { attempt, ..line }, ack);
+            }
+            Err(Refusal::Verdict(Verdict::Gone)) => {
+                self.close(sock);
+                self.lose(peer, "it has given this process up, and says why itself");
             }
             Err(refusal) => {
                 self.close(sock);
@@ -226,13 +229,14 @@ impl<S: Sockets> Links<S> {
     }
 
     /// One address of a peer has failed; others may prove now.
-    fn try_failed(&mut self, peer: u32, index: usize, why: &str) {
+    pub(super) fn try_failed(&mut self, peer: u32, index: usize, why: &str) {
         let now_ns = self.now_ns;
         let Some(call) = self.of(peer).call.as_mut() else {
             return;
         };
         call.tries[index].stage = Stage::Failed { again_at_ns: 0 };
         call.tries[index].fail(why.to_owned(), now_ns);
+        call.see_whether_heard(now_ns);
         if call.proving == Some(index) {
             call.proving = None;
             let greeted = |stage: &Stage| matches!(stage, Stage::Greeted { .. });
@@ -271,8 +275,11 @@ impl<S: Sockets> Links<S> {
                     return Ok(Stepped::At(Stage::Greeted { talk, hello }));
                 };
                 let (verdict, nonce) = proof::of_riddle(&riddle)?;
-                if verdict != Verdict::Joined {
-                    return Err(Refusal::Verdict(verdict));
+                match verdict {
+                    Verdict::Joined => {}
+                    // Nobody has proved anything yet who could say so.
+                    Verdict::Gone => return Err(Refusal::Wrong(Wrong::Garbage)),
+                    verdict => return Err(Refusal::Verdict(verdict)),
                 }
                 let meeting = Meeting {
                     keys: self.secrets.with(peer),
@@ -327,7 +334,7 @@ impl<S: Sockets> Links<S> {
                 }
                 Ok(None) => return,
                 Err(error) if room::is_without_descriptors(&error) => {
-                    if !self.free_one() {
+                    if !self.free_one(None) {
                         self.lack_descriptors();
                         break;
                     }
@@ -418,7 +425,7 @@ impl<S: Sockets> Links<S> {
     /// Joins a caller that has proved who it is, or tells it why not.
     fn welcome(&mut self, peer: u32, ack: Ack, meeting: &Meeting, mut stranger: Stranger) {
         let sock = stranger.talk.sock;
-        let is_first = self.known.with(peer).is_first;
+        let (is_first, now_ns) = (self.known.with(peer).is_first, self.now_ns);
         let side = self.of(peer);
         let is_old = meeting
             .hello
@@ -433,8 +440,11 @@ impl<S: Sockets> Links<S> {
             .as_ref()
             .and_then(|line| line.attempt)
             .is_some_and(is_stale);
-        let calls = is_first && side.call.as_ref().is_some_and(|call| call.is_heard());
-        let verdict = if side.lost.is_some() || is_old || !side.may_have(ack.next) {
+        let is_promising = |call: &Call| call.is_promising(now_ns);
+        let calls = is_first && side.call.as_deref().is_some_and(is_promising);
+        let verdict = if side.lost.is_some() {
+            Verdict::Gone
+        } else if is_old || !side.may_have(ack.next) {
             Verdict::Old
         } else if calls || has_crossed {
             Verdict::Yield
@@ -462,7 +472,8 @@ impl<S: Sockets> Links<S> {
         self.counts.refused.add(1);
         if self.strangers.is_news(stranger.from.ip(), "many") {
             self.news.complain(format!(
-                "so many have connected and not proved to be of this job that some are sent away: one of them from {}",
+                "so many have connected and not yet proved to be of this job that the oldest are sent away, first one from {}: ranks \
+                 connect again, others should not connect at all",
                 stranger.from
             ));
         }
@@ -485,16 +496,13 @@ impl<S: Sockets> Links<S> {
                     proof::VERSION
                 ),
             ),
-            Refusal::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
-                ("silence", "has said nothing for 10 s".to_owned())
-            }
-            // It has changed its mind, or has found another way.
+            // It has changed its mind, or has found another way, or computes since it has connected.
             Refusal::Io(_) | Refusal::Verdict(_) => return,
         };
         self.counts.refused.add(1);
         if self.strangers.is_news(ip, what) {
             self.news.complain(format!(
-                "somebody at {from} has connected and {words}; refused, as all further ones from there"
+                "somebody at {from} has connected and {words}: refused, which is said once of each host"
             ));
         }
     }
@@ -557,6 +565,7 @@ fn words_of(refusal: &Refusal) -> String {
         ),
         Refusal::Wrong(Wrong::Key) => "a process of another job answers".to_owned(),
         Refusal::Verdict(Verdict::NotMe) => "another process answers".to_owned(),
+        Refusal::Verdict(Verdict::Old) => "it has heard of a later attempt".to_owned(),
         Refusal::Verdict(_) => "it is about to connect itself".to_owned(),
     }
 }

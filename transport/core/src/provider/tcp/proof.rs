@@ -55,6 +55,8 @@ pub(super) enum Verdict {
     NotMe,
     /// The caller has made a later attempt.
     Old,
+    /// The host has given the caller up for good. Only in a WELCOME.
+    Gone,
 }
 
 impl Verdict {
@@ -63,7 +65,13 @@ impl Verdict {
     }
 
     fn of(number: u16) -> Option<Self> {
-        let all = [Self::Joined, Self::Yield, Self::NotMe, Self::Old];
+        let all = [
+            Self::Joined,
+            Self::Yield,
+            Self::NotMe,
+            Self::Old,
+            Self::Gone,
+        ];
         all.into_iter().find(|verdict| verdict.number() == number)
     }
 }
@@ -299,6 +307,7 @@ mod tests {
             Verdict::Yield,
             Verdict::NotMe,
             Verdict::Old,
+            Verdict::Gone,
         ] {
             let said = riddle(verdict, [1, 2]);
             assert_eq!(of_riddle(&said), Ok((verdict, [1, 2])));

@@ -20,9 +20,9 @@ impl<S: Sockets> Links<S> {
         }
     }
 
-    /// Closes the connection that is missed least, so that another one can have its descriptor. `false`: there is none, or all were
-    /// made just now.
-    pub(super) fn free_one(&mut self) -> bool {
+    /// Closes the connection that is missed least, and is not to the peer that is to be called, so that another one can have its
+    /// descriptor. `false`: there is none, or all were made just now.
+    pub(super) fn free_one(&mut self, but: Option<u32>) -> bool {
         if let Some(stranger) = self.strangers.take_silent(self.now_ns) {
             self.close(stranger.talk.sock);
             return true;
@@ -35,7 +35,12 @@ impl<S: Sockets> Links<S> {
             let call = self.find(*peer).and_then(|side| side.call.as_ref());
             call.is_some_and(|call| call.has_socks() && call.lasts_ns(self.now_ns) >= HOLD_NS)
         };
-        let oldest = self.calls.under_way().iter().copied().find(is_old);
+        let oldest = self
+            .calls
+            .under_way()
+            .iter()
+            .copied()
+            .find(|peer| but != Some(*peer) && is_old(peer));
         if let Some(peer) = oldest {
             self.put_off(peer);
         }

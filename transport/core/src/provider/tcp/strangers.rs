@@ -87,9 +87,9 @@ impl Strangers {
     }
 
     /// Nobody has listened for so long: that time does not count.
-    pub(super) fn forgive(&mut self, passed_ns: u64) {
+    pub(super) fn forgive(&mut self, passed_ns: u64, now_ns: u64) {
         for one in &mut self.all {
-            one.since_ns += passed_ns;
+            one.since_ns = (one.since_ns + passed_ns).min(now_ns);
         }
     }
 

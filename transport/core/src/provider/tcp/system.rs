@@ -80,6 +80,7 @@ impl System {
     fn keep(&mut self, stream: TcpStream, events: i32) -> io::Result<Sock> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
+        ask_whether_alive(&stream)?;
         let next = Sock::try_from(self.socks.len()).unwrap_or(Sock::MAX);
         let sock = self.free.pop().unwrap_or(next);
         if sock == next {
@@ -316,6 +317,27 @@ impl Sockets for System {
     }
 }
 
+/// Has the kernel ask now and then, where nothing is under way, whether the host at the other end is there. That answers for a process that
+/// computes.
+fn ask_whether_alive(stream: &TcpStream) -> io::Result<()> {
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, ASK_AFTER_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, ASK_EVERY_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, QUESTIONS),
+    ];
+    for (level, name, value) in options {
+        let bytes = size_of_name(&value);
+        let place = (&raw const value).cast();
+        // SAFETY: reads a number of this size.
+        let result = unsafe { libc::setsockopt(stream.as_raw_fd(), level, name, place, bytes) };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 fn family_of(family: i32) -> libc::sa_family_t {
     libc::sa_family_t::try_from(family).unwrap_or(0)
 }
@@ -405,3 +427,35 @@ const MOST_SIGNS: usize = 32;
 /// A connection on which the kernel has sent the same again so often, and heard nothing for so long, is cut off.
 const FEW_RETRANSMITS: u8 = 3;
 const CUT_OFF_MS: u32 = 10_000;
+/// When the kernel asks on a connection over which nothing goes, how often, and how many questions may have no answer.
+const ASK_AFTER_S: libc::c_int = 20;
+const ASK_EVERY_S: libc::c_int = 5;
+const QUESTIONS: libc::c_int = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_asks_whether_the_other_end_is_there() {
+        let (mut system, port) = System::open(None).unwrap();
+        let to = SocketAddr::from(([127, 0, 0, 1], port));
+        let caller = system.connect(to).unwrap();
+        let host = loop {
+            if let Some((sock, _)) = system.accept().unwrap() {
+                break sock;
+            }
+        };
+        for sock in [caller, host] {
+            let descriptor = system.stream(sock).unwrap().as_raw_fd();
+            let mut value: libc::c_int = 0;
+            let mut bytes = size_of_name(&value);
+            let (level, name) = (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE);
+            let place = (&raw mut value).cast();
+            // SAFETY: writes at most so many bytes to the first and how many to the second.
+            let result =
+                unsafe { libc::getsockopt(descriptor, level, name, place, &raw mut bytes) };
+            assert_eq!((result, value), (0, ASK_AFTER_S));
+        }
+    }
+}

@@ -5,4 +5,5 @@ mod crowd;
 mod door;
 mod hostile;
 mod other_jobs;
+mod patience;
 mod world;
