@@ -222,6 +222,7 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
     let network = values
         .network()
         .of_local_rank(boot.local_rank)
+        .over_hosts(boot.over_hosts)
         .with_key(network_key(boot, values)?);
     let network = match stream_key(boot, values)? {
         Some(key) => network.with_stream_key(key),
@@ -284,6 +285,7 @@ impl Values {
             interfaces: self.text(Variable::NetInterfaces).to_owned(),
             ports: ports.next().and_then(var::port_range),
             connections: u32::try_from(self.get(Variable::NetPairs)).unwrap_or(1),
+            over_hosts: false,
         }
     }
 

@@ -106,14 +106,15 @@ impl Tcp<System> {
         let Some(key) = key else {
             return Err("this process was told no key for connections".to_owned());
         };
-        let offers =
-            interfaces::choose(system::interfaces(), &terms.interfaces, &interfaces::Kernel)?;
+        let kernel = interfaces::Kernel::new();
+        let (found, wanted) = (system::interfaces(), &terms.interfaces);
+        let offers = interfaces::choose(found, wanted, terms.over_hosts, &kernel)?;
         let fit = offers.into_iter().filter(|offer| offer.unfit.is_none());
         let addresses: Vec<IpAddr> = fit.map(|offer| offer.interface.address).collect();
         if addresses.is_empty() {
             return Err("this host has no address of the Internet protocol".to_owned());
         }
-        let (system, port) = System::open(terms.ports)?;
+        let (system, port, addresses) = System::open(&addresses, terms.ports)?;
         let limits = Limits {
             lines: terms.connections as usize,
             silence_ns,
@@ -153,7 +154,8 @@ impl Tcp<FakeSockets> {
 /// What of this host's addresses others are told, and why not the rest.
 pub(crate) fn addresses(network: &Network) -> Result<Vec<net_info::Address>, String> {
     let wanted = &network.tcp.interfaces;
-    let offers = interfaces::choose(system::interfaces(), wanted, &interfaces::Kernel)?;
+    let kernel = interfaces::Kernel::new();
+    let offers = interfaces::choose(system::interfaces(), wanted, false, &kernel)?;
     let address = |offer: Offer| net_info::Address {
         interface: offer.interface.name,
         address: offer.interface.address,

@@ -75,6 +75,13 @@ impl Network {
         Self { tcp, ..self }
     }
 
+    /// Whether the job is over several hosts.
+    #[must_use]
+    pub fn over_hosts(mut self, over_hosts: bool) -> Self {
+        self.tcp.over_hosts = over_hosts;
+        self
+    }
+
     /// How much of everything.
     #[must_use]
     pub fn within(self, limits: NetLimits) -> Self {
