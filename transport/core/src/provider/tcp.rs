@@ -15,6 +15,7 @@
 //!
 //! # What a poll costs
 //! One system call as a rule: a receive on the connection that something came over last, or a look at all others by `epoll`, in turn.
+//! Where there is no connection, or nothing has come for long, most polls make none (`rest.rs`).
 
 mod address;
 mod arrive;
@@ -32,6 +33,7 @@ mod moves;
 mod news;
 mod packet;
 mod proof;
+mod rest;
 mod room;
 mod secrets;
 mod settings;
@@ -57,6 +59,7 @@ use interfaces::Offer;
 use links::{Limits, Links, Owner, Upshot};
 use moves::Moves;
 use packet::{Kind as PacketKind, Maker};
+use rest::Rest;
 pub use secrets::StreamKey;
 pub use settings::TcpTerms;
 use sockets::{Sign, Sockets};
@@ -81,9 +84,10 @@ pub(super) struct Tcp<S> {
     backlog: VecDeque<u32>,
     /// Whom something came of last.
     hot: Option<u32>,
-    /// Turns in which nothing came, and whether anything came since the process last wanted to sleep.
+    /// Looks at which nothing had come, and whether anything came since the process last wanted to sleep.
     idle: u32,
     has_stirred: bool,
+    rest: Rest,
     signs: Vec<Sign>,
     /// What others are told.
     addresses: Vec<IpAddr>,
@@ -175,6 +179,7 @@ impl<S: Sockets> Tcp<S> {
             hot: None,
             idle: 0,
             has_stirred: false,
+            rest: Rest::default(),
             signs: Vec::new(),
             addresses: Vec::new(),
             port: 0,
@@ -387,9 +392,13 @@ impl<S: Sockets> Tcp<S> {
     #[inline(never)]
     pub(super) fn poll(&mut self, completions: &mut Completions) {
         self.links.turn += 1;
-        let mut has_come = false;
+        self.settle();
         // First, so that they come through however much others send.
         self.hand_up_ready(completions);
+        if self.may_rest() {
+            return;
+        }
+        let mut has_come = false;
         for _ in 0..self.backlog.len() {
             if completions.is_full() {
                 // Those who were not asked are the first of the next turn.
@@ -398,6 +407,9 @@ impl<S: Sockets> Tcp<S> {
             let peer = self.backlog.pop_front();
             has_come |= peer.is_some_and(|peer| self.take(peer, completions));
         }
+        if self.hot.is_some_and(|hot| !self.links.has_line(hot)) {
+            self.hot = None;
+        }
         let looks_at_all = self.links.turn.is_multiple_of(LOOK_EVERY);
         if let Some(hot) = self.hot.filter(|_| !completions.is_full()) {
             has_come |= self.take(hot, completions);
@@ -405,7 +417,12 @@ impl<S: Sockets> Tcp<S> {
         if looks_at_all || self.hot.is_none() {
             has_come |= self.look_at_all(completions);
         }
-        if self.links.turn.is_multiple_of(CLOCK_EVERY) {
+        let clock_every = if self.links.has_timers() {
+            LOOK_EVERY
+        } else {
+            CLOCK_EVERY
+        };
+        if self.links.turn.is_multiple_of(clock_every) {
             self.links.look_at_clock();
             self.settle();
         }
@@ -420,6 +437,19 @@ impl<S: Sockets> Tcp<S> {
             self.settle();
         }
         self.hand_up_ready(completions);
+    }
+
+    /// Whether this turn does nothing.
+    fn may_rest(&mut self) -> bool {
+        let every = match (self.links.is_alone(), self.idle) {
+            _ if !self.backlog.is_empty() => 1,
+            (true, _) => ALONE_EVERY,
+            (false, IDLE..) => LOOK_EVERY,
+            (false, _) => 1,
+        };
+        let sockets = &self.links.sockets;
+        self.rest
+            .goes_on(self.links.turn, every, || sockets.clock_ns())
     }
 
     /// Hands up works that have ended, as far as there is room.
@@ -484,6 +514,7 @@ impl<S: Sockets> Tcp<S> {
     /// The process is awake again: whoever has woken it is found by looking at all.
     pub(super) fn wake(&mut self) {
         self.hot = None;
+        self.rest.end();
         self.links.look_at_clock();
         self.settle();
     }
@@ -512,6 +543,10 @@ fn work_of(
 
 /// Of so many turns one looks at all connections.
 const LOOK_EVERY: u64 = 8;
+/// The same where there is no connection.
+const ALONE_EVERY: u64 = 64;
+/// After so many looks in vain others come more seldom.
+const IDLE: u32 = 512;
 /// Of so many turns one looks at the clock.
 const CLOCK_EVERY: u64 = 64;
 /// After so many turns without anything peers are told what has arrived, which packets to them would have told.

@@ -19,6 +19,10 @@ impl Calls {
         &self.under_way
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.under_way.is_empty() && self.waiting.is_empty()
+    }
+
     /// How many wait for their turn.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()

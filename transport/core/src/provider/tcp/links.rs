@@ -142,6 +142,23 @@ impl<S: Sockets> Links<S> {
         self.sides[place].get_or_insert_with(|| Box::new(Side::new()))
     }
 
+    #[inline]
+    pub(super) fn has_line(&self, peer: u32) -> bool {
+        self.find(peer).is_some_and(|side| side.line.is_some())
+    }
+
+    /// Whether there is no connection, and nobody who makes one.
+    #[inline]
+    pub(super) fn is_alone(&self) -> bool {
+        self.joined.is_empty() && !self.has_timers()
+    }
+
+    /// Whether something may be due that no sign tells of.
+    #[inline]
+    pub(super) fn has_timers(&self) -> bool {
+        !self.calls.is_empty() || !self.strangers.is_empty() || self.shut_until_ns.is_some()
+    }
+
     pub(super) fn owner(&self, sock: Sock) -> Owner {
         let owner = self.owners.get(sock as usize);
         owner.copied().unwrap_or(Owner::Nobody)
