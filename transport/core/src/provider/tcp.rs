@@ -114,7 +114,8 @@ impl Tcp<System> {
         let (found, wanted) = (system::interfaces(), &terms.interfaces);
         let offers = interfaces::choose(found, wanted, terms.over_hosts, &kernel)?;
         let fit = offers.into_iter().filter(|offer| offer.unfit.is_none());
-        let addresses: Vec<IpAddr> = fit.map(|offer| offer.interface.address).collect();
+        let mut addresses: Vec<IpAddr> = fit.map(|offer| offer.interface.address).collect();
+        addresses.truncate(address::how_many_fit(&addresses));
         if addresses.is_empty() {
             return Err("this host has no address of the Internet protocol".to_owned());
         }

@@ -26,11 +26,7 @@ pub(super) fn to_record(addresses: &[IpAddr], port: u16, identity: u64, host: &s
     let mut record = vec![VERSION, 0];
     record.extend(port.to_le_bytes());
     record.extend(identity.to_le_bytes());
-    for address in addresses {
-        let bytes = if address.is_ipv4() { 5 } else { 17 };
-        if record.len() + bytes > FIXED_BYTES + MOST_ADDRESS_BYTES {
-            break;
-        }
+    for address in &addresses[..how_many_fit(addresses)] {
         record[1] += 1;
         match address {
             IpAddr::V4(address) => {
@@ -45,6 +41,15 @@ pub(super) fn to_record(addresses: &[IpAddr], port: u16, identity: u64, host: &s
     }
     record.extend(host.bytes().take(MOST_HOST_BYTES));
     record
+}
+
+/// How many of these addresses a record has room for.
+pub(super) fn how_many_fit(addresses: &[IpAddr]) -> usize {
+    let ends = addresses.iter().scan(0, |end, address| {
+        *end += if address.is_ipv4() { 5 } else { 17 };
+        Some(*end)
+    });
+    ends.take_while(|end| *end <= MOST_ADDRESS_BYTES).count()
 }
 
 /// What a record says; `None`: nobody of this version wrote it.

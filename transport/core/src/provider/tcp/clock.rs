@@ -86,8 +86,7 @@ impl<S: Sockets> Links<S> {
             return;
         };
         if let Some(index) = call.proves_in_vain(now_ns) {
-            self.give_try_up(peer, index, "who answers there does not go on");
-            return;
+            return self.give_try_up(peer, index, "who answers there does not go on");
         }
         if !call.is_heard() && !call.lacks && call.counted_ns + COUNT_NS <= now_ns {
             call.counted_ns = now_ns;
@@ -135,10 +134,12 @@ impl<S: Sockets> Links<S> {
         for peer in self.calls.under_way().to_vec() {
             let call = self.find(peer).and_then(|side| side.call.as_ref());
             let heard: Vec<(usize, Sock)> = call.map(|call| call.heard()).unwrap_or_default();
-            for (index, sock) in heard {
-                if self.sockets.is_cut_off(sock) {
-                    self.give_try_up(peer, index, "the network has cut the connection");
-                }
+            let cut = heard
+                .into_iter()
+                .find(|(_, sock)| self.sockets.is_cut_off(*sock));
+            // Others of the call are looked at the next time, if there are any then.
+            if let Some((index, _)) = cut {
+                self.give_try_up(peer, index, "the network has cut the connection");
             }
         }
     }

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use session::Ack;
 
-use super::call::{Call, Stage};
+use super::call::{CONNECT_NS, Call, Stage};
 use super::links::{Links, Owner, Upshot};
 use super::proof::{Hello, Meeting, Verdict, Wrong};
 use super::side::Line;
@@ -119,40 +119,47 @@ impl<S: Sockets> Links<S> {
         let late = call.map(|call| call.late(now_ns)).unwrap_or_default();
         late.into_iter()
             .for_each(|sock| self.go_on_with_call(peer, sock));
-        let count = self.find(peer).and_then(|side| side.call.as_ref());
-        for index in 0..count.map_or(0, |call| call.tries.len()) {
-            let call = self.of(peer).call.as_mut().expect("it is looked at");
-            let one = &mut call.tries[index];
-            match &one.stage {
-                Stage::Failed { again_at_ns } if *again_at_ns <= now_ns => {}
-                Stage::Connecting { since_ns, .. }
-                    if since_ns + super::call::CONNECT_NS <= now_ns =>
-                {
-                    let old = one.fail("nobody answers".to_owned(), now_ns);
-                    old.into_iter().for_each(|sock| self.close(sock));
-                    continue;
-                }
-                _ => continue,
+        let call = self.find(peer).and_then(|side| side.call.as_ref());
+        for index in 0..call.map_or(0, |call| call.tries.len()) {
+            self.try_one(peer, index);
+        }
+    }
+
+    /// The same for one of them.
+    fn try_one(&mut self, peer: u32, index: usize) {
+        let now_ns = self.now_ns;
+        // What befell another one may have ended the call.
+        let call = self.find_mut(peer).and_then(|side| side.call.as_mut());
+        let Some(one) = call.and_then(|call| call.tries.get_mut(index)) else {
+            return;
+        };
+        match &one.stage {
+            Stage::Failed { again_at_ns } if *again_at_ns <= now_ns => {}
+            Stage::Connecting { since_ns, .. } if since_ns + CONNECT_NS <= now_ns => {
+                let old = one.fail("nobody answers".to_owned(), now_ns);
+                old.into_iter().for_each(|sock| self.close(sock));
+                return;
             }
-            let address = one.address;
-            match self.connect(peer, address) {
-                Ok(sock) => {
-                    self.own(sock, Owner::Call(peer));
-                    let stage = self.greeting(peer, sock);
-                    let call = self.of(peer).call.as_mut().expect("it is looked at");
-                    call.tries[index].stage = stage;
-                    call.lacks = false;
-                }
-                Err(error) if room::is_without_descriptors(&error) => {
-                    let again_at_ns = now_ns + room::HOLD_NS;
-                    let call = self.of(peer).call.as_mut().expect("it is looked at");
-                    call.tries[index].stage = Stage::Failed { again_at_ns };
-                    call.lacks = true;
-                    self.calls.pause(again_at_ns);
-                    self.lack_descriptors();
-                }
-                Err(error) => self.try_failed(peer, index, &error.to_string()),
+            _ => return,
+        }
+        let address = one.address;
+        let (stage, lacks) = match self.connect(peer, address) {
+            Ok(sock) => {
+                self.own(sock, Owner::Call(peer));
+                (self.greeting(peer, sock), false)
             }
+            Err(error) if room::is_without_descriptors(&error) => {
+                let again_at_ns = now_ns + room::HOLD_NS;
+                self.calls.pause(again_at_ns);
+                self.lack_descriptors();
+                (Stage::Failed { again_at_ns }, true)
+            }
+            Err(error) => return self.try_failed(peer, index, &error.to_string()),
+        };
+        let sock = stage.sock();
+        match self.find_mut(peer).and_then(|side| side.call.as_mut()) {
+            Some(call) => (call.tries[index].stage, call.lacks) = (stage, lacks),
+            None => sock.into_iter().for_each(|sock| self.close(sock)),
         }
     }
 
@@ -322,9 +329,11 @@ impl<S: Sockets> Links<S> {
     /// Takes in those who have connected.
     pub(super) fn open_door(&mut self) {
         let now_ns = self.sockets.clock_ns();
+        let mut has_taken = false;
         while self.strangers.has_room(now_ns) {
             match self.sockets.accept() {
                 Ok(Some((sock, from))) => {
+                    has_taken = true;
                     if let Some(stranger) = self.strangers.take_for_another(now_ns) {
                         self.close(stranger.talk.sock);
                         self.complain_of_many(&stranger);
@@ -334,6 +343,10 @@ impl<S: Sockets> Links<S> {
                 }
                 Ok(None) => return,
                 Err(error) if room::is_without_descriptors(&error) => {
+                    if has_taken {
+                        // The system says so also where nobody else waits; if somebody does there is another sign.
+                        return;
+                    }
                     if !self.free_one(None) {
                         self.lack_descriptors();
                         break;
@@ -355,7 +368,7 @@ impl<S: Sockets> Links<S> {
         self.sockets.want_callers(false);
     }
 
-    /// Takes in those who have connected meanwhile, where nobody was for a while.
+    /// Those who connect are taken in again, where nobody was for a while; there is a sign if somebody waits.
     pub(super) fn open_door_again(&mut self) {
         let is_over = |until_ns: &u64| *until_ns <= self.now_ns;
         if self
@@ -364,7 +377,6 @@ impl<S: Sockets> Links<S> {
             .is_some()
         {
             self.sockets.want_callers(true);
-            self.open_door();
         }
     }
 

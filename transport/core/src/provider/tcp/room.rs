@@ -11,7 +11,7 @@ impl<S: Sockets> Links<S> {
     /// Gives up connections that were used longest ago until there are at most so many, as far as nothing is under way over them.
     pub(super) fn make_room(&mut self, most: usize) {
         while self.joined.len() > most {
-            let is_far_above = self.joined.len() > most.saturating_mul(2);
+            let is_far_above = self.joined.len() > self.limits.lines.saturating_mul(2);
             let old = || self.oldest_line().filter(|_| is_far_above);
             let Some(peer) = self.oldest_idle().or_else(old) else {
                 return;
