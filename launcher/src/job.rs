@@ -11,12 +11,20 @@ use std::ffi::CString;
 use std::fs::File;
 
 /// Numbers that belong to one job and that nobody can guess.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Keys {
     /// Of the job: the node segment has it, and who asks for that must know it.
     pub(crate) job: u64,
     /// See [`pmi::Boot::network_key`]. Not made from the other one, which more eyes see.
     pub(crate) network: u32,
+    /// See [`pmi::Boot::stream_key`]. Made from neither of the others.
+    pub(crate) stream: u128,
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Keys(..)")
+    }
 }
 
 impl Keys {
@@ -25,7 +33,12 @@ impl Keys {
         // 31 bits: they fit.
         let network = u32::try_from(random_u64()? >> 33).unwrap_or(0);
         let job = random_u64()?;
-        Ok(Self { job, network })
+        let stream = u128::from(random_u64()?) << 64 | u128::from(random_u64()?);
+        Ok(Self {
+            job,
+            network,
+            stream,
+        })
     }
 }
 
@@ -162,7 +175,11 @@ pub(crate) mod tests {
             preferred: rank == 1,
         };
         NodeJob {
-            keys: Keys { job: 7, network: 8 },
+            keys: Keys {
+                job: 7,
+                network: 8,
+                stream: u128::MAX - 9,
+            },
             size: 5,
             programs: vec![Program {
                 path: c"/bin/true".into(),

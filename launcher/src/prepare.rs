@@ -414,7 +414,11 @@ mod tests {
             tie: Tie::Preferred,
         };
         let places = vec![place; request.size() as usize];
-        let keys = Keys { job: 7, network: 8 };
+        let keys = Keys {
+            job: 7,
+            network: 8,
+            stream: 9,
+        };
         node_job(request, &Cpus::new(vec![0, 1]), &places, keys)
     }
 
@@ -504,7 +508,11 @@ mod tests {
             };
             let tie = Tie::Bound;
             let places = vec![Place { cpus: vec![0], tie }; ranks as usize];
-            let keys = Keys { job: 7, network: 8 };
+            let keys = Keys {
+                job: 7,
+                network: 8,
+                stream: 9,
+            };
             let cpus = Cpus::new(vec![0, 1]);
             let job = node_job(&request(vec![one]), &cpus, &places, keys).unwrap();
             variables(&job.programs[0], "OMP_WAIT_POLICY")

@@ -28,7 +28,10 @@ fn rank_program() {
     };
     tell(boot.control_fd, &hello);
     match role.as_str() {
-        "key" => println!("\nkey {:?}", boot.network_key),
+        "key" => {
+            let stream = boot.stream_key.map(|key| key.0);
+            println!("\nkey {:?} {stream:?}", boot.network_key);
+        }
         "neighbours" => know_all(&boot),
         "late publisher" => publish_late(&boot),
         "dead publisher" => outlive(&boot),
@@ -238,7 +241,7 @@ fn divided(nodes: u32, mut job: common::Job) -> common::Job {
 }
 
 #[test]
-fn the_network_key_is_of_one_job_and_has_31_bits() {
+fn the_network_keys_are_of_one_job_and_have_31_and_128_bits() {
     on_nodes(|nodes| {
         let keys = || {
             let outcome = on(nodes, 3, "key").run().expect(0);
@@ -250,13 +253,24 @@ fn the_network_key_is_of_one_job_and_has_31_bits() {
             assert_eq!(keys.len(), 3, "{}", outcome.out);
             keys.dedup();
             assert_eq!(keys.len(), 1, "{}", outcome.out);
-            keys[0].parse::<u32>().unwrap()
+            let (network, stream) = keys[0].split_once(") Some(").unwrap();
+            (
+                network.parse::<u32>().unwrap(),
+                stream.parse::<u128>().unwrap(),
+            )
         };
         let (one, other) = (keys(), keys());
         assert!(
-            one < 1 << 31 && other < 1 << 31 && one != other,
-            "{one} {other}"
+            one.0 < 1 << 31 && other.0 < 1 << 31 && one.0 != other.0,
+            "{one:?} {other:?}"
         );
+        let halves = |key: u128| [key >> 64, key & u128::from(u64::MAX)];
+        let (one, other) = (halves(one.1), halves(other.1));
+        assert!(
+            one[0] != other[0] && one[1] != other[1],
+            "{one:?} {other:?}"
+        );
+        assert!(one[0] != one[1], "{one:?}");
     });
 }
 

@@ -2,10 +2,10 @@
 //! One rank's birth certificate: a line of text in one environment variable.
 //!
 //! ```text
-//! 1 job=9f3a rank=3 size=64 local_rank=3 local_size=64 app=0 segment=5 control=6 address=rmpi-9f3a daemon=4711 key=5eed mask=3
+//! 1 job=9f3a rank=3 size=64 local_rank=3 local_size=64 app=0 segment=5 control=6 address=rmpi-9f3a daemon=4711 key=5eed stream_key=7ea mask=3
 //! ```
 //! The leading number is the version. Keys come in any order; a key that is not known is skipped,
-//! so that a newer daemon can say more to an older library. `job`, `key` and `mask` are hexadecimal. Where a node does not have
+//! so that a newer daemon can say more to an older library. `job`, `key`, `stream_key` and `mask` are hexadecimal. Where a node does not have
 //! all ranks, `ranks=4-7` says which it has, in the order of their local numbers.
 
 use crate::ranks::Ranks;
@@ -20,6 +20,16 @@ const MOST_NETWORK_KEY: u32 = u32::MAX >> 1;
 
 /// More than any launcher starts on a node: so that no text makes a list of any length.
 const MOST_LOCAL_RANKS: u32 = 1 << 16;
+
+/// A secret of 128 bits. It is not shown with what it is a part of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct StreamKey(pub u128);
+
+impl fmt::Debug for StreamKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("StreamKey(..)")
+    }
+}
 
 /// What a rank must know before it can talk to anybody.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +57,11 @@ pub struct Boot {
     /// What datagrams of this job carry on a network, so that those of another are not heard: 31 bits, random per job. It
     /// stands nowhere but here, where only the same user can read it. `None` if the daemon did not say.
     pub network_key: Option<u32>,
+    /// What ranks of this job prove to each other over connections of a network: 128 bits, random per job. It stands where
+    /// `network_key` does, and follows from nothing else. `None` if the daemon did not say.
+    pub stream_key: Option<StreamKey>,
+    /// The job is over several hosts, as far as its launcher knows.
+    pub over_hosts: bool,
     /// The job was started by a debugger.
     pub debugged: bool,
     /// Some node of the job has more ranks than CPUs; the same is said to all ranks.
@@ -85,6 +100,8 @@ impl Boot {
             address: fields.required("address")?.to_owned(),
             daemon_pid: fields.number("daemon")?,
             network_key: fields.network_key("key")?,
+            stream_key: fields.stream_key("stream_key")?,
+            over_hosts: fields.find("over_hosts").is_some_and(|given| given != "0"),
             debugged: fields.find("debugged").is_some_and(|given| given != "0"),
             crowded: fields.find("crowded").is_some_and(|given| given != "0"),
             mask: fields.mask("mask")?,
@@ -142,6 +159,12 @@ impl fmt::Display for Boot {
         )?;
         if let Some(key) = self.network_key {
             write!(out, " key={key:x}")?;
+        }
+        if let Some(StreamKey(key)) = self.stream_key {
+            write!(out, " stream_key={key:x}")?;
+        }
+        if self.over_hosts {
+            write!(out, " over_hosts=1")?;
         }
         if self.debugged {
             write!(out, " debugged=1")?;
@@ -260,6 +283,17 @@ impl<'a> Fields<'a> {
         number.map(Some).ok_or_else(wrong)
     }
 
+    fn stream_key(&self, key: &'static str) -> Result<Option<StreamKey>, BootError> {
+        let Some(given) = self.find(key) else {
+            return Ok(None);
+        };
+        let number = u128::from_str_radix(given, 16).ok();
+        // A secret, even if it is cut short: it is not said.
+        let what = format!("({} characters)", given.len());
+        let wrong = || bad(key, &what, "a hexadecimal number of at most 128 bits");
+        number.map(StreamKey).map(Some).ok_or_else(wrong)
+    }
+
     fn descriptor(&self, key: &'static str) -> Result<i32, BootError> {
         let given = self.required(key)?;
         let number = given.parse().ok().filter(|number: &i32| *number >= -1);
@@ -318,7 +352,7 @@ mod tests {
     use proptest::prelude::*;
 
     const LINE: &str = "1 job=9f rank=3 size=64 local_rank=3 local_size=64 app=0 segment=5 \
-                        control=-1 address=rmpi-9f daemon=4711 key=5eed mask=f0000000000000003";
+                        control=-1 address=rmpi-9f daemon=4711 key=5eed stream_key=7ea mask=f0000000000000003";
 
     #[test]
     fn a_line_is_read_and_written_back() {
@@ -328,6 +362,8 @@ mod tests {
         assert_eq!((boot.segment_fd, boot.control_fd), (5, -1));
         assert_eq!(boot.mask, [3, 0xf]);
         assert_eq!(boot.network_key, Some(0x5eed));
+        assert_eq!(boot.stream_key, Some(StreamKey(0x7ea)));
+        assert!(!boot.over_hosts);
         assert_eq!(boot.to_string(), LINE);
     }
 
@@ -385,6 +421,30 @@ mod tests {
     }
 
     #[test]
+    fn the_key_of_connections_has_128_bits_and_is_in_no_message() {
+        let with = |text: &str| Boot::parse(&LINE.replace("=7ea", &format!("={text}")));
+        let key = u128::MAX - 5;
+        let boot = with(&format!("{key:x}")).unwrap();
+        assert_eq!(boot.stream_key, Some(StreamKey(key)));
+        assert!(!format!("{boot:?}").contains("ffff"), "{boot:?}");
+        for wrong in ["1ffffffffffffffffffffffffffffffff", "feeding", ""] {
+            let words = with(wrong).unwrap_err().to_string();
+            assert!(words.contains("128 bits"), "{words}");
+            assert!(wrong.is_empty() || !words.contains(wrong), "{words}");
+        }
+        let line = LINE.replace(" stream_key=7ea", "");
+        assert_eq!(Boot::parse(&line).unwrap().stream_key, None);
+    }
+
+    #[test]
+    fn a_job_over_hosts_says_so() {
+        let line = LINE.replace(" mask", " over_hosts=1 mask");
+        let boot = Boot::parse(&line).unwrap();
+        assert!(boot.over_hosts);
+        assert_eq!(boot.to_string(), line);
+    }
+
+    #[test]
     fn a_job_of_a_debugger_says_so() {
         let line = LINE.replace(" mask", " debugged=1 mask");
         let boot = Boot::parse(&line).unwrap();
@@ -394,7 +454,8 @@ mod tests {
 
     #[test]
     fn each_missing_key_is_named() {
-        let may_miss = |word: &str| word.starts_with("mask=") || word.starts_with("key=");
+        let may_miss = ["mask=", "key=", "stream_key="];
+        let may_miss = |word: &str| may_miss.iter().any(|key| word.starts_with(key));
         for word in LINE.split(' ').skip(1).filter(|word| !may_miss(word)) {
             let line = LINE.replace(&format!(" {word}"), "");
             let key = word.split('=').next().unwrap();
@@ -469,7 +530,8 @@ mod tests {
         fn what_is_written_is_read_back(
             job: u64, size in 1_u32..2000, rank: u32, app: u32, segment_fd in -1..i32::MAX,
             control_fd in -1..i32::MAX, daemon_pid: u32, address in "[a-z0-9-]{1,30}",
-            network_key in proptest::option::of(0..=MOST_NETWORK_KEY), debugged: bool, crowded: bool,
+            network_key in proptest::option::of(0..=MOST_NETWORK_KEY), key: Option<u128>, over_hosts: bool, debugged: bool,
+            crowded: bool,
             mut mask in proptest::collection::vec(any::<u64>(), 0..20),
         ) {
             if let Some(highest) = mask.last_mut() {
@@ -478,7 +540,7 @@ mod tests {
             let rank = rank % size;
             let boot = Boot {
                 job, rank, size, local_rank: rank, ranks: Ranks::first(size), app, segment_fd, control_fd,
-                address, daemon_pid, network_key, debugged, crowded, mask,
+                address, daemon_pid, network_key, stream_key: key.map(StreamKey), over_hosts, debugged, crowded, mask,
             };
             prop_assert_eq!(Boot::parse(&boot.to_string()), Ok(boot));
         }

@@ -49,7 +49,7 @@ mod message;
 mod ranks;
 mod record;
 
-pub use boot::{BOOT_VARIABLE, Boot, BootError};
+pub use boot::{BOOT_VARIABLE, Boot, BootError, StreamKey};
 pub use message::{DecodeError, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
 pub use ranks::Ranks;
 pub use record::{MAX_RECORD_BYTES, Record};

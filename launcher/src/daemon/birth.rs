@@ -9,7 +9,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, execve};
-use pmi::{BOOT_VARIABLE, Boot, Ranks};
+use pmi::{BOOT_VARIABLE, Boot, Ranks, StreamKey};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -102,6 +102,8 @@ fn become_rank(
         address: nest.address.clone(),
         daemon_pid: nest.daemon.as_raw().cast_unsigned(),
         network_key: Some(job.keys.network),
+        stream_key: Some(StreamKey(job.keys.stream)),
+        over_hosts: job.far.is_some(),
         debugged: job.hold,
         crowded: job.crowded,
         mask: job.cpus.words(),

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use engine::{ContextId, Engine, Event, Peer};
 use pmi::{Boot, Record};
 use transport::{
-    Config, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous, TcpTerms,
+    Config, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous, StreamKey,
+    TcpTerms,
 };
 
 use crate::Error;
@@ -221,7 +222,12 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
     let network = values
         .network()
         .of_local_rank(boot.local_rank)
+        .over_hosts(boot.over_hosts)
         .with_key(network_key(boot, values)?);
+    let network = match stream_key(boot, values)? {
+        Some(key) => network.with_stream_key(key),
+        None => network,
+    };
     let config = Config {
         me: transport::Peer(boot.rank),
         peers: boot.size,
@@ -279,6 +285,7 @@ impl Values {
             interfaces: self.text(Variable::NetInterfaces).to_owned(),
             ports: ports.next().and_then(var::port_range),
             connections: u32::try_from(self.get(Variable::NetPairs)).unwrap_or(1),
+            over_hosts: false,
         }
     }
 
@@ -306,10 +313,20 @@ fn network_key(boot: &Boot, values: &Values) -> Result<u32, Error> {
     if !is_needed(boot, values) {
         return Ok(0);
     }
-    boot.network_key.ok_or_else(|| {
-        let words = "the launcher has told no key for the network: use the rmpiexec that was installed with the library";
-        Error::Boot(words.to_owned())
-    })
+    boot.network_key.ok_or_else(without_key)
+}
+
+fn stream_key(boot: &Boot, values: &Values) -> Result<Option<StreamKey>, Error> {
+    if !is_needed(boot, values) || !providers(values).tcp {
+        return Ok(None);
+    }
+    let pmi::StreamKey(key) = boot.stream_key.ok_or_else(without_key)?;
+    Ok(Some(StreamKey::new(key)))
+}
+
+fn without_key() -> Error {
+    let words = "the launcher has told no key for the network: use the rmpiexec that was installed with the library";
+    Error::Boot(words.to_owned())
 }
 
 /// An error in opening, with the setting that led to it.

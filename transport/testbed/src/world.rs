@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use transport::{
     Config, Fabric, FakeConfig, FakeNet, FakeStreams, NetLimits, Network, Peer, Providers,
-    SimConfig, SimNet, StreamsConfig, TcpTerms, wait,
+    SimConfig, SimNet, StreamKey, StreamsConfig, TcpTerms, wait,
 };
 
 use super::memory::{can_reach_own_process, inherited, number_of, open, segment_file_with};
@@ -418,7 +418,7 @@ pub fn tcp_fabric_with(
         network: Network::default()
             .over_tcp(terms)
             .within(limits)
-            .with_key(key),
+            .with_stream_key(StreamKey::new(key.into())),
         ..Config::alone()
     });
     fabric.unwrap_or_else(|error| panic!("{error}"))

@@ -15,7 +15,7 @@ mod far {
 use far::both::{Both, KEYS, MILLISECOND, SECOND, Shape, TWO};
 use testbed::memory::{attach_as, segment_file};
 use testbed::world::Failing;
-use transport::{Config, Error, Fabric, FakeConfig, FakeNet, Far, NetLimits, Peer};
+use transport::{Config, Error, Fabric, FakeConfig, FakeNet, Far, NetLimits, Peer, StreamKey};
 
 /// So much goes over several rails.
 const LARGE: usize = 1 << 20;
@@ -379,6 +379,7 @@ fn without_a_network_or_a_key_nobody_is_met() {
     let far = Far {
         known_as: 1,
         key: 7,
+        stream_key: StreamKey::new(7),
         is_first: true,
     };
     let why = alone.add_far(far, None).unwrap_err();
@@ -403,6 +404,7 @@ fn memory_grows_by_what_each_peer_takes_and_its_bound_holds() {
     let far = Far {
         known_as: 0,
         key: 7,
+        stream_key: StreamKey::new(7),
         is_first: true,
     };
     for number in 1..=1000 {

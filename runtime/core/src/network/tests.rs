@@ -7,7 +7,7 @@ use engine::RequestId;
 use pmi::{ToDaemon, ToRank};
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use transport::{FakeConfig, FakeNet, Far};
+use transport::{FakeConfig, FakeNet, Far, StreamKey};
 
 use super::*;
 use crate::Universe;
@@ -514,6 +514,7 @@ fn two_jobs(net: &FakeNet) -> [Universe; 2] {
         let far = Far {
             known_as: 1,
             key: keys[other],
+            stream_key: StreamKey::new(keys[other].into()),
             is_first: me == 0,
         };
         let record = both[other].messages.pump.fabric.network_record().unwrap();

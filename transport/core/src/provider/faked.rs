@@ -6,7 +6,7 @@ use super::loopback::Loopback;
 use super::net::Net;
 use super::shm::Shm;
 use super::sim::Sim;
-use super::{Fabric, FakeNet, FakeStreams, NetLimits, SimNet};
+use super::{Fabric, FakeNet, FakeStreams, NetLimits, SimNet, StreamKey};
 use crate::Peer;
 use crate::peers::{Peers, Route};
 use crate::wait_set::WaitSet;
@@ -47,7 +47,8 @@ impl Fabric {
     /// Opens a place on a fake network of streams for process `me` of a job of `peers`, which are reached over it alone.
     #[must_use]
     pub fn streamed(net: &FakeStreams, me: Peer, peers: u32, limits: NetLimits) -> Self {
-        let net = Net::faked_tcp(net, me, peers, (limits, FAKE_KEY));
+        let key = StreamKey::new(FAKE_KEY.into());
+        let net = Net::faked_tcp(net, me, peers, (limits, key));
         Self::networked(net, me, peers)
     }
 
@@ -62,7 +63,7 @@ impl Fabric {
         limits: NetLimits,
     ) -> Self {
         let net = match devices {
-            None => Net::faked_tcp(streams, me, peers, (limits, FAKE_KEY)),
+            None => return Self::streamed(streams, me, peers, limits),
             Some(net) => Net::mixed(net, streams, me, peers, (limits, FAKE_KEY)),
         };
         Self::networked(net, me, peers)

@@ -25,8 +25,8 @@ pub(super) struct Mixed<P: Port, S> {
     tcp: Result<Box<Tcp<S>>, String>,
     ways: Vec<Way>,
     early: Early,
-    /// Counts turns: `tcp` is the first to be polled in every second, and while nobody uses it, is polled in few.
-    turn: u32,
+    /// Which is polled first changes from turn to turn.
+    is_tcp_first: bool,
 }
 
 /// How a peer is reached.
@@ -73,7 +73,7 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
             tcp,
             ways: vec![Way::Unknown; peers as usize],
             early: Early::default(),
-            turn: 0,
+            is_tcp_first: false,
         }
     }
 
@@ -249,7 +249,7 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
     #[inline(always)]
     pub(super) fn look(&mut self) -> FarLook {
         match &self.tcp {
-            Ok(tcp) if !tcp.is_at_rest() => FarLook::Poll,
+            Ok(tcp) if !tcp.is_alone() => FarLook::Poll,
             _ => self.verbs.look(),
         }
     }
@@ -425,22 +425,17 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
     }
 
     fn poll(&mut self, completions: &mut Completions) {
-        self.turn = self.turn.wrapping_add(1);
-        let turn = self.turn;
-        let is_due = |tcp: &Tcp<S>| !tcp.is_at_rest() || turn.is_multiple_of(AT_REST_EVERY);
-        let Some(tcp) = self.tcp.as_mut().ok().filter(|tcp| is_due(tcp)) else {
+        let Ok(tcp) = &mut self.tcp else {
             return self.verbs.poll(completions);
         };
         // So that neither takes all the room for ever.
-        match turn % 2 {
-            0 => {
-                tcp.poll(completions);
-                self.verbs.poll(completions);
-            }
-            _ => {
-                self.verbs.poll(completions);
-                tcp.poll(completions);
-            }
+        self.is_tcp_first = !self.is_tcp_first;
+        if self.is_tcp_first {
+            tcp.poll(completions);
+            self.verbs.poll(completions);
+        } else {
+            self.verbs.poll(completions);
+            tcp.poll(completions);
         }
     }
 
@@ -476,6 +471,3 @@ impl Early {
         place.map(|place| self.keys.swap_remove(place)).is_some()
     }
 }
-
-/// Of so many turns one polls connections that nobody uses.
-const AT_REST_EVERY: u32 = 256;

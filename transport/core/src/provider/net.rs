@@ -9,7 +9,7 @@ use super::caps::Caps;
 use super::ledger::NetCounts;
 use super::mixed::Mixed;
 use super::record::{Part, part_of, to_record};
-use super::tcp::{FakeSockets, FakeStreams, System, Tcp};
+use super::tcp::{FakeSockets, FakeStreams, StreamKey, System, Tcp};
 use super::verbs::{
     Device, FakeNet, FakePort, Far, FarLook, Kind, NetLimits, NetStats, Network, PortChange, Verbs,
 };
@@ -73,7 +73,7 @@ impl Net {
         network: &Network,
         providers: Providers,
     ) -> Result<Self, String> {
-        let (key, silence_ns) = (network.q_key, network.limits.silence_ns);
+        let (key, silence_ns) = (network.stream_key, network.limits.silence_ns);
         let tcp = || Tcp::open_best(me, peers, key, silence_ns, &network.tcp);
         let verbs = || Verbs::open_best(me, peers, network);
         match (providers.verbs.then(verbs), providers.tcp.then(tcp)) {
@@ -107,7 +107,7 @@ impl Net {
         net: &FakeStreams,
         me: Peer,
         peers: u32,
-        limits: (NetLimits, u32),
+        limits: (NetLimits, StreamKey),
     ) -> Self {
         Self::FakedTcp(Box::new(Tcp::open_on(net, me, peers, limits)))
     }
@@ -120,8 +120,9 @@ impl Net {
         peers: u32,
         limits: (NetLimits, u32),
     ) -> Self {
+        let key = StreamKey::new(limits.1.into());
         let verbs = Verbs::open_on(net, me, peers, 1, limits);
-        let tcp = Tcp::open_on(streams, me, peers, limits);
+        let tcp = Tcp::open_on(streams, me, peers, (limits.0, key));
         Self::FakedMixed(Box::new(Mixed::new(verbs, Ok(tcp), peers)))
     }
 

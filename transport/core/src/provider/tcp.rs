@@ -15,12 +15,14 @@
 //!
 //! # What a poll costs
 //! One system call as a rule: a receive on the connection that something came over last, or a look at all others by `epoll`, in turn.
+//! Where there is no connection, or nothing has come for long, most polls make none (`rest.rs`).
 
 mod address;
 mod arrive;
 mod beside;
 mod bodies;
 mod call;
+mod calls;
 mod clock;
 mod fake;
 mod interfaces;
@@ -32,6 +34,9 @@ mod moves;
 mod news;
 mod packet;
 mod proof;
+mod rest;
+mod room;
+mod secrets;
 mod settings;
 mod side;
 mod sockets;
@@ -55,6 +60,8 @@ use interfaces::Offer;
 use links::{Limits, Links, Owner, Upshot};
 use moves::Moves;
 use packet::{Kind as PacketKind, Maker};
+use rest::Rest;
+pub use secrets::StreamKey;
 pub use settings::TcpTerms;
 use sockets::Sign;
 pub(super) use sockets::Sockets;
@@ -79,9 +86,10 @@ pub(super) struct Tcp<S> {
     backlog: VecDeque<u32>,
     /// Whom something came of last.
     hot: Option<u32>,
-    /// Turns in which nothing came, and whether anything came since the process last wanted to sleep.
+    /// Looks at which nothing had come, and whether anything came since the process last wanted to sleep.
     idle: u32,
     has_stirred: bool,
+    rest: Rest,
     signs: Vec<Sign>,
     /// What others are told.
     addresses: Vec<IpAddr>,
@@ -97,23 +105,28 @@ impl Tcp<System> {
     pub(super) fn open_best(
         me: Peer,
         peers: u32,
-        key: u32,
+        key: Option<StreamKey>,
         silence_ns: u64,
         terms: &TcpTerms,
     ) -> Result<Self, String> {
-        let offers =
-            interfaces::choose(system::interfaces(), &terms.interfaces, &interfaces::Kernel)?;
+        let Some(key) = key else {
+            return Err("this process was told no key for connections".to_owned());
+        };
+        let kernel = interfaces::Kernel::new();
+        let (found, wanted) = (system::interfaces(), &terms.interfaces);
+        let offers = interfaces::choose(found, wanted, terms.over_hosts, &kernel)?;
         let fit = offers.into_iter().filter(|offer| offer.unfit.is_none());
-        let addresses: Vec<IpAddr> = fit.map(|offer| offer.interface.address).collect();
+        let mut addresses: Vec<IpAddr> = fit.map(|offer| offer.interface.address).collect();
+        addresses.truncate(address::how_many_fit(&addresses));
         if addresses.is_empty() {
             return Err("this host has no address of the Internet protocol".to_owned());
         }
-        let (system, port) = System::open(terms.ports)?;
+        let (system, port, addresses) = System::open(&addresses, terms.ports)?;
         let limits = Limits {
             lines: terms.connections as usize,
             silence_ns,
         };
-        let known = Known::new(me.0, peers, key);
+        let known = (Known::new(me.0, peers, 0), key);
         Ok(Self {
             addresses,
             port,
@@ -129,7 +142,7 @@ impl Tcp<FakeSockets> {
         net: &FakeStreams,
         me: Peer,
         peers: u32,
-        (limits, key): (NetLimits, u32),
+        (limits, key): (NetLimits, StreamKey),
     ) -> Self {
         let sockets = FakeSockets::new(net.clone(), me.0);
         let addresses = sockets.addresses().to_vec();
@@ -140,7 +153,7 @@ impl Tcp<FakeSockets> {
         Self {
             addresses,
             port: 1,
-            ..Self::new(sockets, Known::new(me.0, peers, key), peers, limits)
+            ..Self::new(sockets, (Known::new(me.0, peers, 0), key), peers, limits)
         }
     }
 }
@@ -148,7 +161,8 @@ impl Tcp<FakeSockets> {
 /// What of this host's addresses others are told, and why not the rest.
 pub(crate) fn addresses(network: &Network) -> Result<Vec<net_info::Address>, String> {
     let wanted = &network.tcp.interfaces;
-    let offers = interfaces::choose(system::interfaces(), wanted, &interfaces::Kernel)?;
+    let kernel = interfaces::Kernel::new();
+    let offers = interfaces::choose(system::interfaces(), wanted, false, &kernel)?;
     let address = |offer: Offer| net_info::Address {
         interface: offer.interface.name,
         address: offer.interface.address,
@@ -158,7 +172,7 @@ pub(crate) fn addresses(network: &Network) -> Result<Vec<net_info::Address>, Str
 }
 
 impl<S: Sockets> Tcp<S> {
-    fn new(sockets: S, known: Known, peers: u32, limits: Limits) -> Self {
+    fn new(sockets: S, known: (Known, StreamKey), peers: u32, limits: Limits) -> Self {
         Self {
             links: Links::new(sockets, known, peers, limits),
             moves: Moves::default(),
@@ -168,6 +182,7 @@ impl<S: Sockets> Tcp<S> {
             hot: None,
             idle: 0,
             has_stirred: false,
+            rest: Rest::default(),
             signs: Vec::new(),
             addresses: Vec::new(),
             port: 0,
@@ -177,7 +192,8 @@ impl<S: Sockets> Tcp<S> {
 
     /// Where this process is found, for others.
     pub(super) fn record(&self) -> Vec<u8> {
-        address::to_record(&self.addresses, self.port, &self.host)
+        let identity = self.links.identity;
+        address::to_record(&self.addresses, self.port, identity, &self.host)
     }
 
     /// What is counted.
@@ -308,6 +324,7 @@ impl<S: Sockets> Tcp<S> {
     /// Meets a process of another job, as a further peer.
     pub(super) fn meet(&mut self, peer: Peer, far: Far) {
         self.links.known.meet(peer.0, far);
+        self.links.secrets.meet(peer.0, far.stream_key);
     }
 
     /// What the launcher says about a peer; `None`: that it has nothing of this provider.
@@ -378,9 +395,13 @@ impl<S: Sockets> Tcp<S> {
     #[inline(never)]
     pub(super) fn poll(&mut self, completions: &mut Completions) {
         self.links.turn += 1;
-        let mut has_come = false;
+        self.settle();
         // First, so that they come through however much others send.
         self.hand_up_ready(completions);
+        if self.may_rest() {
+            return;
+        }
+        let mut has_come = false;
         for _ in 0..self.backlog.len() {
             if completions.is_full() {
                 // Those who were not asked are the first of the next turn.
@@ -389,6 +410,9 @@ impl<S: Sockets> Tcp<S> {
             let peer = self.backlog.pop_front();
             has_come |= peer.is_some_and(|peer| self.take(peer, completions));
         }
+        if self.hot.is_some_and(|hot| !self.links.has_line(hot)) {
+            self.hot = None;
+        }
         let looks_at_all = self.links.turn.is_multiple_of(LOOK_EVERY);
         if let Some(hot) = self.hot.filter(|_| !completions.is_full()) {
             has_come |= self.take(hot, completions);
@@ -396,7 +420,12 @@ impl<S: Sockets> Tcp<S> {
         if looks_at_all || self.hot.is_none() {
             has_come |= self.look_at_all(completions);
         }
-        if self.links.turn.is_multiple_of(CLOCK_EVERY) {
+        let clock_every = if self.links.has_timers() {
+            LOOK_EVERY
+        } else {
+            CLOCK_EVERY
+        };
+        if self.links.turn.is_multiple_of(clock_every) {
             self.links.look_at_clock();
             self.settle();
         }
@@ -411,6 +440,19 @@ impl<S: Sockets> Tcp<S> {
             self.settle();
         }
         self.hand_up_ready(completions);
+    }
+
+    /// Whether this turn does nothing.
+    fn may_rest(&mut self) -> bool {
+        let every = match (self.links.is_alone(), self.idle) {
+            _ if !self.backlog.is_empty() => 1,
+            (true, _) => ALONE_EVERY,
+            (false, IDLE..) => LOOK_EVERY,
+            (false, _) => 1,
+        };
+        let sockets = &self.links.sockets;
+        self.rest
+            .goes_on(self.links.turn, every, || sockets.clock_ns())
     }
 
     /// Hands up works that have ended, as far as there is room.
@@ -475,6 +517,7 @@ impl<S: Sockets> Tcp<S> {
     /// The process is awake again: whoever has woken it is found by looking at all.
     pub(super) fn wake(&mut self) {
         self.hot = None;
+        self.rest.end();
         self.links.look_at_clock();
         self.settle();
     }
@@ -503,6 +546,10 @@ fn work_of(
 
 /// Of so many turns one looks at all connections.
 const LOOK_EVERY: u64 = 8;
+/// The same where there is no connection.
+const ALONE_EVERY: u64 = 64;
+/// After so many looks in vain others come more seldom.
+const IDLE: u32 = 512;
 /// Of so many turns one looks at the clock.
 const CLOCK_EVERY: u64 = 64;
 /// After so many turns without anything peers are told what has arrived, which packets to them would have told.

@@ -4,7 +4,7 @@
 
 use transport::{
     Completion, Completions, Fabric, FakeConfig, FakeNet, Far, Head, Lease, NetLimits, Outcome,
-    Peer, WorkId,
+    Peer, StreamKey, WorkId,
 };
 
 use testbed::memory::Guarded;
@@ -117,6 +117,7 @@ impl Both {
         Far {
             known_as: theirs.numbers[me],
             key: KEYS[theirs.job],
+            stream_key: StreamKey::new(KEYS[theirs.job].into()),
             is_first: (mine.job == 0) == self.shape.is_first,
         }
     }

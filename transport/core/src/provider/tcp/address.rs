@@ -6,7 +6,8 @@
 //! |      0 |     1 | version | [`VERSION`] |
 //! |      1 |     1 | count | of addresses, in at most [`MOST_ADDRESS_BYTES`] |
 //! |      2 |     2 | port  | little endian |
-//! |      4 |     – | addresses | each 4 or 6, and so many or 16 bytes of an address of the Internet, as the network writes it |
+//! |      4 |     8 | identity | of the process, drawn at random: who connects says that it means this one |
+//! |     12 |     – | addresses | each 4 or 6, and so many or 16 bytes of an address of the Internet, as the network writes it |
 //! |        |       | host  | its name, for messages |
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,18 +16,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) addresses: Vec<SocketAddr>,
+    /// Which process it is: addresses may lead to another one.
+    pub(super) identity: u64,
     pub(super) host: String,
 }
 
 /// The record of a process with these addresses.
-pub(super) fn to_record(addresses: &[IpAddr], port: u16, host: &str) -> Vec<u8> {
+pub(super) fn to_record(addresses: &[IpAddr], port: u16, identity: u64, host: &str) -> Vec<u8> {
     let mut record = vec![VERSION, 0];
     record.extend(port.to_le_bytes());
-    for address in addresses {
-        let bytes = if address.is_ipv4() { 5 } else { 17 };
-        if record.len() + bytes > FIXED_BYTES + MOST_ADDRESS_BYTES {
-            break;
-        }
+    record.extend(identity.to_le_bytes());
+    for address in &addresses[..how_many_fit(addresses)] {
         record[1] += 1;
         match address {
             IpAddr::V4(address) => {
@@ -43,9 +43,20 @@ pub(super) fn to_record(addresses: &[IpAddr], port: u16, host: &str) -> Vec<u8> 
     record
 }
 
+/// How many of these addresses a record has room for.
+pub(super) fn how_many_fit(addresses: &[IpAddr]) -> usize {
+    let ends = addresses.iter().scan(0, |end, address| {
+        *end += if address.is_ipv4() { 5 } else { 17 };
+        Some(*end)
+    });
+    ends.take_while(|end| *end <= MOST_ADDRESS_BYTES).count()
+}
+
 /// What a record says; `None`: nobody of this version wrote it.
 pub(super) fn from_record(record: &[u8]) -> Option<Place> {
-    let ([version, count, low, high], mut rest) = record.split_first_chunk()?;
+    let ([version, count, low, high], rest) = record.split_first_chunk()?;
+    let (identity, mut rest) = rest.split_first_chunk()?;
+    let identity = u64::from_le_bytes(*identity);
     let port = u16::from_le_bytes([*low, *high]);
     if *version != VERSION || port == 0 {
         return None;
@@ -62,14 +73,18 @@ pub(super) fn from_record(record: &[u8]) -> Option<Place> {
         addresses.push(SocketAddr::new(address, port));
     }
     let host = String::from_utf8_lossy(rest).into_owned();
-    Some(Place { addresses, host })
+    Some(Place {
+        addresses,
+        identity,
+        host,
+    })
 }
 
-const VERSION: u8 = 1;
-const FIXED_BYTES: usize = 4;
-/// Four of the new kind, or fourteen of the old one.
-const MOST_ADDRESS_BYTES: usize = 70;
-const MOST_HOST_BYTES: usize = 20;
+const VERSION: u8 = 2;
+const FIXED_BYTES: usize = 12;
+/// Four of the new kind, or thirteen of the old one.
+const MOST_ADDRESS_BYTES: usize = 68;
+const MOST_HOST_BYTES: usize = 17;
 /// No part of a record is longer.
 pub(in crate::provider) const MOST_RECORD_BYTES: usize =
     FIXED_BYTES + MOST_ADDRESS_BYTES + MOST_HOST_BYTES;
@@ -81,20 +96,21 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let addresses: [IpAddr; 2] = ["10.1.2.3".parse().unwrap(), "fd00::7".parse().unwrap()];
-        let record = to_record(&addresses, 777, "node7");
+        let record = to_record(&addresses, 777, u64::MAX - 4, "node7");
         let place = from_record(&record).unwrap();
         let expected = addresses.map(|address| SocketAddr::new(address, 777));
         assert_eq!((&*place.addresses, &*place.host), (&expected[..], "node7"));
-        let longest = to_record(&[addresses[1]; 20], 1, &"x".repeat(99));
-        assert_eq!(longest.len(), MOST_RECORD_BYTES - 2);
-        assert_eq!(from_record(&longest).unwrap().addresses.len(), 4);
-        let longest = to_record(&[addresses[0]; 20], 1, &"x".repeat(99));
+        assert_eq!(place.identity, u64::MAX - 4);
+        let longest = to_record(&[addresses[1]; 20], 1, 5, &"x".repeat(99));
         assert_eq!(longest.len(), MOST_RECORD_BYTES);
-        assert_eq!(from_record(&longest).unwrap().addresses.len(), 14);
+        assert_eq!(from_record(&longest).unwrap().addresses.len(), 4);
+        let longest = to_record(&[addresses[0]; 20], 1, 5, &"x".repeat(99));
+        assert_eq!(longest.len(), MOST_RECORD_BYTES - 3);
+        assert_eq!(from_record(&longest).unwrap().addresses.len(), 13);
         for length in 0..record.len() - 5 {
             assert_eq!(from_record(&record[..length]), None, "{length} bytes");
         }
-        for (at, wrong) in [(0, 9), (1, 9), (4, 5)] {
+        for (at, wrong) in [(0, 9), (1, 9), (12, 5)] {
             let mut bad = record.clone();
             bad[at] = wrong;
             assert_eq!(from_record(&bad), None, "byte {at}");

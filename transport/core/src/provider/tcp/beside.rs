@@ -14,11 +14,10 @@ impl<S: Sockets> Tcp<S> {
         self.links.counts = Arc::clone(counts);
     }
 
-    /// Whether there is no connection, and none is made.
+    /// Whether nothing can come but from who is not known yet.
     #[inline(always)]
-    pub(in crate::provider) fn is_at_rest(&self) -> bool {
-        let links = &self.links;
-        links.joined.is_empty() && links.calling.is_empty() && links.strangers.is_empty()
+    pub(in crate::provider) fn is_alone(&self) -> bool {
+        self.links.is_alone()
     }
 
     /// Lets a peer reach memory by a key that the other network has made.

@@ -14,6 +14,15 @@ pub(super) struct Call {
     pub(super) tries: Vec<Try>,
     /// The one that has proved the key and waits for a welcome.
     pub(super) proving: Option<usize>,
+    /// Since when it has its turn.
+    pub(super) since_ns: u64,
+    /// There was no descriptor for it: that says nothing about the peer.
+    pub(super) lacks: bool,
+    /// Since when the peer's system has taken a connection, and since when one waits for a welcome.
+    heard_ns: Option<u64>,
+    proved_ns: u64,
+    /// When the silence of the peer was counted last.
+    pub(super) counted_ns: u64,
 }
 
 /// One of its addresses.
@@ -44,7 +53,7 @@ pub(super) enum Stage {
 }
 
 impl Call {
-    pub(super) fn new(addresses: &[SocketAddr]) -> Self {
+    pub(super) fn new(addresses: &[SocketAddr], now_ns: u64) -> Self {
         let again_at_ns = 0;
         let tries = addresses.iter().map(|address| Try {
             address: *address,
@@ -55,7 +64,73 @@ impl Call {
         Self {
             tries: tries.collect(),
             proving: None,
+            since_ns: now_ns,
+            lacks: false,
+            heard_ns: None,
+            proved_ns: 0,
+            counted_ns: 0,
         }
+    }
+
+    /// One of its connections has come so far.
+    pub(super) fn has_come(&mut self, index: usize, stage: Stage, now_ns: u64) {
+        if matches!(stage, Stage::Proved { .. }) && self.proving != Some(index) {
+            self.proving = Some(index);
+            self.proved_ns = now_ns;
+        }
+        self.tries[index].stage = stage;
+        self.see_whether_heard(now_ns);
+    }
+
+    pub(super) fn see_whether_heard(&mut self, now_ns: u64) {
+        let since_ns = self.heard_ns.unwrap_or(now_ns);
+        self.heard_ns = self.is_heard().then_some(since_ns);
+    }
+
+    /// Whether the peer's system has taken a connection not long ago: nobody else need be in a hurry to connect.
+    pub(super) fn is_promising(&self, now_ns: u64) -> bool {
+        let is_new = |heard_ns: u64| now_ns.saturating_sub(heard_ns) <= PROMISE_NS;
+        self.heard_ns.is_some_and(is_new)
+    }
+
+    /// The one that has waited so long for a welcome that others should be tried, if there are others.
+    pub(super) fn proves_in_vain(&self, now_ns: u64) -> Option<usize> {
+        let greeted = |one: &Try| matches!(one.stage, Stage::Greeted { .. });
+        let is_late = now_ns.saturating_sub(self.proved_ns) > PROMISE_NS;
+        let has_others = is_late && self.tries.iter().any(greeted);
+        self.proving.filter(|_| has_others)
+    }
+
+    /// Nobody has looked for so long: that time does not count.
+    pub(super) fn forgive(&mut self, passed_ns: u64) {
+        self.since_ns += passed_ns;
+        self.proved_ns += passed_ns;
+        self.heard_ns = self.heard_ns.map(|heard_ns| heard_ns + passed_ns);
+        for one in &mut self.tries {
+            if let Stage::Connecting { since_ns, .. } = &mut one.stage {
+                *since_ns += passed_ns;
+            }
+        }
+    }
+
+    /// For how long it has had its turn.
+    pub(super) fn lasts_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.since_ns)
+    }
+
+    pub(super) fn has_socks(&self) -> bool {
+        self.socks().next().is_some()
+    }
+
+    /// It waits for its turn: answers its connections, which are to be closed. What has failed is remembered.
+    pub(super) fn rest(&mut self) -> Vec<Sock> {
+        let socks = self.socks().collect();
+        for one in &mut self.tries {
+            one.stage = Stage::Failed { again_at_ns: 0 };
+        }
+        self.proving = None;
+        self.heard_ns = None;
+        socks
     }
 
     /// Whether the peer's system has taken a connection: then it is only a matter of time.
@@ -70,10 +145,31 @@ impl Call {
         self.tries.iter().filter_map(|one| one.stage.sock())
     }
 
+    /// Connections that the peer's system has taken, with the numbers of their addresses.
+    pub(super) fn heard(&self) -> Vec<(usize, Sock)> {
+        let all = self.tries.iter().enumerate();
+        let heard = all.filter_map(|(index, one)| match &one.stage {
+            Stage::Greeted { talk, .. } | Stage::Proved { talk, .. } => Some((index, talk.sock)),
+            _ => None,
+        });
+        heard.collect()
+    }
+
     /// The address of a connection, by its number in the call.
     pub(super) fn of_sock(&self, sock: Sock) -> Option<usize> {
         let is_it = |one: &Try| one.stage.sock() == Some(sock);
         self.tries.iter().position(is_it)
+    }
+
+    /// Connections that should be there by now.
+    pub(super) fn late(&self, now_ns: u64) -> Vec<Sock> {
+        let late = self.tries.iter().filter_map(|one| match &one.stage {
+            Stage::Connecting { talk, since_ns, .. } if since_ns + CONNECT_NS <= now_ns => {
+                Some(talk.sock)
+            }
+            _ => None,
+        });
+        late.collect()
     }
 
     /// When something is to be tried again.
@@ -121,6 +217,8 @@ impl Try {
     }
 }
 
+/// A peer whose system has taken a connection so long ago need not be the one that answers there.
+const PROMISE_NS: u64 = 2_000_000_000;
 /// A connection that is not there after so much time is tried again.
 pub(super) const CONNECT_NS: u64 = 5_000_000_000;
 const FIRST_PAUSE_NS: u64 = 1_000_000;
@@ -128,12 +226,14 @@ const MOST_BACKOFF: u8 = 9;
 
 #[cfg(test)]
 mod tests {
+    use super::super::proof::Keys;
+    use super::super::secrets::StreamKey;
     use super::*;
 
     #[test]
     fn what_fails_is_tried_again_ever_more_slowly() {
         let address = "127.0.0.1:9".parse().unwrap();
-        let mut call = Call::new(&[address]);
+        let mut call = Call::new(&[address], 0);
         assert_eq!(call.again_at_ns(), Some(0));
         let mut last = 0;
         for _ in 0..12 {
@@ -144,5 +244,41 @@ mod tests {
         }
         assert_eq!(call.words(), "127.0.0.1:9: no");
         assert!(!call.is_heard());
+    }
+
+    #[test]
+    fn who_does_not_answer_holds_nobody_up_for_long() {
+        let addresses = [7, 8].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let mut call = Call::new(&addresses, 0);
+        let hello = Hello {
+            from: 1,
+            to: 2,
+            attempt: 3,
+            heard: 4,
+            nonce: [5, 6],
+        };
+        let greeted = |sock| Stage::Greeted {
+            talk: Talk::new(sock),
+            hello,
+        };
+        assert!(!call.is_promising(5));
+        call.has_come(0, greeted(0), 5);
+        assert!(call.is_promising(5 + PROMISE_NS));
+        assert!(!call.is_promising(6 + PROMISE_NS));
+        call.forgive(1);
+        assert!(call.is_promising(6 + PROMISE_NS));
+        let meeting = Meeting {
+            keys: Keys::new(StreamKey::new(1), StreamKey::new(1)),
+            hello,
+            nonce: [0; 2],
+        };
+        let talk = Talk::new(0);
+        call.has_come(0, Stage::Proved { talk, meeting }, 9);
+        assert_eq!(call.proves_in_vain(10 + PROMISE_NS), None, "no other");
+        call.has_come(1, greeted(1), 10);
+        assert_eq!(call.proves_in_vain(9 + PROMISE_NS), None);
+        assert_eq!(call.proves_in_vain(10 + PROMISE_NS), Some(0));
+        assert_eq!(call.rest(), [0, 1]);
+        assert!(!call.is_promising(10));
     }
 }

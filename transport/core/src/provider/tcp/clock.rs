@@ -5,9 +5,9 @@
 use std::io;
 use std::time::Duration;
 
+use super::call::Call;
 use super::links::Links;
-use super::meet::Refusal;
-use super::sockets::Sockets;
+use super::sockets::{Sock, Sockets};
 
 impl<S: Sockets> Links<S> {
     /// Does what is due by now.
@@ -15,23 +15,53 @@ impl<S: Sockets> Links<S> {
         let before_ns = std::mem::replace(&mut self.now_ns, self.sockets.clock_ns());
         let passed_ns = self.now_ns.saturating_sub(before_ns);
         if passed_ns > AWAY_NS {
-            self.strangers.forgive(passed_ns);
+            self.strangers.forgive(passed_ns, self.now_ns);
+            for index in 0..self.calls.under_way().len() {
+                let peer = self.calls.under_way()[index];
+                let call = self.find_mut(peer).and_then(|side| side.call.as_mut());
+                if let Some(call) = call {
+                    call.forgive(passed_ns);
+                }
+            }
         }
-        for peer in self.calling.clone() {
+        for peer in self.calls.under_way().to_vec() {
             self.look_at_call(peer);
         }
+        self.take_turns();
         while let Some(stranger) = self.strangers.take_late(self.now_ns) {
+            // Whoever it is may be computing: nothing is said about it.
             self.close(stranger.talk.sock);
-            let late = Refusal::Io(io::ErrorKind::TimedOut.into());
-            self.complain_of(&stranger, &late);
         }
-        if !self.strangers.is_empty() {
-            // There may be room again.
-            self.open_door();
+        self.open_door_again();
+        let is_above = self.joined.len() > self.limits.lines;
+        if is_above && self.now_ns.saturating_sub(self.trimmed_ns) > TRIM_NS {
+            self.trimmed_ns = self.now_ns;
+            self.make_room(self.limits.lines);
         }
         if self.now_ns.saturating_sub(self.checked_ns) > CHECK_NS {
             self.checked_ns = self.now_ns;
             self.check_lines();
+        }
+    }
+
+    /// Calls others, where there is room, or some have been called long enough without success.
+    fn take_turns(&mut self) {
+        let mut others = self.calls.waiting();
+        if others == 0 {
+            return;
+        }
+        self.start_calls();
+        others = others.min(self.calls.waiting());
+        let now_ns = self.now_ns;
+        let has_had_its_turn = |peer: &u32| {
+            let call = self.find(*peer).and_then(|side| side.call.as_ref());
+            call.is_none_or(|call| call.lasts_ns(now_ns) > TURN_NS)
+        };
+        let over = self.calls.under_way().iter().copied();
+        let over: Vec<u32> = over.filter(has_had_its_turn).take(others).collect();
+        if !over.is_empty() {
+            over.into_iter().for_each(|peer| self.put_off(peer));
+            self.start_calls();
         }
     }
 
@@ -47,12 +77,21 @@ impl<S: Sockets> Links<S> {
             return self.end_call(peer, None);
         }
         if call.again_at_ns().is_some_and(|at_ns| at_ns <= now_ns) {
-            let has_failed = call.tries.iter().all(|one| one.failures != 0);
-            if has_failed && !call.is_heard() {
-                let silent_ns = side.silence.goes_on(now_ns);
-                self.doubt(peer, silent_ns, limit_ns);
-            }
             self.try_again(peer);
+        }
+        let Some(side) = self.find_mut(peer) else {
+            return;
+        };
+        let Some(call) = side.call.as_mut() else {
+            return;
+        };
+        if let Some(index) = call.proves_in_vain(now_ns) {
+            return self.give_try_up(peer, index, "who answers there does not go on");
+        }
+        if !call.is_heard() && !call.lacks && call.counted_ns + COUNT_NS <= now_ns {
+            call.counted_ns = now_ns;
+            let silent_ns = side.silence.goes_on(now_ns);
+            self.doubt(peer, silent_ns, limit_ns);
         }
     }
 
@@ -82,38 +121,77 @@ impl<S: Sockets> Links<S> {
         }
     }
 
-    /// Breaks connections on which the network has long been silent although something is under way.
+    /// Breaks connections on which the network has long been silent although something is under way, also those that are being made.
+    /// Where nothing is, the system asks now and then whether there is somebody at the other end.
     fn check_lines(&mut self) {
         for peer in self.joined.clone() {
-            let side = self.find(peer);
-            let waits = side.filter(|side| side.session.awaits_word().is_some());
-            let Some(line) = waits.and_then(|side| side.line.as_ref()) else {
-                continue;
-            };
-            let sock = line.sock;
-            if self.sockets.is_cut_off(sock) {
+            let line = self.find(peer).and_then(|side| side.line.as_ref());
+            let sock = line.map(|line| line.sock);
+            if sock.is_some_and(|sock| self.sockets.is_cut_off(sock)) {
                 self.broke(peer, &io::ErrorKind::TimedOut.into());
             }
         }
+        for peer in self.calls.under_way().to_vec() {
+            let call = self.find(peer).and_then(|side| side.call.as_ref());
+            let heard: Vec<(usize, Sock)> = call.map(|call| call.heard()).unwrap_or_default();
+            let cut = heard
+                .into_iter()
+                .find(|(_, sock)| self.sockets.is_cut_off(*sock));
+            // Others of the call are looked at the next time, if there are any then.
+            if let Some((index, _)) = cut {
+                self.give_try_up(peer, index, "the network has cut the connection");
+            }
+        }
+    }
+
+    /// One address of a peer that is called has failed.
+    fn give_try_up(&mut self, peer: u32, index: usize, why: &str) {
+        let call = self.find(peer).and_then(|side| side.call.as_ref());
+        if let Some(sock) = call.and_then(|call| call.tries[index].stage.sock()) {
+            self.close(sock);
+        }
+        self.try_failed(peer, index, why);
     }
 
     /// How long until something is due; `None`: nothing is.
     pub(super) fn until_due(&self) -> Option<Duration> {
         let calls = self
-            .calling
+            .calls
+            .under_way()
             .iter()
             .filter_map(|peer| self.find(*peer)?.call.as_ref());
-        let at_ns = calls.filter_map(|call| call.again_at_ns()).min();
+        let due_ns = |call: &Call| {
+            let count_ns = call.counted_ns.max(self.now_ns) + COUNT_NS;
+            let count_ns = (!call.is_heard()).then_some(count_ns);
+            call.again_at_ns().into_iter().chain(count_ns).min()
+        };
+        let at_ns = calls.filter_map(|call| due_ns(call)).min();
         let late_ns = (!self.strangers.is_empty()).then_some(self.now_ns + CHECK_NS);
-        let at_ns = at_ns.into_iter().chain(late_ns).min()?;
+        let others = [late_ns, self.shut_until_ns, self.turn_due_ns()];
+        let at_ns = at_ns.into_iter().chain(others.into_iter().flatten());
+        let at_ns = at_ns.min()?;
         Some(Duration::from_nanos(
             at_ns.saturating_sub(self.sockets.clock_ns()),
         ))
     }
+
+    /// When others may be called, or connections given up.
+    fn turn_due_ns(&self) -> Option<u64> {
+        let is_waiting = self.calls.waiting() != 0;
+        let is_above = self.joined.len() > self.limits.lines;
+        let check_ns = (is_waiting || is_above).then_some(self.now_ns + CHECK_NS);
+        self.calls.next_at_ns().or(check_ns)
+    }
 }
 
+/// So long a peer is called before others that wait for it have their turn.
+const TURN_NS: u64 = 2_000_000_000;
+/// How often connections are given up, where there are too many.
+const TRIM_NS: u64 = 20_000_000;
 /// A process that has not looked for so long was computing: nobody can say that others were late meanwhile.
-const AWAY_NS: u64 = 300_000_000;
+const AWAY_NS: u64 = 1_000_000_000;
+/// How often the silence of a peer is counted; time in which this process does not look counts little.
+pub(super) const COUNT_NS: u64 = 500_000_000;
 /// How often connections are looked at.
 const CHECK_NS: u64 = 1_000_000_000;
 /// After so much time people are told that a peer cannot be reached.

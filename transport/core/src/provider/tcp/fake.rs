@@ -34,6 +34,8 @@ pub struct StreamsConfig {
     pub most_delay_ns: u64,
     /// Bytes that one call moves at most.
     pub most_bytes: usize,
+    /// Connections that a process may have open.
+    pub most_open: usize,
 }
 
 impl StreamsConfig {
@@ -48,6 +50,7 @@ impl StreamsConfig {
             refusals: 0,
             most_delay_ns: 1_000,
             most_bytes: 1 << 20,
+            most_open: usize::MAX,
         };
         if seed == 0 {
             return calm;
@@ -60,6 +63,7 @@ impl StreamsConfig {
             refusals: [0, 20, 60][random.below(3) as usize],
             most_delay_ns: 1 + random.below(100_000),
             most_bytes,
+            most_open: [usize::MAX, usize::MAX, usize::MAX, 6][random.below(4) as usize],
             ..calm
         }
     }
@@ -120,6 +124,12 @@ struct Process {
     /// The connection of a sock, and which end of it.
     socks: Vec<Option<Held>>,
     door: VecDeque<(u64, usize)>,
+    is_shut: bool,
+    /// Nothing that is sent to it arrives, and nothing tells so.
+    is_cut_off: bool,
+    /// Connections that it had open at most, and how often it has looked.
+    peak: usize,
+    looks: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -161,6 +171,34 @@ impl FakeStreams {
         net.now_ns += step_ns;
     }
 
+    /// From now on nobody hears of connections to a process.
+    pub fn cut_off(&self, process: u32) {
+        self.lock().processes[process as usize].is_cut_off = true;
+    }
+
+    /// Lets so much time pass.
+    pub fn pass(&self, ns: u64) {
+        self.lock().now_ns += ns;
+    }
+
+    /// Connections that a process had open at most.
+    #[must_use]
+    pub fn peak(&self, process: u32) -> usize {
+        self.lock().processes[process as usize].peak
+    }
+
+    /// How often a process has looked at what happened.
+    #[must_use]
+    pub fn looks(&self, process: u32) -> u64 {
+        self.lock().processes[process as usize].looks
+    }
+
+    /// Connections that anybody has begun to make.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.lock().connections.len()
+    }
+
     /// Connections that broke.
     #[must_use]
     pub fn broken(&self) -> u64 {
@@ -191,7 +229,21 @@ impl FakeSockets {
     }
 }
 
+impl Process {
+    fn open(&self) -> usize {
+        self.socks.iter().flatten().count()
+    }
+}
+
 impl Net {
+    /// Whether a process may have one more connection.
+    fn find_descriptor(&self, me: u32) -> io::Result<()> {
+        match self.processes[me as usize].open() < self.config.most_open {
+            true => Ok(()),
+            false => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+        }
+    }
+
     fn held(&self, me: u32, sock: Sock) -> io::Result<Held> {
         let held = self.processes[me as usize].socks.get(sock as usize);
         held.copied()
@@ -213,6 +265,8 @@ impl Net {
             socks.push(None);
         }
         socks[place] = Some(held);
+        let process = &mut self.processes[me as usize];
+        process.peak = process.peak.max(process.open());
         place as Sock
     }
 
@@ -261,19 +315,26 @@ impl Sockets for FakeSockets {
         let IpAddr::V4(address) = to.ip() else {
             return Err(ErrorKind::AddrNotAvailable.into());
         };
+        net.find_descriptor(self.me)?;
         let [_, _, wrong, rank] = address.octets();
         let host = (u32::from(rank) + u32::from(wrong)) % net.config.ranks;
         let delay = net.config.most_delay_ns;
         let (one, other) = (net.random.below(delay), net.random.below(delay));
         let is_refused = net.random.below(100) < net.config.refusals;
+        let is_cut_off = net.processes[host as usize].is_cut_off;
+        let is_refused = is_refused && !is_cut_off;
         let connection = Connection {
-            ready_ns: net.now_ns + one,
+            ready_ns: if is_cut_off {
+                u64::MAX
+            } else {
+                net.now_ns + one
+            },
             is_refused,
             ..Connection::default()
         };
         net.connections.push(connection);
         let number = net.connections.len() - 1;
-        if !is_refused {
+        if !is_refused && !is_cut_off {
             let at_ns = net.now_ns + one + other;
             net.processes[host as usize].door.push_back((at_ns, number));
         }
@@ -283,10 +344,12 @@ impl Sockets for FakeSockets {
     fn accept(&mut self) -> io::Result<Option<(Sock, SocketAddr)>> {
         let mut net = self.net.lock();
         let now_ns = net.now_ns;
+        let descriptor = net.find_descriptor(self.me);
         let door = &mut net.processes[self.me as usize].door;
         let Some(at) = door.iter().position(|(at_ns, _)| *at_ns <= now_ns) else {
             return Ok(None);
         };
+        descriptor?;
         let (_, number) = door.remove(at).expect("it was just found");
         let sock = net.keep(self.me, number, 1, false);
         Ok(Some((sock, SocketAddr::from(([10, 9, 9, 9], 9)))))
@@ -355,14 +418,20 @@ impl Sockets for FakeSockets {
         }
     }
 
+    fn want_callers(&mut self, wants: bool) {
+        self.net.lock().processes[self.me as usize].is_shut = !wants;
+    }
+
     fn is_cut_off(&mut self, _sock: Sock) -> bool {
         false
     }
 
     fn look(&mut self, signs: &mut Vec<Sign>) {
-        let net = self.net.lock();
+        let mut net = self.net.lock();
+        net.processes[self.me as usize].looks += 1;
         let process = &net.processes[self.me as usize];
-        if process.door.iter().any(|(at_ns, _)| *at_ns <= net.now_ns) {
+        let has_caller = process.door.iter().any(|(at_ns, _)| *at_ns <= net.now_ns);
+        if has_caller && !process.is_shut {
             signs.push(Sign::Door);
         }
         for (sock, held) in process.socks.iter().enumerate() {

@@ -3,7 +3,7 @@
 //! machines, would lead to somebody else.
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::PathBuf;
 
 /// An address of an interface that is up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,13 +21,14 @@ pub(super) struct Offer {
 }
 
 /// The addresses that others are told. `wanted`: names of interfaces or networks as in `10.1.0.0/16`, with commas between them;
-/// nothing: all that lead to other hosts.
+/// nothing: all that lead to other hosts, or to this one where no other is of the job.
 ///
 /// # Errors
-/// What is wanted and not there, in words.
+/// What is wanted and not there, or what is there instead of something that leads to others, in words.
 pub(super) fn choose(
     found: Vec<Interface>,
     wanted: &str,
+    over_hosts: bool,
     kinds: &impl Kinds,
 ) -> Result<Vec<Offer>, String> {
     let wanted: Vec<&str> = wanted
@@ -37,6 +38,7 @@ pub(super) fn choose(
         .collect();
     let offer = |interface: Interface| Offer {
         unfit: match wanted.is_empty() {
+            _ if needs_scope(interface.address) => Some("is of one link only"),
             true => kinds.why_unfit(&interface),
             false => (!wanted.iter().any(|word| matches(word, &interface)))
                 .then_some("RMPI_NET_INTERFACES has others"),
@@ -48,12 +50,18 @@ pub(super) fn choose(
         return Ok(offers);
     }
     if !wanted.is_empty() {
-        let mut here: Vec<&str> = offers.iter().map(|offer| &*offer.interface.name).collect();
-        here.dedup();
         return Err(format!(
-            "RMPI_NET_INTERFACES is \"{}\", and no interface that is up has such a name or address: there are {}",
+            "RMPI_NET_INTERFACES is \"{}\", and no interface that is up has such a name, and an address that others can use: there \
+             are {}",
             wanted.join(","),
-            here.join(", ")
+            list(&offers, false)
+        ));
+    }
+    if over_hosts {
+        return Err(format!(
+            "no interface of this host leads to the others: there are {}; set one up that does, or name one of these in \
+             RMPI_NET_INTERFACES if it does",
+            list(&offers, true)
         ));
     }
     // A host without a network talks to itself.
@@ -63,6 +71,26 @@ pub(super) fn choose(
         }
     }
     Ok(offers)
+}
+
+/// Each of them, for people, and why it is not used.
+fn list(offers: &[Offer], says_why: bool) -> String {
+    let words = |offer: &Offer| {
+        let Interface { name, address, .. } = &offer.interface;
+        match offer.unfit.filter(|_| says_why || needs_scope(*address)) {
+            Some(why) => format!("{name} {address} ({why})"),
+            None => format!("{name} {address}"),
+        }
+    };
+    match offers {
+        [] => "none".to_owned(),
+        some => some.iter().map(words).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// Whether an address means something only together with an interface, which has another number on each host.
+fn needs_scope(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 /// Whether a word of the user's is this interface's name, its address, or a network that it is in.
@@ -92,50 +120,58 @@ pub(super) trait Kinds {
     fn why_unfit(&self, interface: &Interface) -> Option<&'static str>;
 }
 
-/// What the kernel says in `/sys/class/net`.
+/// What the kernel says in a folder, which is `/sys/class/net`.
 #[derive(Debug)]
-pub(super) struct Kernel;
+pub(super) struct Kernel(PathBuf);
+
+impl Kernel {
+    pub(super) fn new() -> Self {
+        Self(PathBuf::from("/sys/class/net"))
+    }
+
+    /// Whether packets that go out there leave this host by a device: that of the interface, or of one below it, as below bonds, VLANs
+    /// and bridges.
+    fn leads_out(&self, name: &str, depth: u32) -> bool {
+        let folder = self.0.join(name);
+        if folder.join("device").exists() {
+            return true;
+        }
+        let below = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let below = below.filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            Some(name.strip_prefix("lower_")?.to_owned())
+        });
+        depth != 0
+            && below
+                .into_iter()
+                .any(|name| self.leads_out(&name, depth - 1))
+    }
+}
 
 impl Kinds for Kernel {
     fn why_unfit(&self, interface: &Interface) -> Option<&'static str> {
         if interface.is_loopback {
             return Some("leads to this host only");
         }
-        match interface.address {
-            IpAddr::V4(address) if address.is_link_local() => return Some("is of one link only"),
-            IpAddr::V6(address) if address.is_unicast_link_local() => {
-                return Some("is of one link only");
-            }
-            _ => {}
+        if matches!(interface.address, IpAddr::V4(address) if address.is_link_local()) {
+            return Some("is of one link only");
         }
-        let folder = Path::new("/sys/class/net").join(&interface.name);
+        let folder = self.0.join(&interface.name);
         if folder.join("brport").exists() {
             return Some("is a port of a bridge");
         }
         if folder.join("tun_flags").exists() {
             return Some("is a tunnel of a program, as of a VPN");
         }
-        let leads_out = || {
-            let ports = std::fs::read_dir(folder.join("brif"));
-            let mut ports = ports.into_iter().flatten().flatten();
-            ports.any(|port| {
-                port.path().join("../../device").exists() || is_device(&port.file_name())
-            })
-        };
-        if folder.join("bridge").exists() && !leads_out() {
+        if folder.join("bridge").exists() && !self.leads_out(&interface.name, MOST_LAYERS) {
             return Some("is a bridge inside this host");
         }
         None
     }
 }
 
-/// Whether an interface is a device, not something that programs made.
-fn is_device(name: &std::ffi::OsStr) -> bool {
-    Path::new("/sys/class/net")
-        .join(name)
-        .join("device")
-        .exists()
-}
+/// Interfaces that lie one above the other, as a bridge over a VLAN over a bond over a device.
+const MOST_LAYERS: u32 = 8;
 
 #[cfg(test)]
 mod tests {
@@ -168,7 +204,7 @@ mod tests {
     }
 
     fn chosen(found: Vec<Interface>, wanted: &str) -> Vec<String> {
-        let offers = choose(found, wanted, &Names).unwrap();
+        let offers = choose(found, wanted, false, &Names).unwrap();
         let fit = offers.iter().filter(|offer| offer.unfit.is_none());
         fit.map(|offer| offer.interface.address.to_string())
             .collect()
@@ -193,8 +229,66 @@ mod tests {
             assert_eq!(chosen(host(), wanted), expected, "{wanted}");
         }
         for wanted in ["eth9", "10.3.0.0/16", "10.1.2.4", "10.1.0.0/x"] {
-            let words = choose(host(), wanted, &Names).unwrap_err();
+            let words = choose(host(), wanted, true, &Names).unwrap_err();
             assert!(words.contains(wanted) && words.contains("eth0"), "{words}");
         }
+    }
+
+    #[test]
+    fn other_hosts_are_not_told_of_loopback_unless_the_user_wants_it() {
+        let lonely = || host()[..2].to_vec();
+        let words = choose(lonely(), "", true, &Names).unwrap_err();
+        for part in ["lo 127.0.0.1 (unfit)", "docker0", "RMPI_NET_INTERFACES"] {
+            assert!(words.contains(part), "{words}");
+        }
+        assert!(choose(host(), "", true, &Names).is_ok());
+        assert!(choose(lonely(), "lo", true, &Names).is_ok());
+        let words = choose(Vec::new(), "", true, &Names).unwrap_err();
+        assert!(words.contains("there are none"), "{words}");
+    }
+
+    #[test]
+    fn an_address_that_needs_a_scope_is_told_nobody() {
+        let host = || vec![some("eth0", "fe80::7"), some("eth0", "fd00::5")];
+        assert_eq!(chosen(host(), ""), ["fd00::5"]);
+        assert_eq!(chosen(host(), "eth0"), ["fd00::5"]);
+        let words = choose(host(), "fe80::/10", false, &Names).unwrap_err();
+        assert!(words.contains("fe80::7 (is of one link only)"), "{words}");
+    }
+
+    /// A folder as the kernel's, of interfaces with what is below each.
+    fn kernel(test: &str, interfaces: &[(&str, &[&str])]) -> Kernel {
+        let root = std::env::temp_dir().join(format!("rmpi-{test}-{}", std::process::id()));
+        for (name, files) in interfaces {
+            for file in *files {
+                std::fs::create_dir_all(root.join(name).join(file)).unwrap();
+            }
+        }
+        Kernel(root)
+    }
+
+    #[test]
+    fn a_bridge_leads_out_if_there_is_a_device_somewhere_below() {
+        let kernel = kernel(
+            "bridges",
+            &[
+                ("eth0", &["device"]),
+                ("bond0", &["lower_eth0"]),
+                ("bond0.7", &["lower_bond0"]),
+                ("br0", &["bridge", "lower_bond0.7", "lower_veth1"]),
+                ("veth1", &["brport"]),
+                ("docker0", &["bridge", "lower_veth1"]),
+                ("virbr0", &["bridge"]),
+                ("loop0", &["bridge", "lower_loop0"]),
+                ("tun0", &["tun_flags"]),
+            ],
+        );
+        let why = |name: &str| kernel.why_unfit(&some(name, "10.0.0.1"));
+        let fit = ["eth0", "bond0", "bond0.7", "br0"];
+        assert_eq!(fit.map(why), [None; 4]);
+        let inside = ["docker0", "virbr0", "loop0"].map(why);
+        assert_eq!(inside, [Some("is a bridge inside this host"); 3]);
+        assert!(why("veth1").is_some() && why("tun0").is_some());
+        std::fs::remove_dir_all(&kernel.0).unwrap();
     }
 }

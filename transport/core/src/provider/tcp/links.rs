@@ -7,6 +7,7 @@
 //! | `links.rs` | keep and send packets, break connections |
 //! | `meet.rs` | make connections: call, be called, join |
 //! | `clock.rs` | what is due |
+//! | `room.rs` | give connections up for others |
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,8 +16,10 @@ use std::sync::Arc;
 use session::{Ack, Numbers, Slot, Via};
 
 use super::super::ledger::NetCounts;
+use super::calls::Calls;
 use super::news::News;
 use super::packet::{HEADER_BYTES, Header, Kind};
+use super::secrets::{Secrets, StreamKey};
 use super::side::{Out, Side};
 use super::sockets::{Sock, Sockets};
 use super::store::Store;
@@ -57,13 +60,19 @@ pub(super) struct Limits {
 pub(super) struct Links<S> {
     pub(super) sockets: S,
     pub(super) known: Known,
+    pub(super) secrets: Secrets,
+    /// Which process this is, for those who connect.
+    pub(super) identity: u64,
     pub(super) limits: Limits,
     pub(super) sides: Vec<Option<Box<Side>>>,
     owners: Vec<Owner>,
     pub(super) strangers: Strangers,
-    /// Peers that this process calls, and those that it is connected with.
-    pub(super) calling: Vec<u32>,
+    pub(super) calls: Calls,
+    /// Peers that this process is connected with.
     pub(super) joined: Vec<u32>,
+    /// Nobody is taken in before this time.
+    pub(super) shut_until_ns: Option<u64>,
+    pub(super) has_told_of_descriptors: bool,
     /// Peers to whom is owed what has arrived.
     owing: Vec<u32>,
     pub(super) store: Store,
@@ -75,20 +84,30 @@ pub(super) struct Links<S> {
     pub(super) now_ns: u64,
     pub(super) turn: u64,
     pub(super) checked_ns: u64,
+    pub(super) trimmed_ns: u64,
 }
 
 impl<S: Sockets> Links<S> {
-    pub(super) fn new(sockets: S, known: Known, peers: u32, limits: Limits) -> Self {
+    pub(super) fn new(
+        mut sockets: S,
+        (known, key): (Known, StreamKey),
+        peers: u32,
+        limits: Limits,
+    ) -> Self {
         let now_ns = sockets.clock_ns();
         Self {
+            identity: sockets.random(),
             sockets,
             known,
+            secrets: Secrets::new(key),
             limits,
             sides: (0..peers).map(|_| None).collect(),
             owners: Vec::new(),
             strangers: Strangers::default(),
-            calling: Vec::new(),
+            calls: Calls::default(),
             joined: Vec::new(),
+            shut_until_ns: None,
+            has_told_of_descriptors: false,
             owing: Vec::new(),
             store: Store::default(),
             numbers: Numbers::default(),
@@ -99,6 +118,7 @@ impl<S: Sockets> Links<S> {
             now_ns,
             turn: 0,
             checked_ns: 0,
+            trimmed_ns: 0,
         }
     }
 
@@ -120,6 +140,23 @@ impl<S: Sockets> Links<S> {
             self.sides.resize_with(place + 1, || None);
         }
         self.sides[place].get_or_insert_with(|| Box::new(Side::new()))
+    }
+
+    #[inline]
+    pub(super) fn has_line(&self, peer: u32) -> bool {
+        self.find(peer).is_some_and(|side| side.line.is_some())
+    }
+
+    /// Whether there is no connection, and nobody who makes one.
+    #[inline]
+    pub(super) fn is_alone(&self) -> bool {
+        self.joined.is_empty() && !self.has_timers()
+    }
+
+    /// Whether something may be due that no sign tells of.
+    #[inline]
+    pub(super) fn has_timers(&self) -> bool {
+        !self.calls.is_empty() || !self.strangers.is_empty() || self.shut_until_ns.is_some()
     }
 
     pub(super) fn owner(&self, sock: Sock) -> Owner {

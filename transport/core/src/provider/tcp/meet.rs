@@ -6,18 +6,18 @@
 //! before this process that the former broke.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use session::Ack;
 
-use super::call::{Call, Stage};
+use super::call::{CONNECT_NS, Call, Stage};
 use super::links::{Links, Owner, Upshot};
-use super::proof::{ANY, Hello, Keys, Meeting, Verdict, Wrong};
+use super::proof::{Hello, Meeting, Verdict, Wrong};
 use super::side::Line;
 use super::sockets::{Sock, Sockets};
 use super::strangers::Stranger;
 use super::talk::Talk;
-use super::{address, proof};
+use super::{address, proof, room};
 
 /// Why somebody was sent away.
 #[derive(Debug)]
@@ -50,16 +50,54 @@ impl<S: Sockets> Links<S> {
         if side.call.is_some() || side.line.is_some() || side.lost.is_some() {
             return;
         }
-        let Some(place) = &side.place else {
+        if side.place.is_none() {
             if !std::mem::replace(&mut side.is_wanted, true) {
                 self.wanted.push_back(peer);
             }
             return;
-        };
-        let call = Call::new(&place.addresses);
-        side.call = Some(Box::new(call));
-        self.calling.push(peer);
-        self.try_again(peer);
+        }
+        let now_ns = self.now_ns;
+        let side = self.of(peer);
+        side.call = side
+            .place
+            .as_ref()
+            .map(|place| Box::new(Call::new(&place.addresses, now_ns)));
+        if self.calls.begin(peer, now_ns) {
+            self.try_again(peer);
+        }
+    }
+
+    /// The same, behind all others that are to be called.
+    pub(super) fn call_later(&mut self, peer: u32) {
+        let now_ns = self.now_ns;
+        let side = self.of(peer);
+        let place = side.place.as_ref().filter(|_| side.call.is_none());
+        match place.map(|place| Call::new(&place.addresses, now_ns)) {
+            Some(call) => {
+                side.call = Some(Box::new(call));
+                self.calls.wait(peer);
+            }
+            None => self.call(peer),
+        }
+    }
+
+    /// Calls those whose turn has come.
+    pub(super) fn start_calls(&mut self) {
+        let now_ns = self.now_ns;
+        while let Some(peer) = self.calls.next(now_ns) {
+            if let Some(call) = &mut self.of(peer).call {
+                call.since_ns = now_ns;
+            }
+            self.try_again(peer);
+        }
+    }
+
+    /// A call that has its turn waits for the next one.
+    pub(super) fn put_off(&mut self, peer: u32) {
+        let call = self.of(peer).call.as_mut();
+        let socks = call.map(|call| call.rest()).unwrap_or_default();
+        socks.into_iter().for_each(|sock| self.close(sock));
+        self.calls.wait(peer);
     }
 
     /// Ends a call; `but`: the connection that goes on.
@@ -67,7 +105,7 @@ impl<S: Sockets> Links<S> {
         let Some(call) = self.find_mut(peer).and_then(|side| side.call.take()) else {
             return;
         };
-        self.calling.retain(|calling| *calling != peer);
+        self.calls.end(peer);
         for sock in call.socks().filter(|sock| Some(*sock) != but) {
             self.close(sock);
         }
@@ -76,47 +114,74 @@ impl<S: Sockets> Links<S> {
     /// Connects to those addresses of a peer whose time has come.
     pub(super) fn try_again(&mut self, peer: u32) {
         let now_ns = self.now_ns;
-        let count = self.find(peer).and_then(|side| side.call.as_ref());
-        for index in 0..count.map_or(0, |call| call.tries.len()) {
-            let call = self.of(peer).call.as_mut().expect("it is looked at");
-            let one = &mut call.tries[index];
-            match &one.stage {
-                Stage::Failed { again_at_ns } if *again_at_ns <= now_ns => {}
-                Stage::Connecting { since_ns, .. }
-                    if since_ns + super::call::CONNECT_NS <= now_ns =>
-                {
-                    let old = one.fail("nobody answers".to_owned(), now_ns);
-                    old.into_iter().for_each(|sock| self.close(sock));
-                    continue;
-                }
-                _ => continue,
+        let call = self.find(peer).and_then(|side| side.call.as_ref());
+        // It may be this process that was late: a connection that has been made meanwhile is no failure.
+        let late = call.map(|call| call.late(now_ns)).unwrap_or_default();
+        late.into_iter()
+            .for_each(|sock| self.go_on_with_call(peer, sock));
+        let call = self.find(peer).and_then(|side| side.call.as_ref());
+        for index in 0..call.map_or(0, |call| call.tries.len()) {
+            self.try_one(peer, index);
+        }
+    }
+
+    /// The same for one of them.
+    fn try_one(&mut self, peer: u32, index: usize) {
+        let now_ns = self.now_ns;
+        // What befell another one may have ended the call.
+        let call = self.find_mut(peer).and_then(|side| side.call.as_mut());
+        let Some(one) = call.and_then(|call| call.tries.get_mut(index)) else {
+            return;
+        };
+        match &one.stage {
+            Stage::Failed { again_at_ns } if *again_at_ns <= now_ns => {}
+            Stage::Connecting { since_ns, .. } if since_ns + CONNECT_NS <= now_ns => {
+                let old = one.fail("nobody answers".to_owned(), now_ns);
+                old.into_iter().for_each(|sock| self.close(sock));
+                return;
             }
-            let address = one.address;
-            let connected = self.sockets.connect(address);
-            match connected {
-                Ok(sock) => {
-                    self.own(sock, Owner::Call(peer));
-                    let stage = self.greeting(peer, sock);
-                    let call = self.of(peer).call.as_mut().expect("it is looked at");
-                    call.tries[index].stage = stage;
-                }
-                Err(error) => self.try_failed(peer, index, &error.to_string()),
+            _ => return,
+        }
+        let address = one.address;
+        let (stage, lacks) = match self.connect(peer, address) {
+            Ok(sock) => {
+                self.own(sock, Owner::Call(peer));
+                (self.greeting(peer, sock), false)
             }
+            Err(error) if room::is_without_descriptors(&error) => {
+                let again_at_ns = now_ns + room::HOLD_NS;
+                self.calls.pause(again_at_ns);
+                self.lack_descriptors();
+                (Stage::Failed { again_at_ns }, true)
+            }
+            Err(error) => return self.try_failed(peer, index, &error.to_string()),
+        };
+        let sock = stage.sock();
+        match self.find_mut(peer).and_then(|side| side.call.as_mut()) {
+            Some(call) => (call.tries[index].stage, call.lacks) = (stage, lacks),
+            None => sock.into_iter().for_each(|sock| self.close(sock)),
+        }
+    }
+
+    /// Begins to connect; where there is no descriptor, with that of another connection.
+    fn connect(&mut self, peer: u32, address: SocketAddr) -> io::Result<Sock> {
+        match self.sockets.connect(address) {
+            Err(error) if room::is_without_descriptors(&error) && self.free_one(Some(peer)) => {
+                self.sockets.connect(address)
+            }
+            connected => connected,
         }
     }
 
     fn greeting(&mut self, peer: u32, sock: Sock) -> Stage {
         let far = self.known.with(peer);
         let side = self.of(peer);
+        let to = side.place.as_ref().map_or(0, |place| place.identity);
         side.attempt = side.attempt.wrapping_add(1);
         let (attempt, heard) = (side.attempt, side.heard_attempt);
         let hello = Hello {
             from: far.known_as,
-            to: if self.known.is_of_another_job(peer) {
-                ANY
-            } else {
-                peer
-            },
+            to,
             attempt,
             heard,
             nonce: [self.sockets.random(), self.sockets.random()],
@@ -132,6 +197,7 @@ impl<S: Sockets> Links<S> {
 
     /// Something has happened to a connection of a call.
     pub(super) fn go_on_with_call(&mut self, peer: u32, sock: Sock) {
+        let now_ns = self.now_ns;
         let Some(side) = self.find_mut(peer) else {
             return;
         };
@@ -151,19 +217,16 @@ impl<S: Sockets> Links<S> {
         };
         match stepped {
             Ok(Stepped::At(stage)) => {
-                let proves = matches!(stage, Stage::Proved { .. });
-                call.tries[index].stage = stage;
-                if proves {
-                    call.proving = Some(index);
-                }
-                if call.is_heard() {
-                    self.of(peer).silence.ends();
-                }
+                call.has_come(index, stage, now_ns);
             }
             Ok(Stepped::Joined(ack, attempt)) => {
                 let line = Line::new(sock, self.numbers.next(), Vec::new());
                 let attempt = Some(attempt);
                 self.join(peer, Line { attempt, ..line }, ack);
+            }
+            Err(Refusal::Verdict(Verdict::Gone)) => {
+                self.close(sock);
+                self.lose(peer, "it has given this process up, and says why itself");
             }
             Err(refusal) => {
                 self.close(sock);
@@ -173,13 +236,14 @@ impl<S: Sockets> Links<S> {
     }
 
     /// One address of a peer has failed; others may prove now.
-    fn try_failed(&mut self, peer: u32, index: usize, why: &str) {
+    pub(super) fn try_failed(&mut self, peer: u32, index: usize, why: &str) {
         let now_ns = self.now_ns;
         let Some(call) = self.of(peer).call.as_mut() else {
             return;
         };
         call.tries[index].stage = Stage::Failed { again_at_ns: 0 };
         call.tries[index].fail(why.to_owned(), now_ns);
+        call.see_whether_heard(now_ns);
         if call.proving == Some(index) {
             call.proving = None;
             let greeted = |stage: &Stage| matches!(stage, Stage::Greeted { .. });
@@ -218,11 +282,14 @@ impl<S: Sockets> Links<S> {
                     return Ok(Stepped::At(Stage::Greeted { talk, hello }));
                 };
                 let (verdict, nonce) = proof::of_riddle(&riddle)?;
-                if verdict != Verdict::Joined {
-                    return Err(Refusal::Verdict(verdict));
+                match verdict {
+                    Verdict::Joined => {}
+                    // Nobody has proved anything yet who could say so.
+                    Verdict::Gone => return Err(Refusal::Wrong(Wrong::Garbage)),
+                    verdict => return Err(Refusal::Verdict(verdict)),
                 }
                 let meeting = Meeting {
-                    keys: self.keys(peer),
+                    keys: self.secrets.with(peer),
                     hello,
                     nonce,
                 };
@@ -247,10 +314,6 @@ impl<S: Sockets> Links<S> {
             Stage::Failed { .. } => Ok(Stepped::At(stage)),
         }
     }
-
-    fn keys(&self, peer: u32) -> Keys {
-        Keys::new(self.known.me().1, self.known.with(peer).key)
-    }
 }
 
 /// How far a call has come.
@@ -265,24 +328,55 @@ enum Stepped {
 impl<S: Sockets> Links<S> {
     /// Takes in those who have connected.
     pub(super) fn open_door(&mut self) {
-        while self.strangers.has_room() {
+        let now_ns = self.sockets.clock_ns();
+        let mut has_taken = false;
+        while self.strangers.has_room(now_ns) {
             match self.sockets.accept() {
                 Ok(Some((sock, from))) => {
+                    has_taken = true;
+                    if let Some(stranger) = self.strangers.take_for_another(now_ns) {
+                        self.close(stranger.talk.sock);
+                        self.complain_of_many(&stranger);
+                    }
                     self.own(sock, Owner::Stranger);
-                    let now_ns = self.sockets.clock_ns();
                     self.strangers.add(sock, from, now_ns);
                 }
                 Ok(None) => return,
+                Err(error) if room::is_without_descriptors(&error) => {
+                    if has_taken {
+                        // The system says so also where nobody else waits; if somebody does there is another sign.
+                        return;
+                    }
+                    if !self.free_one(None) {
+                        self.lack_descriptors();
+                        break;
+                    }
+                }
                 Err(error) => {
                     let here = IpAddr::from([0, 0, 0, 0]);
                     if self.strangers.is_news(here, "accept") {
-                        self.news.complain(format!(
-                            "a connection cannot be taken in: {error}; others wait until this changes (ulimit -n)"
-                        ));
+                        let words =
+                            format!("a connection cannot be taken in: {error}; it is tried again");
+                        self.news.complain(words);
                     }
-                    return;
+                    break;
                 }
             }
+        }
+        // Else the kernel would say again and again that somebody waits.
+        self.shut_until_ns = Some(now_ns + SHUT_NS);
+        self.sockets.want_callers(false);
+    }
+
+    /// Those who connect are taken in again, where nobody was for a while; there is a sign if somebody waits.
+    pub(super) fn open_door_again(&mut self) {
+        let is_over = |until_ns: &u64| *until_ns <= self.now_ns;
+        if self
+            .shut_until_ns
+            .take_if(|until_ns| is_over(until_ns))
+            .is_some()
+        {
+            self.sockets.want_callers(true);
         }
     }
 
@@ -317,16 +411,13 @@ impl<S: Sockets> Links<S> {
                 hello => hello?,
             };
             let peer = hello.from;
-            let me = self.known.with(peer).known_as;
-            let is_me = hello.to == ANY && self.known.is_of_another_job(peer)
-                || hello.to == self.known.me().0 && me == self.known.me().0;
-            if !is_me || !self.known.may_be(peer) {
+            if hello.to != self.identity || !self.known.may_be(peer) {
                 stranger.talk.say(&proof::riddle(Verdict::NotMe, [0; 2]));
                 stranger.talk.push(&mut self.sockets)?;
                 return Err(Refusal::Verdict(Verdict::NotMe));
             }
             let nonce = [self.sockets.random(), self.sockets.random()];
-            let keys = self.keys(peer);
+            let keys = self.secrets.with(peer);
             stranger.talk.say(&proof::riddle(Verdict::Joined, nonce));
             stranger.meeting = Some((peer, Meeting { keys, hello, nonce }));
         }
@@ -346,7 +437,7 @@ impl<S: Sockets> Links<S> {
     /// Joins a caller that has proved who it is, or tells it why not.
     fn welcome(&mut self, peer: u32, ack: Ack, meeting: &Meeting, mut stranger: Stranger) {
         let sock = stranger.talk.sock;
-        let is_first = self.known.with(peer).is_first;
+        let (is_first, now_ns) = (self.known.with(peer).is_first, self.now_ns);
         let side = self.of(peer);
         let is_old = meeting
             .hello
@@ -361,8 +452,11 @@ impl<S: Sockets> Links<S> {
             .as_ref()
             .and_then(|line| line.attempt)
             .is_some_and(is_stale);
-        let calls = is_first && side.call.as_ref().is_some_and(|call| call.is_heard());
-        let verdict = if side.lost.is_some() || is_old || !side.may_have(ack.next) {
+        let is_promising = |call: &Call| call.is_promising(now_ns);
+        let calls = is_first && side.call.as_deref().is_some_and(is_promising);
+        let verdict = if side.lost.is_some() {
+            Verdict::Gone
+        } else if is_old || !side.may_have(ack.next) {
             Verdict::Old
         } else if calls || has_crossed {
             Verdict::Yield
@@ -385,6 +479,18 @@ impl<S: Sockets> Links<S> {
         self.join(peer, line, ack);
     }
 
+    /// Somebody was sent away so that others are heard.
+    fn complain_of_many(&mut self, stranger: &Stranger) {
+        self.counts.refused.add(1);
+        if self.strangers.is_news(stranger.from.ip(), "many") {
+            self.news.complain(format!(
+                "so many have connected and not yet proved to be of this job that the oldest are sent away, first one from {}: ranks \
+                 connect again, others should not connect at all",
+                stranger.from
+            ));
+        }
+    }
+
     /// Somebody was sent away: who should know is told.
     pub(super) fn complain_of(&mut self, stranger: &Stranger, refusal: &Refusal) {
         let (from, ip) = (stranger.from, stranger.from.ip());
@@ -402,20 +508,20 @@ impl<S: Sockets> Links<S> {
                     proof::VERSION
                 ),
             ),
-            Refusal::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
-                ("silence", "has said nothing for 10 s".to_owned())
-            }
-            // It has changed its mind, or has found another way.
+            // It has changed its mind, or has found another way, or computes since it has connected.
             Refusal::Io(_) | Refusal::Verdict(_) => return,
         };
         self.counts.refused.add(1);
         if self.strangers.is_news(ip, what) {
             self.news.complain(format!(
-                "somebody at {from} has connected and {words}; refused, as all further ones from there"
+                "somebody at {from} has connected and {words}: refused, which is said once of each host"
             ));
         }
     }
 }
+
+/// So long nobody is taken in where there is no room.
+const SHUT_NS: u64 = 50_000_000;
 
 /// Both have proved who they are.
 impl<S: Sockets> Links<S> {
@@ -424,40 +530,25 @@ impl<S: Sockets> Links<S> {
         let sock = line.sock;
         self.end_call(peer, Some(sock));
         self.hang_up(peer);
-        self.make_room();
+        self.make_room(self.limits.lines.saturating_sub(1));
         if !self.acknowledge(peer, ack) {
             self.close(sock);
             return self.flush(peer);
         }
         self.own(sock, Owner::Line(peer));
-        let used = self.turn;
+        let (used, since_ns) = (self.turn, self.now_ns);
         let side = self.of(peer);
         side.silence.ends();
         side.has_complained = false;
-        side.line = Some(Line { used, ..line });
+        side.line = Some(Line {
+            used,
+            since_ns,
+            ..line
+        });
         self.joined.push(peer);
         self.counts.joined.add(1);
         self.flush(peer);
         self.upshots.push_back(Upshot::GoOn(peer));
-    }
-
-    /// Gives up the connection that was used longest ago, where there are too many: it is made again when it is needed.
-    fn make_room(&mut self) {
-        if self.joined.len() < self.limits.lines {
-            return;
-        }
-        let used = |peer: &u32| {
-            let side = self.find(*peer)?;
-            let line = side.line.as_ref().filter(|line| line.is_idle())?;
-            let is_quiet = side.session.awaits_word().is_none() && side.expects == 0;
-            is_quiet.then_some((line.used, *peer))
-        };
-        let oldest = self.joined.iter().filter_map(used).min();
-        if let Some((_, peer)) = oldest {
-            // What it has sent meanwhile is not acknowledged, and comes again.
-            self.hang_up(peer);
-            self.counts.given_up.add(1);
-        }
     }
 
     /// Takes in where a peer is found.
@@ -486,6 +577,7 @@ fn words_of(refusal: &Refusal) -> String {
         ),
         Refusal::Wrong(Wrong::Key) => "a process of another job answers".to_owned(),
         Refusal::Verdict(Verdict::NotMe) => "another process answers".to_owned(),
+        Refusal::Verdict(Verdict::Old) => "it has heard of a later attempt".to_owned(),
         Refusal::Verdict(_) => "it is about to connect itself".to_owned(),
     }
 }

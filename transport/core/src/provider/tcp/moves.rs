@@ -46,6 +46,8 @@ pub(super) struct Moves {
     pub(super) works: Works,
     pub(super) exports: Exports,
     desks: Vec<Option<Box<Desk>>>,
+    /// Works of all peers that this process has to answer.
+    serving: usize,
     /// What has ended, or else happened, and was not handed up.
     pub(super) ready: VecDeque<Completion>,
 }
@@ -122,6 +124,7 @@ impl Moves {
             let desk = self.desk(peer);
             if let Some(answer) = desk.answers.pop_front() {
                 desk.serving -= 1;
+                self.serving -= 1;
                 let make = |bytes: &mut Vec<u8>| Maker::new(bytes).answer(answer);
                 let slot = links.store.keep(Kind::Answer, make, None, None);
                 links.post(peer, slot);
@@ -260,6 +263,7 @@ impl Moves {
         let desk = self.desk(peer);
         if end == bytes {
             desk.serving -= 1;
+            self.serving -= 1;
         } else {
             desk.serves.push_back(Serve { read, at: end });
         }
@@ -280,14 +284,13 @@ impl Moves {
 
     /// Whether anything moves.
     pub(super) fn is_any_under_way(&self) -> bool {
-        let serves = |desk: &Desk| desk.serving != 0;
-        !self.works.is_empty() || self.desks.iter().flatten().any(|desk| serves(desk))
+        self.serving != 0 || !self.works.is_empty()
     }
 
     /// Whether all answers to peers are in packets.
     pub(super) fn is_quiet(&self) -> bool {
-        let is_quiet = |desk: &Desk| desk.serving == 0 && desk.ordered.is_none();
-        self.works.is_empty() && self.desks.iter().flatten().all(|desk| is_quiet(desk))
+        let is_quiet = |desk: &Desk| desk.ordered.is_none();
+        !self.is_any_under_way() && self.desks.iter().flatten().all(|desk| is_quiet(desk))
     }
 
     fn hand_back(&mut self, work: Work, outcome: Outcome) {
@@ -305,9 +308,8 @@ impl Moves {
                 self.hand_back(work, Outcome::Unreachable);
             }
         }
-        if let Some(desk) = self.desks.get_mut(peer as usize) {
-            *desk = None;
-        }
+        let desk = self.desks.get_mut(peer as usize).and_then(Option::take);
+        self.serving -= desk.map_or(0, |desk| desk.serving as usize);
         links.of(peer).expects = 0;
         let peer = Peer(peer);
         self.ready.push_back(Completion::Lost { peer });
@@ -334,6 +336,7 @@ impl Moves {
             .exports
             .find(peer, read.key, read.offset, read.bytes)
             .is_some();
+        self.serving += 1;
         let desk = self.desk(peer);
         desk.serving += 1;
         if is_good && read.bytes != 0 {
@@ -368,6 +371,7 @@ impl Moves {
 
     /// The last piece of a write is here.
     pub(super) fn answer(&mut self, peer: u32, id: u32, outcome: Outcome, old: u64) -> bool {
+        self.serving += 1;
         let desk = self.desk(peer);
         desk.serving += 1;
         desk.answers.push_back(Answer { id, outcome, old });

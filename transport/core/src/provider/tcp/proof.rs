@@ -4,28 +4,30 @@
 //!
 //! | message | who says it | bytes | content |
 //! |---------|-------------|------:|---------|
-//! | HELLO   | caller | 44 | `rmpi-tcp`, version (2), 0 (2), by what number the host knows the caller (4), the host's own (4; [`ANY`] in another job), attempt (4), the last attempt of the host's that the caller has welcomed (4), nonce (16) |
+//! | HELLO   | caller | 48 | `rmpi-tcp`, version (2), 0 (2), by what number the host knows the caller (4), which host is meant, from its record (8), attempt (4), the last attempt of the host's that the caller has welcomed (4), nonce (16) |
 //! | RIDDLE  | host   | 28 | `rmpi-tcp`, version (2), [`Verdict`] (2), nonce (16) |
 //! | PROOF   | caller | 24 | MAC (16), what it has of the host's stream: next (4), returned (2), 0 (2) |
 //! | WELCOME | host   | 24 | MAC (16), [`Verdict`] (2), the same of the caller's stream: returned (2), next (4) |
 //!
 //! Behind a WELCOME with verdict [`Verdict::Joined`] both streams begin. A MAC is made with the keys of the two jobs over who makes
 //! it, all of HELLO, the host's nonce and what follows the MAC: so it proves the key for this connection alone, in one direction,
-//! and nobody learns the key from it. The caller proves first: whoever just connects to all ports of a host learns nothing.
+//! and nobody learns the key from it. Numbers alone do not say who is meant: two processes of another job may know
+//! different callers by the same one. The caller proves first: whoever just connects to all ports of a host learns nothing.
 
+use std::fmt;
 use std::hash::Hasher;
 
 use session::Ack;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
+use super::secrets::StreamKey;
+
 /// What nobody of another version understands.
-pub(super) const VERSION: u16 = 1;
-pub(super) const HELLO_BYTES: usize = 44;
+pub(super) const VERSION: u16 = 2;
+pub(super) const HELLO_BYTES: usize = 48;
 pub(super) const RIDDLE_BYTES: usize = 28;
 pub(super) const PROOF_BYTES: usize = 24;
 pub(super) const WELCOME_BYTES: usize = 24;
-/// Whoever the host is.
-pub(super) const ANY: u32 = u32::MAX;
 
 const MAGIC: [u8; 8] = *b"rmpi-tcp";
 
@@ -33,7 +35,8 @@ const MAGIC: [u8; 8] = *b"rmpi-tcp";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) from: u32,
-    pub(super) to: u32,
+    /// The host that is meant: see [`Place`](super::address::Place).
+    pub(super) to: u64,
     /// Number of the attempt, of all that the caller made to this host.
     pub(super) attempt: u32,
     /// The last attempt of the host's that the caller has welcomed.
@@ -52,6 +55,8 @@ pub(super) enum Verdict {
     NotMe,
     /// The caller has made a later attempt.
     Old,
+    /// The host has given the caller up for good. Only in a WELCOME.
+    Gone,
 }
 
 impl Verdict {
@@ -60,7 +65,13 @@ impl Verdict {
     }
 
     fn of(number: u16) -> Option<Self> {
-        let all = [Self::Joined, Self::Yield, Self::NotMe, Self::Old];
+        let all = [
+            Self::Joined,
+            Self::Yield,
+            Self::NotMe,
+            Self::Old,
+            Self::Gone,
+        ];
         all.into_iter().find(|verdict| verdict.number() == number)
     }
 }
@@ -76,19 +87,23 @@ pub(super) enum Wrong {
     Key,
 }
 
-/// The two keys of a pair of processes: of one job the same twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Keys {
-    first: u32,
-    second: u32,
-}
+/// What follows from the two keys of a pair of processes: of one job the same twice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Keys([u8; 16]);
 
 impl Keys {
-    pub(super) fn new(ours: u32, theirs: u32) -> Self {
-        Self {
-            first: ours.min(theirs),
-            second: ours.max(theirs),
-        }
+    pub(super) fn new(ours: StreamKey, theirs: StreamKey) -> Self {
+        let (ours, theirs) = (ours.bytes(), theirs.bytes());
+        let mut hasher = SipHasher24::new_with_key(&ours.min(theirs));
+        hasher.write(b"rmpi-tcp keys");
+        hasher.write(&ours.max(theirs));
+        Self(hasher.finish128().as_bytes())
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Keys(..)")
     }
 }
 
@@ -106,9 +121,9 @@ impl Hello {
         put(&mut bytes, 8, &VERSION.to_le_bytes());
         put(&mut bytes, 12, &self.from.to_le_bytes());
         put(&mut bytes, 16, &self.to.to_le_bytes());
-        put(&mut bytes, 20, &self.attempt.to_le_bytes());
-        put(&mut bytes, 24, &self.heard.to_le_bytes());
-        put_nonce(&mut bytes, 28, self.nonce);
+        put(&mut bytes, 24, &self.attempt.to_le_bytes());
+        put(&mut bytes, 28, &self.heard.to_le_bytes());
+        put_nonce(&mut bytes, 32, self.nonce);
         bytes
     }
 
@@ -119,10 +134,10 @@ impl Hello {
         }
         Ok(Self {
             from: u32_at(bytes, 12),
-            to: u32_at(bytes, 16),
-            attempt: u32_at(bytes, 20),
-            heard: u32_at(bytes, 24),
-            nonce: [u64_at(bytes, 28), u64_at(bytes, 36)],
+            to: u64_at(bytes, 16),
+            attempt: u32_at(bytes, 24),
+            heard: u32_at(bytes, 28),
+            nonce: [u64_at(bytes, 32), u64_at(bytes, 40)],
         })
     }
 }
@@ -207,10 +222,7 @@ impl Meeting {
     }
 
     fn mac(&self, maker: Maker, content: &[u8]) -> [u8; MAC_BYTES] {
-        let mut key = *b"........rmpi-tcp";
-        put(&mut key, 0, &self.keys.first.to_le_bytes());
-        put(&mut key, 4, &self.keys.second.to_le_bytes());
-        let mut hasher = SipHasher24::new_with_key(&key);
+        let mut hasher = SipHasher24::new_with_key(&self.keys.0);
         hasher.write(match maker {
             Maker::Caller => b"caller",
             Maker::Host => b"host  ",
@@ -275,9 +287,13 @@ mod tests {
         returned: 0xabcd,
     };
 
+    fn keys(ours: u128, theirs: u128) -> Keys {
+        Keys::new(StreamKey::new(ours), StreamKey::new(theirs))
+    }
+
     fn meeting() -> Meeting {
         Meeting {
-            keys: Keys::new(7, 7),
+            keys: keys(7, 7),
             hello: HELLO,
             nonce: [21, 22],
         }
@@ -291,6 +307,7 @@ mod tests {
             Verdict::Yield,
             Verdict::NotMe,
             Verdict::Old,
+            Verdict::Gone,
         ] {
             let said = riddle(verdict, [1, 2]);
             assert_eq!(of_riddle(&said), Ok((verdict, [1, 2])));
@@ -308,11 +325,12 @@ mod tests {
             change(&mut hello);
             Meeting { hello, ..meeting() }
         };
+        let with = |keys| Meeting { keys, ..meeting() };
         let others = [
-            Meeting {
-                keys: Keys::new(7, 8),
-                ..meeting()
-            },
+            with(keys(7, 8)),
+            // Each of 128 bits counts.
+            with(keys(7 | 1 << 127, 7 | 1 << 127)),
+            with(keys(7 | 1 << 32, 7 | 1 << 32)),
             Meeting {
                 nonce: [21, 23],
                 ..meeting()
@@ -332,7 +350,9 @@ mod tests {
         }
         // What one has said does not serve the other.
         assert_eq!(meeting().of_welcome(&proof), Err(Wrong::Key));
-        assert_eq!(Keys::new(1, 2), Keys::new(2, 1));
+        assert_eq!(keys(1, 2), keys(2, 1));
+        assert_ne!(keys(1, 2), keys(1, 1));
+        assert_eq!(format!("{:?}", keys(1, 2)), "Keys(..)");
     }
 
     #[test]

@@ -10,6 +10,8 @@ pub struct TcpTerms {
     pub ports: Option<(u16, u16)>,
     /// Connections that a process has at a time.
     pub connections: u32,
+    /// The job is over several hosts, so that an address of this one alone is of no use.
+    pub over_hosts: bool,
 }
 
 impl Default for TcpTerms {
@@ -18,6 +20,7 @@ impl Default for TcpTerms {
             interfaces: String::new(),
             ports: None,
             connections: 128,
+            over_hosts: false,
         }
     }
 }

@@ -104,8 +104,9 @@ pub(super) struct Line {
     /// What has come and was not looked at.
     pub(super) rest: Vec<u8>,
     pub(super) inflow: Option<Inflow>,
-    /// When something went over it last, in turns of this process.
+    /// When something went over it last, in turns of this process; and when it was made.
     pub(super) used: u64,
+    pub(super) since_ns: u64,
 }
 
 impl Line {
@@ -125,6 +126,7 @@ impl Line {
             rest: Vec::new(),
             inflow: None,
             used: 0,
+            since_ns: 0,
         }
     }
 

@@ -55,6 +55,9 @@ pub(in crate::provider) trait Sockets: Debug {
     /// Whether there is to be a sign when the connection takes bytes.
     fn want_to_send(&mut self, sock: Sock, wants: bool);
 
+    /// Whether there is to be a sign when somebody has connected, as there is at first.
+    fn want_callers(&mut self, wants: bool);
+
     /// Whether the network has answered nothing on this connection for long, although it had to.
     fn is_cut_off(&mut self, sock: Sock) -> bool;
 

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::proof::Meeting;
+use super::room::HOLD_NS;
 use super::sockets::Sock;
 use super::talk::Talk;
 
@@ -27,8 +28,32 @@ pub(super) struct Strangers {
 }
 
 impl Strangers {
-    pub(super) fn has_room(&self) -> bool {
-        self.all.len() < MOST_STRANGERS
+    /// Whether one more finds room, or one of those that are here may be sent away for it.
+    pub(super) fn has_room(&self, now_ns: u64) -> bool {
+        self.all.len() < MOST_STRANGERS || self.gives_way(now_ns).is_some()
+    }
+
+    /// Takes the one that makes room for another, if that is needed.
+    pub(super) fn take_for_another(&mut self, now_ns: u64) -> Option<Stranger> {
+        let at = (self.all.len() >= MOST_STRANGERS).then(|| self.gives_way(now_ns))??;
+        Some(self.all.swap_remove(at))
+    }
+
+    /// Takes one that has said nothing yet, though it had time.
+    pub(super) fn take_silent(&mut self, now_ns: u64) -> Option<Stranger> {
+        let at = self.gives_way(now_ns)?;
+        self.all[at]
+            .meeting
+            .is_none()
+            .then(|| self.all.swap_remove(at))
+    }
+
+    /// The oldest one that has said nothing, or else just the oldest. Each has some time.
+    fn gives_way(&self, now_ns: u64) -> Option<usize> {
+        let is_old = |one: &Stranger| now_ns.saturating_sub(one.since_ns) >= HOLD_NS;
+        let old = self.all.iter().enumerate().filter(|(_, one)| is_old(one));
+        let order = |(_, one): &(usize, &Stranger)| (one.meeting.is_some(), one.since_ns);
+        Some(old.min_by_key(order)?.0)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -62,9 +87,9 @@ impl Strangers {
     }
 
     /// Nobody has listened for so long: that time does not count.
-    pub(super) fn forgive(&mut self, passed_ns: u64) {
+    pub(super) fn forgive(&mut self, passed_ns: u64, now_ns: u64) {
         for one in &mut self.all {
-            one.since_ns += passed_ns;
+            one.since_ns = (one.since_ns + passed_ns).min(now_ns);
         }
     }
 

@@ -21,25 +21,31 @@ use crate::wait_set::WaitSet;
 #[derive(Debug)]
 pub(in crate::provider) struct System {
     epoll: OwnedFd,
-    door: TcpListener,
+    /// One at each address that others are told, all with one port.
+    doors: Vec<TcpListener>,
     socks: Vec<Option<TcpStream>>,
     free: Vec<Sock>,
 }
 
 impl System {
-    /// Listens on one of these ports; `None`: on whichever the system chooses.
+    /// Listens at these addresses, on one of these ports; `None`: on whichever the system chooses. Answers on which, and at which
+    /// addresses that is possible.
     ///
     /// # Errors
     /// What cannot be had, in words.
-    pub(super) fn open(ports: Option<(u16, u16)>) -> Result<(Self, u16), String> {
-        let door = listen(ports)?;
+    pub(super) fn open(
+        addresses: &[IpAddr],
+        ports: Option<(u16, u16)>,
+    ) -> Result<(Self, u16, Vec<IpAddr>), String> {
+        let (doors, port) = listen(addresses, ports)?;
         let words = |error: io::Error| format!("no connections can be waited for: {error}");
-        door.set_nonblocking(true).map_err(words)?;
-        let port = door.local_addr().map_err(words)?.port();
-        // Many may connect while this process computes.
-        // SAFETY: takes no memory.
-        if unsafe { libc::listen(door.as_raw_fd(), MOST_WAITING) } != 0 {
-            return Err(words(io::Error::last_os_error()));
+        for (door, _) in &doors {
+            door.set_nonblocking(true).map_err(words)?;
+            // Many may connect while this process computes.
+            // SAFETY: takes no memory.
+            if unsafe { libc::listen(door.as_raw_fd(), MOST_WAITING) } != 0 {
+                return Err(words(io::Error::last_os_error()));
+            }
         }
         // SAFETY: takes no memory.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
@@ -48,17 +54,19 @@ impl System {
         }
         // SAFETY: a descriptor that was just made, and that nobody else has.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
+        let (doors, addresses) = doors.into_iter().unzip();
         let system = Self {
             epoll,
-            door,
+            doors,
             socks: Vec::new(),
             free: Vec::new(),
         };
-        let door = system.door.as_raw_fd();
-        system
-            .watch(libc::EPOLL_CTL_ADD, door, DOOR, libc::EPOLLIN)
-            .map_err(words)?;
-        Ok((system, port))
+        for door in &system.doors {
+            let door = door.as_raw_fd();
+            let watched = system.watch(libc::EPOLL_CTL_ADD, door, DOOR, libc::EPOLLIN);
+            watched.map_err(words)?;
+        }
+        Ok((system, port, addresses))
     }
 
     /// Changes what the kernel tells of a descriptor.
@@ -80,6 +88,7 @@ impl System {
     fn keep(&mut self, stream: TcpStream, events: i32) -> io::Result<Sock> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
+        ask_whether_alive(&stream)?;
         let next = Sock::try_from(self.socks.len()).unwrap_or(Sock::MAX);
         let sock = self.free.pop().unwrap_or(next);
         if sock == next {
@@ -99,21 +108,21 @@ impl System {
     }
 }
 
-/// The first of these ports that is free.
-fn listen(ports: Option<(u16, u16)>) -> Result<TcpListener, String> {
+/// A door at each address where there can be one, and their port.
+type Doors = (Vec<(TcpListener, IpAddr)>, u16);
+
+/// The first of these ports that is free at all addresses.
+fn listen(addresses: &[IpAddr], ports: Option<(u16, u16)>) -> Result<Doors, String> {
     let (first, last) = ports.unwrap_or((0, 0));
     let mut why = String::new();
-    for port in first..=last {
-        let any: [IpAddr; 2] = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
-        for address in any {
-            match TcpListener::bind((address, port)) {
-                Ok(door) => return Ok(door),
-                Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                    why = "all of them are busy".to_owned();
-                    break;
-                }
-                Err(error) => why = format!("port {port}: {error}"),
+    let tries = if ports.is_some() { 1 } else { MOST_TRIES };
+    for port in (first..=last).flat_map(|port| (0..tries).map(move |_| port)) {
+        match listen_on(addresses, port) {
+            Ok(doors) => return Ok(doors),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                why = "all of them are busy".to_owned();
             }
+            Err(error) => why = format!("port {port}: {error}"),
         }
     }
     Err(match ports {
@@ -122,6 +131,27 @@ fn listen(ports: Option<(u16, u16)>) -> Result<TcpListener, String> {
         ),
         None => format!("no port can be had: {why}"),
     })
+}
+
+/// The same on this port; 0: on whichever the system chooses at the first address.
+fn listen_on(addresses: &[IpAddr], mut port: u16) -> io::Result<Doors> {
+    let mut doors = Vec::new();
+    let mut why = None;
+    for address in addresses {
+        match TcpListener::bind((*address, port)) {
+            Ok(door) => {
+                port = door.local_addr()?.port();
+                doors.push((door, *address));
+            }
+            Err(error) if error.kind() == ErrorKind::AddrInUse => return Err(error),
+            // As of an address that was found and is no more: others are not told of it.
+            Err(error) => why = Some(error),
+        }
+    }
+    match why.filter(|_| doors.is_empty()) {
+        Some(error) => Err(error),
+        None => Ok((doors, port)),
+    }
 }
 
 impl Sockets for System {
@@ -169,10 +199,19 @@ impl Sockets for System {
     }
 
     fn accept(&mut self) -> io::Result<Option<(Sock, SocketAddr)>> {
-        let (stream, from) = match self.door.accept() {
-            Ok(accepted) => accepted,
-            Err(error) if is_nothing(&error) => return Ok(None),
-            Err(error) => return Err(error),
+        let mut accepted = None;
+        for door in &self.doors {
+            match door.accept() {
+                Ok(one) => {
+                    accepted = Some(one);
+                    break;
+                }
+                Err(error) if is_nothing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let Some((stream, from)) = accepted else {
+            return Ok(None);
         };
         let from = SocketAddr::new(from.ip().to_canonical(), from.port());
         Ok(Some((self.keep(stream, libc::EPOLLIN)?, from)))
@@ -258,6 +297,14 @@ impl Sockets for System {
         }
     }
 
+    fn want_callers(&mut self, wants: bool) {
+        let events = if wants { libc::EPOLLIN } else { 0 };
+        for door in &self.doors {
+            // It fails only for what is not watched.
+            _ = self.watch(libc::EPOLL_CTL_MOD, door.as_raw_fd(), DOOR, events);
+        }
+    }
+
     fn is_cut_off(&mut self, sock: Sock) -> bool {
         let Ok(stream) = self.stream(sock) else {
             return false;
@@ -308,6 +355,27 @@ impl Sockets for System {
         wait::random_words(&mut words);
         words[0]
     }
+}
+
+/// Has the kernel ask now and then, where nothing is under way, whether the host at the other end is there. That answers for a process that
+/// computes.
+fn ask_whether_alive(stream: &TcpStream) -> io::Result<()> {
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, ASK_AFTER_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, ASK_EVERY_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, QUESTIONS),
+    ];
+    for (level, name, value) in options {
+        let bytes = size_of_name(&value);
+        let place = (&raw const value).cast();
+        // SAFETY: reads a number of this size.
+        let result = unsafe { libc::setsockopt(stream.as_raw_fd(), level, name, place, bytes) };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }
 
 fn family_of(family: i32) -> libc::sa_family_t {
@@ -392,6 +460,8 @@ fn interface(entry: &libc::ifaddrs) -> Option<Interface> {
 
 /// What the kernel calls the place where others connect.
 const DOOR: u64 = u64::MAX;
+/// How often a port is looked for that is free at all addresses.
+const MOST_TRIES: u32 = 64;
 /// Callers that may wait to be taken in, where the system allows so many.
 const MOST_WAITING: i32 = 4096;
 /// Signs that are taken at once.
@@ -399,3 +469,58 @@ const MOST_SIGNS: usize = 32;
 /// A connection on which the kernel has sent the same again so often, and heard nothing for so long, is cut off.
 const FEW_RETRANSMITS: u8 = 3;
 const CUT_OFF_MS: u32 = 10_000;
+/// When the kernel asks on a connection over which nothing goes, how often, and how many questions may have no answer.
+const ASK_AFTER_S: libc::c_int = 20;
+const ASK_EVERY_S: libc::c_int = 5;
+const QUESTIONS: libc::c_int = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_heard_but_at_the_chosen_addresses() {
+        let here: [IpAddr; 3] =
+            ["127.0.0.2", "203.0.113.77", "127.0.0.4"].map(|it| it.parse().unwrap());
+        let (mut system, port, addresses) = System::open(&here, None).unwrap();
+        // The second one is for examples: no host has it.
+        assert_eq!(addresses, [here[0], here[2]]);
+        for (address, is_heard) in [
+            ("127.0.0.2", true),
+            ("127.0.0.1", false),
+            ("127.0.0.4", true),
+        ] {
+            let stream = TcpStream::connect((address, port));
+            assert_eq!(stream.is_ok(), is_heard, "{address}");
+            assert!(!is_heard || system.accept().unwrap().is_some(), "{address}");
+        }
+        // Whoever has the port at one address has it for all that this process is told.
+        let taken = System::open(&here[2..], Some((port, port)));
+        assert!(taken.unwrap_err().contains("RMPI_PORT_RANGE"));
+        assert!(System::open(&here[1..2], None).is_err());
+    }
+
+    #[test]
+    fn the_kernel_asks_whether_the_other_end_is_there() {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let (mut system, port, _) = System::open(&[here], None).unwrap();
+        let to = SocketAddr::from(([127, 0, 0, 1], port));
+        let caller = system.connect(to).unwrap();
+        let host = loop {
+            if let Some((sock, _)) = system.accept().unwrap() {
+                break sock;
+            }
+        };
+        for sock in [caller, host] {
+            let descriptor = system.stream(sock).unwrap().as_raw_fd();
+            let mut value: libc::c_int = 0;
+            let mut bytes = size_of_name(&value);
+            let (level, name) = (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE);
+            let place = (&raw mut value).cast();
+            // SAFETY: writes at most so many bytes to the first and how many to the second.
+            let result =
+                unsafe { libc::getsockopt(descriptor, level, name, place, &raw mut bytes) };
+            assert_eq!((result, value), (0, ASK_AFTER_S));
+        }
+    }
+}

@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of the whole provider that need to know its inside.
 
+mod costs;
+mod crowd;
+mod door;
 mod hostile;
+mod other_jobs;
+mod patience;
+mod world;

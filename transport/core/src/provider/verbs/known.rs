@@ -3,6 +3,8 @@
 //! which of the two counts as the first. Within a job that follows from their ranks; with a process of another job it is agreed
 //! upon when the two are told of each other.
 
+use crate::provider::tcp::StreamKey;
+
 /// By what a process of another job and this one know each other. Both are told the same, each from its own side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Far {
@@ -10,8 +12,20 @@ pub struct Far {
     pub known_as: u32,
     /// What only processes of its job knew, and this one is told: the [key](crate::Network::with_key) of their network.
     pub key: u32,
+    /// The same of their connections.
+    pub stream_key: StreamKey,
     /// Whether this process counts as the first of the two, which the other one does not.
     pub is_first: bool,
+}
+
+/// By what a peer and this process know each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::provider) struct Terms {
+    /// The number by which the peer knows this process.
+    pub(in crate::provider) known_as: u32,
+    /// What datagrams to it must name.
+    pub(in crate::provider) key: u32,
+    pub(in crate::provider) is_first: bool,
 }
 
 /// That of all peers, by their numbers here.
@@ -23,7 +37,7 @@ pub(in crate::provider) struct Known {
     /// Peers of this job.
     ranks: u32,
     /// Those behind them; `None`: no network reaches that one.
-    later: Vec<Option<Far>>,
+    later: Vec<Option<Terms>>,
 }
 
 impl Known {
@@ -37,11 +51,6 @@ impl Known {
         }
     }
 
-    /// This process, and the key of its job.
-    pub(in crate::provider) fn me(&self) -> (u32, u32) {
-        (self.me, self.key)
-    }
-
     /// A process of another job.
     pub(in crate::provider) fn meet(&mut self, peer: u32, far: Far) {
         let Some(place) = peer.checked_sub(self.ranks) else {
@@ -51,17 +60,21 @@ impl Known {
         if place >= self.later.len() {
             self.later.resize(place + 1, None);
         }
-        self.later[place] = Some(far);
+        self.later[place] = Some(Terms {
+            known_as: far.known_as,
+            key: far.key,
+            is_first: far.is_first,
+        });
     }
 
-    fn later(&self, peer: u32) -> Option<Far> {
+    fn later(&self, peer: u32) -> Option<Terms> {
         let place = peer.checked_sub(self.ranks)?;
         self.later.get(place as usize).copied().flatten()
     }
 
     /// By what a peer and this process know each other. The [`Side`](super::side::Side) of one has by heart what each packet names.
-    pub(in crate::provider) fn with(&self, peer: u32) -> Far {
-        self.later(peer).unwrap_or(Far {
+    pub(in crate::provider) fn with(&self, peer: u32) -> Terms {
+        self.later(peer).unwrap_or(Terms {
             known_as: self.me,
             key: self.key,
             is_first: self.me < peer,
@@ -80,7 +93,7 @@ impl Known {
 
     /// What it takes beside itself, in bytes.
     pub(in crate::provider) fn bytes(&self) -> usize {
-        self.later.capacity() * size_of::<Option<Far>>()
+        self.later.capacity() * size_of::<Option<Terms>>()
     }
 }
 
@@ -94,18 +107,24 @@ mod tests {
         let far = Far {
             known_as: 0,
             key: 9,
+            stream_key: StreamKey::new(1 << 100),
             is_first: false,
         };
         known.meet(4, far);
         for (peer, is_first) in [(0, false), (2, true)] {
-            let rank = Far {
+            let rank = Terms {
                 known_as: 1,
                 key: 7,
                 is_first,
             };
             assert_eq!(known.with(peer), rank);
         }
-        assert_eq!(known.with(4), far);
+        let met = Terms {
+            known_as: 0,
+            key: 9,
+            is_first: false,
+        };
+        assert_eq!(known.with(4), met);
         // Number 3 is somebody whom no network reaches.
         let may_be = [0, 1, 2, 3, 4, 5, u32::MAX].map(|source| known.may_be(source));
         assert_eq!(may_be, [true, false, true, false, true, false, false]);

@@ -2,7 +2,7 @@
 //! How the network is used: what is chosen for a process, as one value that nobody else looks into.
 
 use super::NetLimits;
-use crate::provider::tcp::TcpTerms;
+use crate::provider::tcp::{StreamKey, TcpTerms};
 
 /// How the network is used. Whoever opens a fabric makes one and hands it on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,6 +12,7 @@ pub struct Network {
     pub(super) local_rank: u32,
     pub(super) rendezvous: Rendezvous,
     pub(in crate::provider) q_key: u32,
+    pub(in crate::provider) stream_key: Option<StreamKey>,
     pub(in crate::provider) limits: NetLimits,
     pub(in crate::provider) tcp: TcpTerms,
 }
@@ -61,10 +62,24 @@ impl Network {
         Self { q_key, ..self }
     }
 
+    /// What processes of this job prove to each other over connections. Nothing goes over connections where this is not said.
+    #[must_use]
+    pub fn with_stream_key(self, key: StreamKey) -> Self {
+        let stream_key = Some(key);
+        Self { stream_key, ..self }
+    }
+
     /// How connections of the Internet protocol are used.
     #[must_use]
     pub fn over_tcp(self, tcp: TcpTerms) -> Self {
         Self { tcp, ..self }
+    }
+
+    /// Whether the job is over several hosts.
+    #[must_use]
+    pub fn over_hosts(mut self, over_hosts: bool) -> Self {
+        self.tcp.over_hosts = over_hosts;
+        self
     }
 
     /// How much of everything.

@@ -11,10 +11,10 @@ use session::Ack;
 use super::super::packet::{Header, Kind, Maker, Read as ReadOf, Write as WriteOf};
 use super::super::proof::{self, Hello, Keys, Meeting, Verdict};
 use super::super::system::System;
-use super::super::{Tcp, TcpTerms};
+use super::super::{StreamKey, Tcp, TcpTerms};
 use crate::{Atomic, Completion, Completions, Head, Outcome, Peer, RemoteKey};
 
-const KEY: u32 = 0x1357;
+const KEY: u128 = 0x1357 << 90;
 const HEAD: Head = Head {
     kind: 7,
     len: 0,
@@ -23,16 +23,19 @@ const HEAD: Head = Head {
 };
 
 /// Rank 0 of three, at this host only.
-fn host() -> Tcp<System> {
+pub(super) fn host() -> Tcp<System> {
     let terms = TcpTerms {
         interfaces: "lo".to_owned(),
         ..TcpTerms::default()
     };
-    Tcp::open_best(Peer(0), 3, KEY, 1_000_000_000, &terms).unwrap()
+    Tcp::open_best(Peer(0), 3, Some(StreamKey::new(KEY)), 1_000_000_000, &terms).unwrap()
 }
 
 /// Lets the host look until something holds.
-fn until(tcp: &mut Tcp<System>, mut holds: impl FnMut(&mut Tcp<System>, &mut Completions) -> bool) {
+pub(super) fn until(
+    tcp: &mut Tcp<System>,
+    mut holds: impl FnMut(&mut Tcp<System>, &mut Completions) -> bool,
+) {
     let limit = Instant::now() + Duration::from_secs(20);
     loop {
         let mut completions = Completions::new();
@@ -44,7 +47,7 @@ fn until(tcp: &mut Tcp<System>, mut holds: impl FnMut(&mut Tcp<System>, &mut Com
     }
 }
 
-fn connect(tcp: &Tcp<System>) -> TcpStream {
+pub(super) fn connect(tcp: &Tcp<System>) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", tcp.port)).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(5)))
@@ -53,7 +56,7 @@ fn connect(tcp: &Tcp<System>) -> TcpStream {
 }
 
 /// The connection is ended by the host.
-fn is_ended(tcp: &mut Tcp<System>, stream: &mut TcpStream) {
+pub(super) fn is_ended(tcp: &mut Tcp<System>, stream: &mut TcpStream) {
     stream.set_nonblocking(true).unwrap();
     until(tcp, |_, _| match stream.read(&mut [0; 100]) {
         Ok(0) => true,
@@ -62,14 +65,14 @@ fn is_ended(tcp: &mut Tcp<System>, stream: &mut TcpStream) {
     });
 }
 
-fn complaint(tcp: &mut Tcp<System>) -> String {
+pub(super) fn complaint(tcp: &mut Tcp<System>) -> String {
     tcp.next_complaint().unwrap_or_default()
 }
 
-fn hello(from: u32, attempt: u32) -> Hello {
+pub(super) fn hello(tcp: &Tcp<System>, from: u32, attempt: u32) -> Hello {
     Hello {
         from,
-        to: 0,
+        to: tcp.links.identity,
         attempt,
         heard: 0,
         nonce: [1, 2],
@@ -77,11 +80,20 @@ fn hello(from: u32, attempt: u32) -> Hello {
 }
 
 /// Says who it is; answers what the host says to that.
-fn greet(tcp: &mut Tcp<System>, stream: &mut TcpStream, hello: Hello) -> (Verdict, [u64; 2]) {
+pub(super) fn greet(
+    tcp: &mut Tcp<System>,
+    stream: &mut TcpStream,
+    hello: Hello,
+) -> (Verdict, [u64; 2]) {
     stream.write_all(&hello.to_bytes()).unwrap();
     let mut said = [0; proof::RIDDLE_BYTES];
     pull(tcp, stream, &mut said);
     proof::of_riddle(&said).unwrap()
+}
+
+fn keys(key: u128) -> Keys {
+    let key = StreamKey::new(key);
+    Keys::new(key, key)
 }
 
 fn pull(tcp: &mut Tcp<System>, stream: &mut TcpStream, place: &mut [u8]) {
@@ -97,17 +109,17 @@ fn pull(tcp: &mut Tcp<System>, stream: &mut TcpStream, place: &mut [u8]) {
 }
 
 /// A peer of the job that has joined.
-struct Liar {
+pub(super) struct Liar {
     stream: TcpStream,
     number: u32,
 }
 
 impl Liar {
-    fn join(tcp: &mut Tcp<System>, rank: u32, attempt: u32) -> Self {
+    pub(super) fn join(tcp: &mut Tcp<System>, rank: u32, attempt: u32) -> Self {
         let mut stream = connect(tcp);
-        let hello = hello(rank, attempt);
+        let hello = hello(tcp, rank, attempt);
         let (_, nonce) = greet(tcp, &mut stream, hello);
-        let keys = Keys::new(KEY, KEY);
+        let keys = keys(KEY);
         let meeting = Meeting { keys, hello, nonce };
         let next = tcp.links.of(rank).session.ack().next;
         let ack = Ack {
@@ -175,7 +187,7 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
     }
     // Another version is told ours before it is sent away.
     let mut old = connect(&tcp);
-    let mut bytes = hello(1, 1).to_bytes();
+    let mut bytes = hello(&tcp, 1, 1).to_bytes();
     bytes[8] = 9;
     old.write_all(&bytes).unwrap();
     is_ended(&mut tcp, &mut old);
@@ -183,15 +195,16 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
     // Ranks that there are not, or that the host is itself.
     for rank in [0, 3, u32::MAX] {
         let mut stream = connect(&tcp);
-        let (verdict, _) = greet(&mut tcp, &mut stream, hello(rank, 1));
+        let hello = hello(&tcp, rank, 1);
+        let (verdict, _) = greet(&mut tcp, &mut stream, hello);
         assert_eq!(verdict, Verdict::NotMe, "{rank}");
         is_ended(&mut tcp, &mut stream);
     }
     // Whoever does not know the key.
     let mut wrong = connect(&tcp);
-    let hello = hello(1, 1);
+    let hello = hello(&tcp, 1, 1);
     let (_, nonce) = greet(&mut tcp, &mut wrong, hello);
-    let keys = Keys::new(KEY + 1, KEY + 1);
+    let keys = keys(KEY + 1);
     let proof = Meeting { keys, hello, nonce }.proof(Ack::default());
     wrong.write_all(&proof).unwrap();
     is_ended(&mut tcp, &mut wrong);
@@ -339,9 +352,9 @@ fn of_two_connections_of_a_peer_the_later_one_counts() {
     until(&mut tcp, |_, completions| !completions.is_empty());
     // An earlier attempt that comes late changes nothing.
     let mut late = connect(&tcp);
-    let hello = hello(1, 1);
+    let hello = hello(&tcp, 1, 1);
     let (_, nonce) = greet(&mut tcp, &mut late, hello);
-    let keys = Keys::new(KEY, KEY);
+    let keys = keys(KEY);
     let meeting = Meeting { keys, hello, nonce };
     late.write_all(&meeting.proof(Ack {
         next: 1,

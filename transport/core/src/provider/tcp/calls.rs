@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which peers are being called, and which wait for their turn: a connection that is being made takes a descriptor for each address of
+//! the peer, and a process has few.
+
+use std::collections::VecDeque;
+
+/// Peers that are called now or later.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    under_way: Vec<u32>,
+    waiting: VecDeque<u32>,
+    /// The system had no descriptor: nobody else is called before this time.
+    paused_until_ns: u64,
+}
+
+impl Calls {
+    /// Those that are called now.
+    pub(super) fn under_way(&self) -> &[u32] {
+        &self.under_way
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.under_way.is_empty() && self.waiting.is_empty()
+    }
+
+    /// How many wait for their turn.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// `true`: the peer may be called now. Else it waits behind those that do.
+    pub(super) fn begin(&mut self, peer: u32, now_ns: u64) -> bool {
+        let may_begin = self.waiting.is_empty() && self.has_room(now_ns);
+        if may_begin {
+            self.under_way.push(peer);
+        } else {
+            self.waiting.push_back(peer);
+        }
+        may_begin
+    }
+
+    /// The peer waits behind all others.
+    pub(super) fn wait(&mut self, peer: u32) {
+        self.end(peer);
+        self.waiting.push_back(peer);
+    }
+
+    /// The next whose turn has come.
+    pub(super) fn next(&mut self, now_ns: u64) -> Option<u32> {
+        let peer = self.has_room(now_ns).then(|| self.waiting.pop_front())??;
+        self.under_way.push(peer);
+        Some(peer)
+    }
+
+    /// The peer is called no more.
+    pub(super) fn end(&mut self, peer: u32) {
+        let of = self.under_way.iter().position(|one| *one == peer);
+        match of {
+            Some(at) => _ = self.under_way.remove(at),
+            None => self.waiting.retain(|one| *one != peer),
+        }
+    }
+
+    /// Nobody else is called for a while.
+    pub(super) fn pause(&mut self, until_ns: u64) {
+        self.paused_until_ns = until_ns;
+    }
+
+    /// When the next turn comes, if that is a matter of time.
+    pub(super) fn next_at_ns(&self) -> Option<u64> {
+        let is_waiting = !self.waiting.is_empty() && self.under_way.len() < MOST_CALLS;
+        is_waiting.then_some(self.paused_until_ns)
+    }
+
+    fn has_room(&self, now_ns: u64) -> bool {
+        self.under_way.len() < MOST_CALLS && now_ns >= self.paused_until_ns
+    }
+}
+
+/// Peers that are called at a time.
+pub(super) const MOST_CALLS: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_are_called_at_a_time_and_the_others_in_their_order() {
+        let mut calls = Calls::default();
+        let most = u32::try_from(MOST_CALLS).unwrap();
+        let began = (0..40).filter(|peer| calls.begin(*peer, 5)).count();
+        assert_eq!((began, calls.waiting()), (MOST_CALLS, 40 - MOST_CALLS));
+        assert_eq!(calls.next(5), None);
+        calls.end(most + 1);
+        calls.end(3);
+        calls.wait(4);
+        assert_eq!((calls.next(5), calls.next(5)), (Some(most), Some(most + 2)));
+        calls.end(0);
+        calls.pause(9);
+        assert_eq!((calls.next(8), calls.next_at_ns()), (None, Some(9)));
+        assert_eq!(calls.next(9), Some(most + 3));
+        (0..50).for_each(|peer| calls.end(peer));
+        assert_eq!((calls.under_way().len(), calls.waiting()), (0, 0));
+    }
+}

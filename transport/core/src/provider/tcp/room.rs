@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which connection makes room for another one, where there are as many as there may be, or the system has no descriptor for more.
+//! One that was given up is made again when there is something for it, and loses nothing.
+
+use std::io;
+
+use super::links::Links;
+use super::sockets::Sockets;
+
+impl<S: Sockets> Links<S> {
+    /// Gives up connections that were used longest ago until there are at most so many, as far as nothing is under way over them.
+    pub(super) fn make_room(&mut self, most: usize) {
+        while self.joined.len() > most {
+            let is_far_above = self.joined.len() > self.limits.lines.saturating_mul(2);
+            let old = || self.oldest_line().filter(|_| is_far_above);
+            let Some(peer) = self.oldest_idle().or_else(old) else {
+                return;
+            };
+            self.give_up(peer);
+        }
+    }
+
+    /// Closes the connection that is missed least, and is not to the peer that is to be called, so that another one can have its
+    /// descriptor. `false`: there is none, or all were made just now.
+    pub(super) fn free_one(&mut self, but: Option<u32>) -> bool {
+        if let Some(stranger) = self.strangers.take_silent(self.now_ns) {
+            self.close(stranger.talk.sock);
+            return true;
+        }
+        if let Some(peer) = self.oldest_idle().or_else(|| self.oldest_line()) {
+            self.give_up(peer);
+            return true;
+        }
+        let is_old = |peer: &u32| {
+            let call = self.find(*peer).and_then(|side| side.call.as_ref());
+            call.is_some_and(|call| call.has_socks() && call.lasts_ns(self.now_ns) >= HOLD_NS)
+        };
+        let oldest = self
+            .calls
+            .under_way()
+            .iter()
+            .copied()
+            .find(|peer| but != Some(*peer) && is_old(peer));
+        if let Some(peer) = oldest {
+            self.put_off(peer);
+        }
+        oldest.is_some()
+    }
+
+    /// The connection that was used longest ago of those over which nothing is under way.
+    fn oldest_idle(&self) -> Option<u32> {
+        let used = |peer: &u32| {
+            let side = self.find(*peer)?;
+            let line = side.line.as_ref().filter(|line| line.is_idle())?;
+            let is_quiet = side.session.awaits_word().is_none() && side.expects == 0;
+            is_quiet.then_some((line.used, *peer))
+        };
+        Some(self.joined.iter().filter_map(used).min()?.1)
+    }
+
+    /// The connection that was used longest ago of those that are not new: what is under way over it goes again.
+    fn oldest_line(&self) -> Option<u32> {
+        let used = |peer: &u32| {
+            let line = self.find(*peer)?.line.as_ref()?;
+            let is_old = self.now_ns.saturating_sub(line.since_ns) >= HOLD_NS;
+            is_old.then_some((line.used, *peer))
+        };
+        Some(self.joined.iter().filter_map(used).min()?.1)
+    }
+
+    fn give_up(&mut self, peer: u32) {
+        // What has come is acknowledged first: else the peer would connect again only to send the same.
+        if self.find(peer).is_some_and(|side| side.owes) {
+            self.tell(peer);
+        }
+        if self.hang_up(peer) {
+            self.counts.given_up.add(1);
+        }
+        // Whoever made room for this process must not be in its way.
+        if self.of(peer).needs_line() {
+            self.call_later(peer);
+        }
+    }
+
+    /// The system has no descriptor for another connection, and none that could be given up.
+    pub(super) fn lack_descriptors(&mut self) {
+        let words = "no descriptor is free for another connection: it is made when there is one again; a higher limit (ulimit -n) helps, \
+                     or a smaller RMPI_NET_PAIRS";
+        if !std::mem::replace(&mut self.has_told_of_descriptors, true) {
+            self.news.complain(words.to_owned());
+        }
+    }
+}
+
+/// Whether the system, or this process, has as many descriptors as it may.
+pub(super) fn is_without_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// So long everything that was made may stay.
+pub(super) const HOLD_NS: u64 = 100_000_000;

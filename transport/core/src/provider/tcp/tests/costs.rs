@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How often the system is asked where there is nothing to hear.
+
+use super::super::StreamsConfig;
+use super::world::{SECOND, World};
+
+fn looks_in(world: &mut World, turns: u64) -> u64 {
+    let before = world.net.looks(0);
+    (0..turns).for_each(|_| world.all[0].poll(&mut crate::Completions::new()));
+    world.net.looks(0) - before
+}
+
+#[test]
+fn a_process_without_connections_rarely_asks_the_system() {
+    let mut world = World::new(StreamsConfig::of(0, 2), 8);
+    let looks = looks_in(&mut world, 6400);
+    assert!((100..=101).contains(&looks), "{looks}");
+    // Who polls seldom is not later for it.
+    world.send(1, 0);
+    let mut polls = 0;
+    while world.heard[0][1] == 0 {
+        world.turn();
+        world.net.pass(SECOND / 1000);
+        polls += 1;
+        assert!(polls < 60, "it does not come");
+    }
+    // With a connection it asks in each turn, and after long silence in some.
+    assert!(looks_in(&mut world, 64) >= 8);
+    looks_in(&mut world, 10_000);
+    let looks = looks_in(&mut world, 800);
+    assert!(looks <= 101, "{looks}");
+    world.send(1, 0);
+    world.until("the next one", |world| world.heard[0][1] == 2);
+}
+
+#[test]
+fn a_connection_that_broke_is_not_the_one_that_is_asked_first() {
+    let mut world = World::new(StreamsConfig::of(0, 2), 8);
+    world.send(1, 0);
+    world.until("it", |world| world.heard[0][1] == 1);
+    assert_eq!(world.all[0].hot, Some(1));
+    world.all[1].links.hang_up(0);
+    world.until("the end", |world| !world.all[0].links.has_line(1));
+    world.until("the end", |world| world.all[0].hot.is_none());
+}

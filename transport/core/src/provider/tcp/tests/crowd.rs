@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Many peers and few descriptors.
+
+use super::super::calls::MOST_CALLS;
+use super::super::{StreamsConfig, Tcp};
+use super::world::{SECOND, World};
+use crate::Peer;
+
+const MANY: u32 = 150;
+
+fn calm(most_open: usize) -> StreamsConfig {
+    StreamsConfig {
+        most_open,
+        ..StreamsConfig::of(0, MANY)
+    }
+}
+
+/// Everybody has heard the first one.
+fn all_have_heard(world: &World) -> bool {
+    world.heard[1..].iter().all(|heard| heard[0] == 1)
+}
+
+#[test]
+fn few_peers_are_called_at_a_time() {
+    let mut world = World::new(calm(usize::MAX), 1000);
+    (1..MANY).for_each(|peer| world.send(0, peer));
+    world.turn();
+    assert_eq!(world.all[0].links.calls.under_way().len(), MOST_CALLS);
+    world.until("all", |world| {
+        let calls = world.all[0].links.calls.under_way();
+        assert!(calls.len() <= MOST_CALLS);
+        all_have_heard(world)
+    });
+    // Each has two addresses, and its connection stays.
+    let peak = world.net.peak(0);
+    assert!(peak <= MANY as usize + MOST_CALLS, "{peak} connections");
+    assert_eq!(world.all[0].links.calls.under_way().len(), 0);
+}
+
+#[test]
+fn peers_that_do_not_answer_are_not_in_the_way_of_others() {
+    let mut world = World::new(calm(usize::MAX), 1000);
+    // More than may be called at a time, and all of them compute.
+    world.busy = (1..100).collect();
+    (1..MANY).for_each(|peer| world.send(0, peer));
+    for _ in 0..100 {
+        for _ in 0..100 {
+            world.turn();
+        }
+        world.net.pass(SECOND / 10);
+    }
+    assert!(world.heard[100..].iter().all(|heard| heard[0] == 1));
+    assert!(world.all.iter().all(|tcp| tcp.why_lost(Peer(0)).is_none()));
+    world.busy.clear();
+    for _ in 0..100 {
+        for _ in 0..100 {
+            world.turn();
+        }
+        world.net.pass(SECOND / 10);
+    }
+    assert!(all_have_heard(&world));
+}
+
+#[test]
+fn connections_beyond_the_limit_are_given_up_when_nothing_is_under_way() {
+    let mut world = World::new(calm(usize::MAX), 16);
+    let joined = |tcp: &Tcp<_>| tcp.links.joined.len();
+    world.busy = (1..MANY).collect();
+    (1..MANY).for_each(|peer| world.send(0, peer));
+    for _ in 0..100 {
+        world.turn();
+    }
+    world.busy.clear();
+    world.until("all", all_have_heard);
+    // Now that everything has arrived the clock sees to the rest.
+    for _ in 0..64 {
+        world.turn();
+    }
+    world.net.pass(SECOND);
+    world.until("few", |world| joined(&world.all[0]) <= 16);
+    // What is given up is acknowledged before: nobody connects again for that.
+    let had = world.net.connections();
+    for _ in 0..1000 {
+        world.turn();
+    }
+    assert_eq!(world.net.connections(), had);
+}
+
+#[test]
+fn whoever_has_no_descriptor_left_gives_connections_up_and_loses_nobody() {
+    for pairs in [4, 1000] {
+        let mut world = World::new(calm(12), pairs);
+        (1..MANY).for_each(|peer| world.send(0, peer));
+        // And all at once want to be taken in.
+        (1..MANY).for_each(|peer| world.send(peer, 0));
+        let has_all = |world: &World| world.heard[0][1..].iter().all(|count| *count == 1);
+        for _ in 0..400 {
+            for _ in 0..100 {
+                world.turn();
+            }
+            world.net.pass(SECOND / 20);
+            if all_have_heard(&world) && has_all(&world) {
+                break;
+            }
+        }
+        assert!(all_have_heard(&world) && has_all(&world), "{pairs}");
+        assert!(world.net.peak(0) <= 12);
+        let lost = |tcp: &Tcp<_>| (0..MANY).any(|peer| tcp.why_lost(Peer(peer)).is_some());
+        assert!(!world.all.iter().any(lost));
+        // Said once at most, and by name.
+        let mine = world.complaints.iter().filter(|(rank, _)| *rank == 0);
+        assert!(mine.clone().count() <= 1, "{:?}", world.complaints);
+        assert!(mine.clone().all(|(_, words)| words.contains("ulimit -n")));
+    }
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Processes of other jobs, at addresses that lead to others of theirs.
+
+use super::super::links::Limits;
+use super::super::{FakeSockets, FakeStreams, Known, StreamKey, StreamsConfig, Tcp};
+use super::world::{SECOND, World};
+use crate::Peer;
+use crate::provider::verbs::Far;
+
+/// A rank of two, at a place of the network.
+fn open(net: &FakeStreams, place: u32, rank: u32) -> Tcp<FakeSockets> {
+    let sockets = FakeSockets::new(net.clone(), place);
+    let (addresses, key) = (sockets.addresses().to_vec(), key_of(place));
+    let limits = Limits {
+        lines: 8,
+        silence_ns: 100 * SECOND,
+    };
+    Tcp {
+        addresses,
+        port: 1,
+        ..Tcp::new(sockets, (Known::new(rank, 2, 0), key), 2, limits)
+    }
+}
+
+/// Two jobs have two places each.
+fn key_of(place: u32) -> StreamKey {
+    StreamKey::new(1 << (100 + place / 2))
+}
+
+/// Each rank of one job has met the rank of the other that has its number, and all know each other as number 2.
+fn two_jobs(seed: u64) -> World {
+    let config = StreamsConfig {
+        breaks: 0,
+        refusals: 0,
+        ..StreamsConfig::of(seed, 4)
+    };
+    let net = FakeStreams::new(config);
+    let all = (0..4).map(|place| open(&net, place, place % 2)).collect();
+    let mut world = World::of(config, net, all);
+    for place in 0..4_u32 {
+        let other = (place + 2) % 4;
+        let far = Far {
+            known_as: 2,
+            key: 0,
+            stream_key: key_of(other),
+            is_first: place < 2,
+        };
+        let record = world.all[other as usize].record();
+        let me = &mut world.all[place as usize];
+        me.meet(Peer(2), far);
+        me.learn_address(Peer(2), Some(&record));
+    }
+    world
+}
+
+#[test]
+fn who_knows_somebody_else_by_the_same_number_does_not_take_the_one_for_the_other() {
+    for seed in 0..20 {
+        let mut world = two_jobs(seed);
+        // The first address of rank 0 of the other job leads to rank 1 of it.
+        world.send(0, 2);
+        world.until("the frame", |world| world.heard[2][2] == 1);
+        for _ in 0..500 {
+            world.turn();
+        }
+        assert_eq!(world.heard[3], [0; 4], "seed {seed}");
+        assert!(world.all[3].links.joined.is_empty(), "seed {seed}");
+        world.send(3, 2);
+        world.until("another one", |world| world.heard[1][2] == 1);
+        assert_eq!(world.heard[0], [0; 4], "seed {seed}");
+    }
+}

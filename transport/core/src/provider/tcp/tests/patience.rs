@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Peers that do not answer, because they compute, are gone or cannot be reached, and for how long that is borne.
+
+use std::net::IpAddr;
+
+use super::super::{StreamsConfig, address};
+use super::world::{SECOND, World};
+use crate::Peer;
+use crate::wait_set::WaitSet;
+
+fn calm(ranks: u32) -> World {
+    World::new(StreamsConfig::of(0, ranks), 8)
+}
+
+/// Turns for so long, as often as a process that waits.
+fn pass(world: &mut World, seconds: u64) {
+    for _ in 0..seconds * 10 {
+        for _ in 0..64 {
+            world.turn();
+        }
+        world.net.pass(SECOND / 10);
+    }
+}
+
+#[test]
+fn whose_call_hangs_takes_the_other_in() {
+    let mut world = calm(3);
+    // Rank 0 knows only an address that leads to rank 2, whose system takes the connection and who does not answer.
+    world.busy = vec![2];
+    let wrong: IpAddr = "10.0.1.1".parse().unwrap();
+    let identity = world.all[1].links.identity;
+    let record = address::to_record(&[wrong], 1, identity, "");
+    world.all[0].learn_address(Peer(1), Some(&record));
+    world.send(0, 1);
+    pass(&mut world, 1);
+    // It would be told to give way for ever, since rank 0 counts as the first and is calling.
+    world.send(1, 0);
+    pass(&mut world, 4);
+    assert_eq!((world.heard[0][1], world.heard[1][0]), (1, 1));
+    assert!(world.complaints.is_empty(), "{:?}", world.complaints);
+}
+
+#[test]
+fn who_has_given_a_peer_up_says_so() {
+    let mut world = calm(2);
+    world.all[0].lose(Peer(1), "a test wants it");
+    world.send(1, 0);
+    world.until("the word", |world| world.all[1].why_lost(Peer(0)).is_some());
+    let why = world.all[1].why_lost(Peer(0)).unwrap();
+    assert!(why.contains("given this process up"), "{why}");
+}
+
+#[test]
+fn two_minutes_of_silence_are_two_minutes() {
+    let mut world = calm(2);
+    world.net.cut_off(1);
+    world.send(0, 1);
+    pass(&mut world, 9);
+    assert!(world.complaints.is_empty(), "{:?}", world.complaints);
+    pass(&mut world, 6);
+    assert_eq!(world.complaints.len(), 1, "{:?}", world.complaints);
+    pass(&mut world, 100);
+    assert_eq!(world.all[0].why_lost(Peer(1)), None);
+    pass(&mut world, 8);
+    let why = world.all[0].why_lost(Peer(1)).unwrap_or_default();
+    assert!(why.contains("for 120 s"), "{why}");
+}
+
+#[test]
+fn a_connection_that_was_made_while_its_caller_computed_is_used() {
+    let mut world = calm(2);
+    world.busy = vec![1];
+    world.send(0, 1);
+    world.turn();
+    assert_eq!(world.net.connections(), 2, "one for each address");
+    for _ in 0..3 {
+        world.net.pass(60 * SECOND);
+        let tcp = &mut world.all[0];
+        tcp.prepare_sleep();
+        tcp.fall_asleep(&mut WaitSet::new());
+        tcp.wake();
+        world.turn();
+    }
+    assert_eq!(world.net.connections(), 2, "none was thrown away");
+    world.busy.clear();
+    world.until("it", |world| world.heard[1][0] == 1);
+    assert!(world.complaints.is_empty(), "{:?}", world.complaints);
+}
+
+#[test]
+fn nothing_is_said_of_ranks_that_compute() {
+    let mut world = calm(2);
+    // It has said who it is, and does not go on for a minute; then it has only connected.
+    for turns in [40, 1] {
+        world.send(1, 0);
+        for _ in 0..turns {
+            if world.all[0].links.strangers.is_empty() {
+                world.turn();
+            }
+        }
+        world.busy = vec![1];
+        pass(&mut world, 60);
+        world.busy.clear();
+        let heard = world.heard[0][1];
+        world.until("the frame", |world| world.heard[0][1] >= heard.max(1));
+        world.all[1].links.hang_up(0);
+        pass(&mut world, 1);
+    }
+    assert!(world.complaints.is_empty(), "{:?}", world.complaints);
+}

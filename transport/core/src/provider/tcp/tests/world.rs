@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Some processes on a fake network of streams, which take turns.
+
+use super::super::{FakeSockets, FakeStreams, StreamKey, StreamsConfig, Tcp};
+use crate::provider::verbs::NetLimits;
+use crate::{Arrived, Completions, Head, Peer};
+
+pub(super) const HEAD: Head = Head {
+    kind: 7,
+    len: 0,
+    flags: 3,
+    word: 9,
+};
+pub(super) const SECOND: u64 = 1_000_000_000;
+
+/// All of them.
+pub(super) struct World {
+    pub(super) net: FakeStreams,
+    pub(super) all: Vec<Tcp<FakeSockets>>,
+    /// Frames that came, by receiver and sender.
+    pub(super) heard: Vec<Vec<u32>>,
+    /// Those that take no turns: they compute.
+    pub(super) busy: Vec<u32>,
+    pub(super) complaints: Vec<(u32, String)>,
+}
+
+impl World {
+    pub(super) fn new(config: StreamsConfig, pairs: u32) -> Self {
+        let net = FakeStreams::new(config);
+        let limits = NetLimits {
+            pairs,
+            ..NetLimits::default()
+        };
+        let open = |me| Tcp::open_on(&net, Peer(me), config.ranks, (limits, StreamKey::new(5)));
+        let all = (0..config.ranks).map(open).collect();
+        Self::of(config, net, all)
+    }
+
+    /// These processes.
+    pub(super) fn of(config: StreamsConfig, net: FakeStreams, all: Vec<Tcp<FakeSockets>>) -> Self {
+        Self {
+            all,
+            heard: vec![vec![0; config.ranks as usize]; config.ranks as usize],
+            busy: Vec::new(),
+            complaints: Vec::new(),
+            net,
+        }
+    }
+
+    /// Each polls once, and time passes.
+    pub(super) fn turn(&mut self) {
+        for me in 0..u32::try_from(self.all.len()).unwrap() {
+            if !self.busy.contains(&me) {
+                self.turn_of(me);
+            }
+        }
+        self.net.advance();
+    }
+
+    fn turn_of(&mut self, me: u32) {
+        let mut completions = Completions::new();
+        while let Some(peer) = self.all[me as usize].wanted_address() {
+            let record = self.all[peer as usize].record();
+            self.all[me as usize].learn_address(Peer(peer), Some(&record));
+        }
+        let tcp = &mut self.all[me as usize];
+        tcp.poll(&mut completions);
+        while let Some(words) = tcp.next_complaint() {
+            self.complaints.push((me, words));
+        }
+        for index in 0..completions.len() {
+            let arrived = completions.take(index);
+            let arrived = arrived.as_ref().and_then(|it| it.arrived());
+            if let Some(Arrived { peer, .. }) = arrived {
+                self.heard[me as usize][peer.0 as usize] += 1;
+            }
+        }
+    }
+
+    pub(super) fn send(&mut self, from: u32, to: u32) {
+        let tcp = &mut self.all[from as usize];
+        tcp.post_send(Peer(to), HEAD, b"x").unwrap();
+    }
+
+    /// Turns until something holds.
+    pub(super) fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..200_000 {
+            if holds(self) {
+                return;
+            }
+            self.turn();
+        }
+        panic!("{what}: it does not come; {:?}", self.complaints);
+    }
+}
