@@ -187,11 +187,12 @@ const WRITTEN: &str = "softroce-was-here";
 /// All that the guest does; a machine with other work emulates several times slower.
 const LIMIT: Duration = Duration::from_secs(1200);
 /// Programs of the stage `ranks` that run there, by their names in `ci/softroce/checks` and `between`.
-const RANKS: [&str; 22] = [
+const RANKS: [&str; 23] = [
     "cancel",
     "channel",
     "coll_data",
     "coll_ops",
+    "coll_random",
     "coll_scan",
     "coll_v",
     "coll_ways",
