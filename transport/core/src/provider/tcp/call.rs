@@ -21,7 +21,7 @@ pub(super) struct Call {
     /// Since when the peer's system has taken a connection, and since when one waits for a welcome.
     heard_ns: Option<u64>,
     proved_ns: u64,
-    /// When the silence of the peer was counted last.
+    /// Until when the silence of the peer was counted.
     pub(super) counted_ns: u64,
 }
 
@@ -68,7 +68,7 @@ impl Call {
             lacks: false,
             heard_ns: None,
             proved_ns: 0,
-            counted_ns: 0,
+            counted_ns: now_ns,
         }
     }
 
@@ -89,8 +89,15 @@ impl Call {
 
     /// Whether the peer's system has taken a connection not long ago: nobody else need be in a hurry to connect.
     pub(super) fn is_promising(&self, now_ns: u64) -> bool {
-        let is_new = |heard_ns: u64| now_ns.saturating_sub(heard_ns) <= PROMISE_NS;
-        self.heard_ns.is_some_and(is_new)
+        let for_ns = self.heard_for_ns(now_ns);
+        for_ns.is_some_and(|for_ns| for_ns <= PROMISE_NS)
+    }
+
+    /// For how long the peer's system has had a connection; `None`: it has none. One that is sent away at once is no sign of life of a
+    /// peer: somebody else may be there.
+    pub(super) fn heard_for_ns(&self, now_ns: u64) -> Option<u64> {
+        self.heard_ns
+            .map(|heard_ns| now_ns.saturating_sub(heard_ns))
     }
 
     /// The one that has waited so long for a welcome that others should be tried, if there are others.
@@ -104,6 +111,7 @@ impl Call {
     /// Nobody has looked for so long: that time does not count.
     pub(super) fn forgive(&mut self, passed_ns: u64) {
         self.since_ns += passed_ns;
+        self.counted_ns += passed_ns;
         self.proved_ns += passed_ns;
         self.heard_ns = self.heard_ns.map(|heard_ns| heard_ns + passed_ns);
         for one in &mut self.tries {

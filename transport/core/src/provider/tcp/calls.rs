@@ -5,12 +5,27 @@
 use std::collections::VecDeque;
 
 /// Peers that are called now or later.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Calls {
     under_way: Vec<u32>,
     waiting: VecDeque<u32>,
     /// The system had no descriptor: nobody else is called before this time.
     paused_until_ns: u64,
+    /// So many are called at a time: fewer where descriptors were lacking, and more again with time.
+    most: usize,
+    grown_ns: u64,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self {
+            under_way: Vec::new(),
+            waiting: VecDeque::new(),
+            paused_until_ns: 0,
+            most: MOST_CALLS,
+            grown_ns: 0,
+        }
+    }
 }
 
 impl Calls {
@@ -61,24 +76,38 @@ impl Calls {
         }
     }
 
-    /// Nobody else is called for a while.
-    pub(super) fn pause(&mut self, until_ns: u64) {
-        self.paused_until_ns = until_ns;
+    /// There is no descriptor: nobody else is called for a while, and then fewer at a time, so that some are left for those who call.
+    /// Answers those who are to wait now.
+    pub(super) fn lack(&mut self, now_ns: u64, pause_ns: u64) -> Vec<u32> {
+        self.paused_until_ns = now_ns + pause_ns;
+        self.grown_ns = now_ns;
+        self.most = (self.under_way.len().min(self.most) / 2).max(1);
+        self.under_way.iter().skip(self.most).copied().collect()
+    }
+
+    /// One more may be called at a time, if descriptors have not been lacking for a while.
+    pub(super) fn grow(&mut self, now_ns: u64) {
+        if self.most < MOST_CALLS && now_ns.saturating_sub(self.grown_ns) >= GROW_NS {
+            self.grown_ns = now_ns;
+            self.most += 1;
+        }
     }
 
     /// When the next turn comes, if that is a matter of time.
     pub(super) fn next_at_ns(&self) -> Option<u64> {
-        let is_waiting = !self.waiting.is_empty() && self.under_way.len() < MOST_CALLS;
+        let is_waiting = !self.waiting.is_empty() && self.under_way.len() < self.most;
         is_waiting.then_some(self.paused_until_ns)
     }
 
     fn has_room(&self, now_ns: u64) -> bool {
-        self.under_way.len() < MOST_CALLS && now_ns >= self.paused_until_ns
+        self.under_way.len() < self.most && now_ns >= self.paused_until_ns
     }
 }
 
 /// Peers that are called at a time.
 pub(super) const MOST_CALLS: usize = 32;
+/// After so much time one more is.
+const GROW_NS: u64 = 250_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -96,9 +125,15 @@ mod tests {
         calls.wait(4);
         assert_eq!((calls.next(5), calls.next(5)), (Some(most), Some(most + 2)));
         calls.end(0);
-        calls.pause(9);
+        let over = calls.lack(5, 4);
+        assert_eq!(over.len(), MOST_CALLS - 1 - (MOST_CALLS - 1) / 2);
+        over.iter().for_each(|peer| calls.end(*peer));
+        calls.end(5);
         assert_eq!((calls.next(8), calls.next_at_ns()), (None, Some(9)));
         assert_eq!(calls.next(9), Some(most + 3));
+        assert_eq!(calls.next(9), None, "fewer at a time");
+        calls.grow(5 + GROW_NS);
+        assert_eq!(calls.next(5 + GROW_NS), Some(most + 4));
         (0..50).for_each(|peer| calls.end(peer));
         assert_eq!((calls.under_way().len(), calls.waiting()), (0, 0));
     }

@@ -46,6 +46,7 @@ impl<S: Sockets> Links<S> {
 
     /// Calls others, where there is room, or some have been called long enough without success.
     fn take_turns(&mut self) {
+        self.calls.grow(self.now_ns);
         let mut others = self.calls.waiting();
         if others == 0 {
             return;
@@ -88,9 +89,11 @@ impl<S: Sockets> Links<S> {
         if let Some(index) = call.proves_in_vain(now_ns) {
             return self.give_try_up(peer, index, "who answers there does not go on");
         }
-        if !call.is_heard() && !call.lacks && call.counted_ns + COUNT_NS <= now_ns {
+        if call.lacks || call.heard_for_ns(now_ns) >= Some(COUNT_NS) {
             call.counted_ns = now_ns;
-            let silent_ns = side.silence.goes_on(now_ns);
+        } else if !call.is_heard() && call.counted_ns + COUNT_NS <= now_ns {
+            side.silent_ns += now_ns - std::mem::replace(&mut call.counted_ns, now_ns);
+            let silent_ns = side.silent_ns;
             self.doubt(peer, silent_ns, limit_ns);
         }
     }

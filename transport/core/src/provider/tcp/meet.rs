@@ -86,7 +86,7 @@ impl<S: Sockets> Links<S> {
         let now_ns = self.now_ns;
         while let Some(peer) = self.calls.next(now_ns) {
             if let Some(call) = &mut self.of(peer).call {
-                call.since_ns = now_ns;
+                (call.since_ns, call.counted_ns) = (now_ns, now_ns);
             }
             self.try_again(peer);
         }
@@ -150,7 +150,6 @@ impl<S: Sockets> Links<S> {
             }
             Err(error) if room::is_without_descriptors(&error) => {
                 let again_at_ns = now_ns + room::HOLD_NS;
-                self.calls.pause(again_at_ns);
                 self.lack_descriptors();
                 (Stage::Failed { again_at_ns }, true)
             }
@@ -481,11 +480,12 @@ impl<S: Sockets> Links<S> {
 
     /// Somebody was sent away so that others are heard.
     fn complain_of_many(&mut self, stranger: &Stranger) {
-        self.counts.refused.add(1);
-        if self.strangers.is_news(stranger.from.ip(), "many") {
+        let now_ns = self.sockets.clock_ns();
+        let is_long = self.strangers.is_long_crowded(now_ns);
+        if is_long && self.strangers.is_news(IpAddr::from([0, 0, 0, 0]), "many") {
             self.news.complain(format!(
-                "so many have connected and not yet proved to be of this job that the oldest are sent away, first one from {}: ranks \
-                 connect again, others should not connect at all",
+                "for 10 s more have connected than prove to be of this job, and the oldest are sent away, as one from {}: ranks connect \
+                 again, others should not connect at all",
                 stranger.from
             ));
         }
@@ -538,7 +538,7 @@ impl<S: Sockets> Links<S> {
         self.own(sock, Owner::Line(peer));
         let (used, since_ns) = (self.turn, self.now_ns);
         let side = self.of(peer);
-        side.silence.ends();
+        side.silent_ns = 0;
         side.has_complained = false;
         side.line = Some(Line {
             used,

@@ -27,7 +27,7 @@ impl<S: Sockets> Links<S> {
             self.close(stranger.talk.sock);
             return true;
         }
-        if let Some(peer) = self.oldest_idle().or_else(|| self.oldest_line()) {
+        if let Some(peer) = self.oldest_idle() {
             self.give_up(peer);
             return true;
         }
@@ -43,8 +43,11 @@ impl<S: Sockets> Links<S> {
             .find(|peer| but != Some(*peer) && is_old(peer));
         if let Some(peer) = oldest {
             self.put_off(peer);
+            return true;
         }
-        oldest.is_some()
+        let line = self.oldest_line();
+        line.into_iter().for_each(|peer| self.give_up(peer));
+        line.is_some()
     }
 
     /// The connection that was used longest ago of those over which nothing is under way.
@@ -88,6 +91,9 @@ impl<S: Sockets> Links<S> {
                      or a smaller RMPI_NET_PAIRS";
         if !std::mem::replace(&mut self.has_told_of_descriptors, true) {
             self.news.complain(words.to_owned());
+        }
+        for peer in self.calls.lack(self.now_ns, HOLD_NS) {
+            self.put_off(peer);
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is kept for a peer from the first packet on: its session, the connection that carries it, and how another is made.
 
-use session::{Session, Silence, Slot};
+use session::{Session, Slot};
 
 use super::address::Place;
 use super::call::Call;
@@ -22,8 +22,8 @@ pub(super) struct Side {
     /// Number of the last call, and of the last one of the peer's.
     pub(super) attempt: u32,
     pub(super) heard_attempt: u32,
-    /// Since when it cannot be reached.
-    pub(super) silence: Silence,
+    /// For how long it was called, and its system took no connection, since there was one.
+    pub(super) silent_ns: u64,
     pub(super) has_complained: bool,
     /// Number behind the last packet that was sent to its end, over any connection: what the peer said of our stream when it began to
     /// call may be older than what a connection brought it meanwhile that has broken since.
@@ -52,7 +52,7 @@ impl Side {
             is_wanted: false,
             attempt: 0,
             heard_attempt: 0,
-            silence: Silence::default(),
+            silent_ns: 0,
             has_complained: false,
             sent_end: FIRST_PACKET,
             expects: 0,

@@ -25,6 +25,8 @@ pub(super) struct Stranger {
 pub(super) struct Strangers {
     all: Vec<Stranger>,
     told: HashSet<(IpAddr, &'static str)>,
+    /// Since when some are sent away so that others find room.
+    crowded_ns: Option<u64>,
 }
 
 impl Strangers {
@@ -35,8 +37,18 @@ impl Strangers {
 
     /// Takes the one that makes room for another, if that is needed.
     pub(super) fn take_for_another(&mut self, now_ns: u64) -> Option<Stranger> {
+        if self.all.len() < MOST_STRANGERS / 2 {
+            self.crowded_ns = None;
+        }
         let at = (self.all.len() >= MOST_STRANGERS).then(|| self.gives_way(now_ns))??;
+        self.crowded_ns.get_or_insert(now_ns);
         Some(self.all.swap_remove(at))
+    }
+
+    /// Whether that has gone on for so long that it is worth a word: when a large job begins many ranks connect at once.
+    pub(super) fn is_long_crowded(&self, now_ns: u64) -> bool {
+        let is_long = |since_ns: u64| now_ns.saturating_sub(since_ns) > PATIENCE_NS;
+        self.crowded_ns.is_some_and(is_long)
     }
 
     /// Takes one that has said nothing yet, though it had time.
@@ -104,3 +116,33 @@ const MOST_STRANGERS: usize = 64;
 /// Whoever has not said who it is by then is sent away.
 pub(super) const PATIENCE_NS: u64 = 10_000_000_000;
 const MOST_TOLD: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_is_worth_a_word_only_if_it_stays() {
+        let from = SocketAddr::from(([127, 0, 0, 1], 9));
+        let mut strangers = Strangers::default();
+        let mut now_ns = 0;
+        let mut crowd = |strangers: &mut Strangers, moments: u64| {
+            for moment in 0..moments {
+                now_ns += HOLD_NS;
+                if let Some(gone) = strangers.take_for_another(now_ns) {
+                    assert!(now_ns - gone.since_ns >= HOLD_NS);
+                }
+                strangers.add(Sock::try_from(moment).unwrap(), from, now_ns);
+            }
+            now_ns
+        };
+        let at_ns = crowd(&mut strangers, 160);
+        assert!(!strangers.is_long_crowded(at_ns));
+        let at_ns = crowd(&mut strangers, 8);
+        assert!(strangers.is_long_crowded(at_ns));
+        // They have gone: the next crowd is another one.
+        strangers.all.clear();
+        let at_ns = crowd(&mut strangers, 70);
+        assert!(!strangers.is_long_crowded(at_ns));
+    }
+}

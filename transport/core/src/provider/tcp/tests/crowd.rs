@@ -113,3 +113,31 @@ fn whoever_has_no_descriptor_left_gives_connections_up_and_loses_nobody() {
         assert!(mine.clone().all(|(_, words)| words.contains("ulimit -n")));
     }
 }
+
+#[test]
+fn all_reach_all_with_few_descriptors() {
+    let ranks = 24;
+    let config = StreamsConfig {
+        most_open: 10,
+        ..StreamsConfig::of(0, ranks)
+    };
+    let mut world = World::new(config, 1000);
+    for from in 0..ranks {
+        (0..ranks)
+            .filter(|to| *to != from)
+            .for_each(|to| world.send(from, to));
+    }
+    let heard = |world: &World| world.heard.iter().flatten().sum::<u32>();
+    for _ in 0..2000 {
+        for _ in 0..64 {
+            world.turn();
+        }
+        world.net.pass(SECOND / 100);
+        if heard(&world) == ranks * (ranks - 1) {
+            break;
+        }
+    }
+    assert_eq!(heard(&world), ranks * (ranks - 1));
+    let mut complaints = world.complaints.iter();
+    assert!(complaints.all(|(_, words)| words.contains("ulimit -n")));
+}

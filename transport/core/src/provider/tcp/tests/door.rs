@@ -21,8 +21,7 @@ fn a_crowd_that_says_nothing_wakes_nobody_again_and_again() {
     assert!(!is_called(&mut tcp), "many wait, and there is no room");
     // They give way after a moment, and whoever knows the key is heard behind them.
     _ = Liar::join(&mut tcp, 1, 1);
-    let words = complaint(&mut tcp);
-    assert!(words.contains("not yet proved"), "{words}");
+    // So many may be ranks of a large job: nothing is said of them at once.
     assert_eq!(complaint(&mut tcp), "");
     drop(crowd);
 }
