@@ -261,6 +261,15 @@ fn parse(args: &[String]) -> Result<(Vec<&'static TestStage>, Context), String> 
             name => wanted.push(stage_named(name)?),
         }
     }
+    fits(&wanted, &context)?;
+    if wanted.is_empty() {
+        wanted = STAGES.iter().collect();
+    }
+    Ok((wanted, context))
+}
+
+/// Whether the options go together, and with the stages.
+fn fits(wanted: &[&TestStage], context: &Context) -> Result<(), String> {
     let has_guest = |stage: &&TestStage| ["softroce", "soak"].contains(&stage.name);
     if context.kernel.is_some() && !wanted.iter().any(has_guest) {
         return Err(
@@ -285,17 +294,14 @@ fn parse(args: &[String]) -> Result<(Vec<&'static TestStage>, Context), String> 
             "--hosts is for the stages ranks and suites and for this MPI: {usage}"
         ));
     }
-    let is_filtered = matches!(wanted.as_slice(), [one] if FILTERED.contains(&one.name));
+    let is_filtered = matches!(wanted, [one] if FILTERED.contains(&one.name));
     if !context.filters.is_empty() && !is_filtered {
         let stages = FILTERED.join(", ");
         return Err(format!(
             "names after -- are for one of the stages {stages} alone: cargo xtask test ranks -- NAME"
         ));
     }
-    if wanted.is_empty() {
-        wanted = STAGES.iter().collect();
-    }
-    Ok((wanted, context))
+    Ok(())
 }
 
 /// Stages that take names after `--`.
