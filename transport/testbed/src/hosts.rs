@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::{Context, Waker};
 
-use transport::{Config, Fabric, NetLimits, Network, Peer, wait};
+use transport::{Config, Fabric, NetLimits, Network, Peer, Providers, wait};
 
 use super::meeting::{Host, Place};
 use super::{Rank, Reach};
@@ -57,6 +57,11 @@ fn one(name: &str, place: &Place, sleeps: bool, behaviour: impl AsyncFn(&mut Ran
             .of_local_rank(me)
             .with_key(sum(name) & 0x7fff_ffff)
             .within(limits),
+        // Devices alone: connections would carry everything where a device is missing.
+        providers: Providers {
+            tcp: false,
+            ..Providers::default()
+        },
         ..Config::alone()
     });
     let fabric = fabric.unwrap_or_else(|error| panic!("{error}"));
