@@ -27,6 +27,8 @@ pub(super) struct Mixed<P: Port, S> {
     early: Early,
     /// Which is polled first changes from turn to turn.
     is_tcp_first: bool,
+    /// Somebody may try again what was [`Full`], as it is known now how a peer is reached: nothing else wakes who waits for that.
+    has_stirred: bool,
 }
 
 /// How a peer is reached.
@@ -74,6 +76,7 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
             ways: vec![Way::Unknown; peers as usize],
             early: Early::default(),
             is_tcp_first: false,
+            has_stirred: false,
         }
     }
 
@@ -178,6 +181,7 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
     /// From now on a peer is reached this way: makes up for what waited for that.
     fn begin(&mut self, peer: Peer, way: Way) {
         self.set(peer, way);
+        self.has_stirred = true;
         self.early.wanted.retain(|wanted| *wanted != peer);
         match (way, &mut self.tcp) {
             (Way::Tcp, Ok(tcp)) => {
@@ -440,8 +444,9 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
     }
 
     fn prepare_sleep(&mut self) -> bool {
+        let has_stirred = std::mem::take(&mut self.has_stirred);
         let tcp = self.tcp().is_none_or(Tcp::prepare_sleep);
-        tcp && self.early.wanted.is_empty() && self.verbs.prepare_sleep()
+        !has_stirred && tcp && self.early.wanted.is_empty() && self.verbs.prepare_sleep()
     }
 
     fn wake(&mut self) {
