@@ -34,7 +34,11 @@ macro_rules! behaviours {
         }
         mod provider_tcp_faked {
             use super::*;
-            $(#[test] fn $name() { $crate::world::streams($ranks, ($seeds / 16).max(4), $path); })*
+            $(#[test] fn $name() { $crate::world::streams($ranks, ($seeds / 16).max(4), false, $path); })*
+        }
+        mod provider_tcp_faked_asleep {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::streams($ranks, ($seeds / 32).max(4), true, $path); })*
         }
         mod provider_tcp_asleep {
             use super::*;
@@ -43,7 +47,11 @@ macro_rules! behaviours {
 
         mod provider_verbs_and_tcp_faked {
             use super::*;
-            $(#[test] fn $name() { $crate::world::mixed($ranks, ($seeds / 16).max(4), $path); })*
+            $(#[test] fn $name() { $crate::world::mixed($ranks, ($seeds / 16).max(4), false, $path); })*
+        }
+        mod provider_verbs_and_tcp_faked_asleep {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::mixed($ranks, ($seeds / 32).max(4), true, $path); })*
         }
 
         mod provider_verbs_faked {

@@ -219,11 +219,7 @@ pub fn fake_ranks(
     for rank in &mut all {
         rank.records.clone_from(&records);
     }
-    let awake = async |rank: &mut Rank| {
-        behaviour(rank).await;
-        // Nothing on the network tells that the others are done.
-        rank.sleeps = false;
-    };
+    let awake = awake_at_the_end(&behaviour);
     let until_quiet = until_quiet(ranks, &awake);
     let behaviour = async |rank: &mut Rank| {
         until_quiet(rank).await;
@@ -280,8 +276,9 @@ fn with_records(mut all: Vec<Rank>) -> Vec<Rank> {
     all
 }
 
-/// Ranks on a fake network of streams, one seed after the other, the first of them calm. Seeds as in [`sim`].
-pub fn streams(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+/// Ranks on a fake network of streams, one seed after the other, the first of them calm, which sleep where they find nothing to do or do
+/// not. Seeds as in [`sim`].
+pub fn streams(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut Rank)) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
     let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
@@ -294,18 +291,33 @@ pub fn streams(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
             ..NetLimits::default()
         };
         let fabric = |me| Fabric::streamed(&net, Peer(me), ranks, limits);
-        let make = |me| Rank::new(fabric(me), me, ranks, Reach::Must);
+        let make = |me| {
+            let rank = Rank::new(fabric(me), me, ranks, Reach::Must);
+            Rank { sleeps, ..rank }
+        };
         let all = with_records((0..ranks).map(make).collect());
-        in_turn(all, until_quiet(ranks, &behaviour), |_| {
+        let runs = |rank| !net.is_asleep(rank);
+        let awake = awake_at_the_end(&behaviour);
+        let behaviour = until_quiet(ranks, &awake);
+        in_turn_if(all, behaviour, runs, |_| {
             net.advance();
             true
         });
+        (0..ranks).for_each(|rank| assert_eq!(net.overslept(rank), 0, "rank {rank}"));
+    }
+}
+
+/// A behaviour of ranks that sleep, and do not while others are not done yet: nothing on the network tells them of that.
+fn awake_at_the_end(behaviour: &impl AsyncFn(&mut Rank)) -> impl AsyncFn(&mut Rank) {
+    async move |rank: &mut Rank| {
+        behaviour(rank).await;
+        rank.sleeps = false;
     }
 }
 
 /// Ranks on a fake network of streams, of which all but one in three have a port on a fake network of devices as well: those reach
-/// each other by their ports. Seeds as in [`sim`].
-pub fn mixed(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+/// each other by their ports. They sleep or do not as in [`streams`]. Seeds as in [`sim`].
+pub fn mixed(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut Rank)) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
     let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
@@ -325,14 +337,14 @@ pub fn mixed(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
             ..NetLimits::default()
         };
         let has_port = |me| (u64::from(me) + seed) % 3 != 0;
-        mixed_on(nets, ranks, has_port, limits, &behaviour);
+        mixed_on(nets, (ranks, sleeps), has_port, limits, &behaviour);
     }
 }
 
 /// Ranks on these two networks; who has a port is said.
 pub fn mixed_on(
     (streams, devices): (&FakeStreams, &FakeNet),
-    ranks: u32,
+    (ranks, sleeps): (u32, bool),
     has_port: impl Fn(u32) -> bool,
     limits: NetLimits,
     behaviour: impl AsyncFn(&mut Rank),
@@ -341,13 +353,32 @@ pub fn mixed_on(
         let devices = has_port(me).then_some(devices);
         Fabric::mixed(streams, devices, Peer(me), ranks, limits)
     };
-    let make = |me| Rank::new(fabric(me), me, ranks, Reach::May);
+    let make = |me| {
+        let rank = Rank::new(fabric(me), me, ranks, Reach::May);
+        Rank { sleeps, ..rank }
+    };
     let all = with_records((0..ranks).map(make).collect());
-    in_turn(all, until_quiet(ranks, &behaviour), |_| {
+    let port = |rank| (0..rank).filter(|before| has_port(*before)).count() as u32;
+    let ports: Vec<_> = (0..ranks)
+        .map(|rank| has_port(rank).then(|| port(rank)))
+        .collect();
+    let runs = |rank: u32| {
+        let port = ports[rank as usize];
+        let is_asleep = |port| devices.is_asleep(port);
+        !streams.is_asleep(rank) || port.is_some_and(|port| !is_asleep(port))
+    };
+    let awake = awake_at_the_end(&behaviour);
+    let behaviour = until_quiet(ranks, &awake);
+    in_turn_if(all, behaviour, runs, |_| {
         streams.advance();
+        if (0..ranks).all(|rank| !runs(rank)) {
+            // As much as on the other network.
+            streams.pass(1_000_000);
+        }
         let _ = devices.advance() || devices.advance_until(devices.now_ns() + 1_000_000);
         true
     });
+    (0..ranks).for_each(|rank| assert_eq!(streams.overslept(rank), 0, "rank {rank}"));
 }
 
 /// Ranks that reach each other over connections within this host, one thread each, which sleeps where it finds nothing to do.

@@ -24,7 +24,13 @@ fn for_seeds(seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
         });
         let streams = FakeStreams::new(StreamsConfig::of(seed, RANKS));
         let nets = (&streams, &devices);
-        world::mixed_on(nets, RANKS, has_port, NetLimits::default(), &behaviour);
+        world::mixed_on(
+            nets,
+            (RANKS, false),
+            has_port,
+            NetLimits::default(),
+            &behaviour,
+        );
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::caps::Caps;
 use super::ledger::NetCounts;
@@ -342,18 +343,24 @@ impl Wire for Net {
 
     fn fall_asleep(&mut self, waits: &mut WaitSet) {
         match self {
-            Self::Device(verbs) => verbs.fall_asleep(waits),
+            Self::Device(verbs) => return verbs.fall_asleep(waits),
+            Self::Tcp(tcp) => return tcp.fall_asleep(waits),
+            Self::Mixed(mixed) => return mixed.fall_asleep(waits, Verbs::fall_asleep),
+            _ if !waits.is_empty() => return waits.poll_after(FAKE_POLLED_EVERY),
             Self::Fake(verbs) => verbs.fall_asleep_in_fake_time(waits),
-            Self::Tcp(tcp) => tcp.fall_asleep(waits),
             Self::FakedTcp(tcp) => tcp.fall_asleep(waits),
-            Self::Mixed(mixed) => mixed.fall_asleep(waits, Verbs::fall_asleep),
             Self::FakedMixed(mixed) => {
                 mixed.fall_asleep(waits, Verbs::fall_asleep_in_fake_time);
             }
         }
+        // Time of a fake network passes elsewhere.
+        waits.poll_after(Duration::ZERO);
     }
 
     fn wake(&mut self) {
         either!(self, it => it.wake());
     }
 }
+
+/// How often a process polls that sleeps in the time of a fake network, and waits for more than that.
+const FAKE_POLLED_EVERY: Duration = Duration::from_millis(1);

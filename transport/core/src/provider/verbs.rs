@@ -70,7 +70,6 @@ mod works;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::caps::{Caps, Mover};
 use super::ledger::NetCounts;
@@ -435,18 +434,14 @@ impl Verbs<FakePort> {
         verbs
     }
 
-    /// The process sleeps in the time of the network, which somebody else lets pass, until a sign comes or something is due. Where
-    /// it waits for more than this network, it polls it now and then.
+    /// The process sleeps in the time of the network, which somebody else lets pass, until a sign comes or something is due.
     pub(super) fn fall_asleep_in_fake_time(&mut self, waits: &mut WaitSet) {
-        if !waits.is_empty() {
-            return waits.poll_after(POLLED_EVERY);
-        }
         let longest = waits.longest();
         let due = self.until_due().map_or(longest, |due| due.min(longest));
         for rail in self.streams.links.rails.iter() {
             rail.port.fall_asleep(due, due == longest);
         }
-        waits.poll_after(Duration::ZERO);
+        waits.poll_after(due);
     }
 }
 
@@ -495,5 +490,3 @@ const MOST_MEMORY_BYTES: usize = 8 << 20;
 const COMPLETION_BYTES: usize = 64;
 /// Where nothing waits for them, completions of sends are taken every so many polls.
 const SENDS_EVERY: u64 = 16;
-/// How often a process polls that sleeps in the time of a fake network, and waits for more than that.
-const POLLED_EVERY: Duration = Duration::from_millis(1);

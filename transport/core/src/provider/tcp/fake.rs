@@ -130,6 +130,9 @@ struct Process {
     /// Connections that it had open at most, and how often it has looked.
     peak: usize,
     looks: u64,
+    /// When it wakes up though nothing has come, and whether that is as late as it ever would.
+    sleep: Option<(u64, bool)>,
+    overslept: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -191,6 +194,20 @@ impl FakeStreams {
     #[must_use]
     pub fn looks(&self, process: u32) -> u64 {
         self.lock().processes[process as usize].looks
+    }
+
+    /// Whether a process sleeps: it fell asleep, nothing has come for it and nothing is due.
+    #[must_use]
+    pub fn is_asleep(&self, process: u32) -> bool {
+        let net = self.lock();
+        let sleep = net.processes[process as usize].sleep;
+        sleep.is_some_and(|(until_ns, _)| net.now_ns < until_ns) && net.signs(process).is_empty()
+    }
+
+    /// How often a process has slept for half a minute though nothing was due: what it waited for gave no sign.
+    #[must_use]
+    pub fn overslept(&self, process: u32) -> u64 {
+        self.lock().processes[process as usize].overslept
     }
 
     /// Connections that anybody has begun to make.
@@ -297,6 +314,24 @@ impl Net {
             0 => most,
             _ => 1 + self.random.below(most as u64) as usize,
         }
+    }
+
+    /// What a process finds when it looks now.
+    fn signs(&self, me: u32) -> Vec<Sign> {
+        let process = &self.processes[me as usize];
+        let has_caller = process.door.iter().any(|(at_ns, _)| *at_ns <= self.now_ns);
+        let door = (has_caller && !process.is_shut).then_some(Sign::Door);
+        let sign = |(sock, held): (usize, &Option<Held>)| {
+            let held = (*held)?;
+            let connection = &self.connections[held.connection];
+            let room = connection.ends[1 - held.end].bytes < WINDOW_BYTES;
+            let reads = self.reads(held);
+            let sends = held.wants && (reads || room && connection.ready_ns <= self.now_ns);
+            let sock = sock as Sock;
+            (reads || sends).then_some(Sign::On { sock, reads, sends })
+        };
+        let socks = process.socks.iter().enumerate().filter_map(sign);
+        door.into_iter().chain(socks).collect()
     }
 
     fn reads(&self, held: Held) -> bool {
@@ -428,27 +463,22 @@ impl Sockets for FakeSockets {
 
     fn look(&mut self, signs: &mut Vec<Sign>) {
         let mut net = self.net.lock();
-        net.processes[self.me as usize].looks += 1;
-        let process = &net.processes[self.me as usize];
-        let has_caller = process.door.iter().any(|(at_ns, _)| *at_ns <= net.now_ns);
-        if has_caller && !process.is_shut {
-            signs.push(Sign::Door);
-        }
-        for (sock, held) in process.socks.iter().enumerate() {
-            let Some(held) = held else { continue };
-            let connection = &net.connections[held.connection];
-            let room = connection.ends[1 - held.end].bytes < WINDOW_BYTES;
-            let reads = net.reads(*held);
-            let sends = held.wants && (reads || room && connection.ready_ns <= net.now_ns);
-            if reads || sends {
-                let sock = sock as Sock;
-                signs.push(Sign::On { sock, reads, sends });
-            }
-        }
+        signs.extend(net.signs(self.me));
+        let now_ns = net.now_ns;
+        let process = &mut net.processes[self.me as usize];
+        process.looks += 1;
+        let sleep = process.sleep.take();
+        let is_over = sleep.is_some_and(|(until_ns, is_last)| is_last && now_ns >= until_ns);
+        process.overslept += u64::from(is_over && signs.is_empty());
     }
 
+    /// It sleeps in the time of the network, which somebody else lets pass.
     fn fall_asleep(&self, waits: &mut WaitSet) {
-        waits.poll_after(Duration::ZERO);
+        let mut net = self.net.lock();
+        let (now_ns, longest) = (net.now_ns, waits.longest());
+        let ns = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
+        let sleep = (now_ns.saturating_add(ns), longest >= OVERSLEPT);
+        net.processes[self.me as usize].sleep = Some(sleep);
     }
 
     fn clock_ns(&self) -> u64 {
@@ -463,3 +493,5 @@ impl Sockets for FakeSockets {
 
 /// Bytes under way in one direction.
 const WINDOW_BYTES: usize = 200_000;
+/// Nothing of a process is due so late: who has slept for so long should have been woken.
+const OVERSLEPT: Duration = Duration::from_secs(30);
