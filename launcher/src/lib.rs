@@ -174,7 +174,10 @@ fn start(
         .transpose()?;
     let phases = request.report.then_some(phases);
     let signals = Signals::hold().map_err(|error| no_start(&error.into()))?;
-    let gdb = Gdb::find(&request.gdb, signals)?;
+    let gdb = match &request.gdb[..] {
+        [] => None,
+        ranks => Some(Gdb::new(Gdb::find()?, ranks, signals)),
+    };
     let extras = Extras {
         files,
         phases,

@@ -7,7 +7,9 @@ use crate::cli::{Request, UsageError};
 use crate::edge::Edge;
 use crate::failure::counted;
 use crate::front::gather::{self, Patience, Stop};
-use crate::front::{self, Debugger, Extras, Files, Front, Node, Nodes, Phases, Signals, Visits};
+use crate::front::{
+    self, Debugger, Extras, Files, Front, Gdb, Node, Nodes, Phases, Reach, Signals, Visits,
+};
 use crate::hosts::{Host, Hosts, map};
 use crate::job::{Far, Keys, NodeJob, Placed, Program};
 use crate::link::Order;
@@ -54,7 +56,9 @@ pub(crate) fn run(request: Request, phases: Phases) -> ExitCode {
 }
 
 fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
-    refuse_what_is_not_there(&request)?;
+    let wants_gdb = hosts_of(&request).gdb.is_some();
+    let gdb = wants_gdb.then(Gdb::find).transpose();
+    let gdb = gdb.map_err(|words| stop(words, 1))?;
     // Where slots were known before, so is who gets no rank: nobody bothers them.
     let is_dealt = !hosts_of(&request).dealt.is_empty();
     let asked = Asked::of(&request);
@@ -64,7 +68,8 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
     phases.reach("command line understood, programs looked at", front::now());
     let signals = Signals::hold().map_err(no_start)?;
     let heard = signals.descriptor().map_err(no_start)?;
-    let mut root = Root::make(asked.begin(&request)?, signals)?;
+    let shell = shell(&request)?;
+    let mut root = Root::make(asked.begin(&request, &shell), signals)?;
     let mut patience = Patience::new(&heard, request.timeout);
     let facts = gather::facts(root.edge(), &asked.names, &mut patience)?;
     phases.reach("all hosts reached", front::now());
@@ -81,7 +86,9 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
     let no_visits = visits.as_ref().err().map(cause);
     let mut jobs = jobs(&request, &asked, &programs, (keys, stats.is_some()));
     tell_whether_crowded(&mut jobs, &facts);
-    let (mut nodes, debugger) = tell_all(root, &request, &asked, jobs)?;
+    let gdb = gdb.map(|program| Gdb::new(program, &request.gdb, signals));
+    let gdb = gdb.map(|gdb| gdb.reaching(asked.ways(&shell)));
+    let (mut nodes, debugger) = tell_all(root, &request, &asked, jobs, gdb)?;
     let ready = gather::ready(&mut nodes, &asked.names, &mut patience);
     // Files of an earlier job are not emptied before it is sure that this one starts.
     let files = ready
@@ -115,18 +122,6 @@ fn with_stats(request: &Request, programs: &mut [Program]) -> Result<Option<Stat
         environments.for_each(|environment| stats.preload(environment));
     }
     Ok(stats)
-}
-
-/// What works on one machine alone as yet.
-fn refuse_what_is_not_there(request: &Request) -> Result<(), Stop> {
-    match hosts_of(request).gdb {
-        None => Ok(()),
-        Some(_) => Err(stop(
-            "--gdb is not there yet for ranks on other hosts; leave it out, or leave --host and --hostfile out to start all ranks \
-             here",
-            1,
-        )),
-    }
 }
 
 fn hosts_of(request: &Request) -> &Hosts {
@@ -182,26 +177,42 @@ impl Asked {
     }
 
     /// What the shepherd of this machine is to do.
-    fn begin(&self, request: &Request) -> Result<Begin, Stop> {
-        let line = request.launcher.as_deref().map(Shell::words).transpose();
-        let line = line.map_err(|words| stop(format!("--launcher: {words}"), USAGE_CODE))?;
+    fn begin(&self, request: &Request, shell: &Shell) -> Begin {
         let here = |node: &usize| Some(*node) == self.own;
         let far = (0..self.hosts.len()).filter(|node| !here(node));
-        Ok(Begin {
+        Begin {
             own: self.own.map(number),
             below: in_order(far.map(|node| target(node, &self.hosts[node])).collect()),
-            shell: Shell {
-                line: line.unwrap_or_default(),
-                program: program_there(request)?,
-                from: String::new(),
-            },
+            shell: shell.clone(),
             pace: Pace {
                 every: request.heartbeat.every,
                 dead_after: request.heartbeat.dead_after,
                 patience: PATIENCE,
             },
-        })
+        }
     }
+
+    /// How a gdb of this machine comes to the ranks of each host.
+    fn ways(&self, shell: &Shell) -> Vec<Option<Reach>> {
+        let way = |(node, host): (usize, &Host)| {
+            (Some(node) != self.own).then(|| Reach {
+                host: host.name.clone(),
+                line: shell.line_to(&target(node, host)),
+            })
+        };
+        self.hosts.iter().enumerate().map(way).collect()
+    }
+}
+
+/// How hosts are reached.
+fn shell(request: &Request) -> Result<Shell, Stop> {
+    let line = request.launcher.as_deref().map(Shell::words).transpose();
+    let line = line.map_err(|words| stop(format!("--launcher: {words}"), USAGE_CODE))?;
+    Ok(Shell {
+        line: line.unwrap_or_default(),
+        program: program_there(request)?,
+        from: String::new(),
+    })
 }
 
 fn number(node: usize) -> u32 {
@@ -343,15 +354,16 @@ fn tell_all(
     request: &Request,
     asked: &Asked,
     mut jobs: Vec<NodeJob>,
+    gdb: Option<Gdb>,
 ) -> Result<(Nodes, Debugger), Stop> {
     let mut starter = Starter::take().expect("this is the only job of this process");
-    let hold = starter.is_being_debugged();
+    let hold = starter.is_being_debugged() || gdb.is_some();
     if let Some(library) = prepare::library("librmpi_mqs.so") {
         starter.name_queue_library(&library);
     }
     // As a debugger may reach them.
     let hosts: Vec<String> = asked.hosts.iter().map(|host| host.name.clone()).collect();
-    let debugger = Debugger::new(starter, (&hosts, hold), &jobs, None).map_err(no_start)?;
+    let debugger = Debugger::new(starter, (&hosts, hold), &jobs, gdb).map_err(no_start)?;
     let mut nodes = Nodes::default();
     let (edge, process) = root.into_way();
     nodes.add_way(edge, process, true);

@@ -65,13 +65,3 @@ fn a_program_of_the_debugger_is_started_on_each_host() {
     fs::write(folder.path().join("end"), "").unwrap();
     running.finish().expect(0);
 }
-
-#[test]
-fn gdb_for_ranks_of_other_hosts_is_refused_in_words() {
-    let lab = Lab::new();
-    let outcome = lab
-        .job("a,b", &["--gdb", "1", "sleep", "1"])
-        .run()
-        .expect(1);
-    outcome.says("--gdb is not there yet for ranks on other hosts");
-}

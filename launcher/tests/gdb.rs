@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+use common::lab::Lab;
 use common::{Job, rmpiexec, terminal, until};
 use nix::sys::signal::Signal;
 use std::fs::{self, File};
@@ -17,10 +18,13 @@ const ATTACHED: &str =
 
 /// `rmpiexec` that finds this script as gdb.
 fn job(folder: &Path, gdb: &str, words: &[&str]) -> Job {
+    with_gdb(rmpiexec(words), folder, gdb)
+}
+
+fn with_gdb(mut job: Job, folder: &Path, gdb: &str) -> Job {
     let file = folder.join("gdb");
     fs::write(&file, format!("#!/bin/sh\n{gdb}\n")).unwrap();
     fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
-    let mut job = rmpiexec(words);
     let path = format!("{}:/bin:/usr/bin", folder.display());
     job.command.env("PATH", path);
     job
@@ -139,6 +143,15 @@ fn without_a_gdb_nothing_is_started() {
     let outcome = job.run().expect(1);
     let outcome = outcome.says("--gdb: no program gdb in PATH (looked in ");
     assert_eq!(outcome.out, "");
+}
+
+/// Those have it: the tests of `gdb_over_hosts`.
+#[test]
+fn ranks_of_other_hosts_need_what_an_installation_has() {
+    let (lab, folder) = (Lab::new(), tempfile::tempdir().unwrap());
+    let job = lab.job("a,b", &["--gdb", "1", "sleep", "1000"]);
+    let outcome = with_gdb(job, folder.path(), ATTACHED).run().expect(1);
+    outcome.says("--gdb: share/rmpi/gdb/rmpi.py of this installation is missing");
 }
 
 #[test]

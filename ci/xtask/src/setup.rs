@@ -78,6 +78,12 @@ const NEEDS: &[Need] = &[
         stages: &["debuggers", "docs"],
     },
     Need {
+        what: "gdbserver",
+        probe: Probe::Program("gdbserver"),
+        apt: &["gdbserver"],
+        stages: &["debuggers"],
+    },
+    Need {
         what: "Python with venv and pip",
         probe: Probe::Shell("python3 -c 'import venv, ensurepip'"),
         apt: &["python3", "python3-venv", "python3-pip"],

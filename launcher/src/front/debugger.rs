@@ -138,7 +138,7 @@ impl Debugger {
         let Some(gdb) = &mut self.gdb else {
             return Ok(false);
         };
-        let process = |rank: u32| self.ranks.get(rank as usize)?.1.map(|(_, pid)| pid);
+        let process = |rank: u32| self.ranks.get(rank as usize)?.1;
         gdb.start(&self.fifo, process).map(|()| true)
     }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--gdb`: gdb at the user's terminal, with the ranks that the user picked.
+//! `--gdb`: gdb at the user's terminal, with the ranks that the user picked. Those of other hosts it has through `gdbserver`, which is
+//! started there by the remote shell and speaks through its standard input and output.
 
 use super::Signals;
 use super::input::in_foreground;
@@ -20,7 +21,18 @@ pub(crate) struct Gdb {
     program: PathBuf,
     ranks: Vec<u32>,
     signals: Signals,
+    /// Of each node that is no part of this machine: its host, and how `gdbserver` is started there.
+    ways: Vec<Option<Reach>>,
     session: Option<Session>,
+}
+
+/// How ranks of another host are reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reach {
+    /// As the user knows it.
+    pub(crate) host: String,
+    /// What calls the remote shell, as a line of shell that lacks its last word: what is to be done there.
+    pub(crate) line: String,
 }
 
 /// One that runs.
@@ -36,35 +48,51 @@ struct Session {
 }
 
 impl Gdb {
-    /// For these ranks, if there are any; it gets the signals as they were.
-    pub(crate) fn find(ranks: &[u32], signals: Signals) -> Result<Option<Self>, String> {
-        if ranks.is_empty() {
-            return Ok(None);
-        }
+    /// The program.
+    ///
+    /// # Errors
+    /// With words for the user.
+    pub(crate) fn find() -> Result<PathBuf, String> {
         let search = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin"));
         let found = program::find(OsStr::new("gdb"), Path::new("/"), &search);
-        let program = found.map_err(|problem| {
+        found.map_err(|problem| {
             let words = problem.words;
             format!("--gdb: {words}; install gdb, or use another debugger")
-        })?;
-        Ok(Some(Self {
+        })
+    }
+
+    /// This gdb, for these ranks; it gets the signals as they were.
+    pub(crate) fn new(program: PathBuf, ranks: &[u32], signals: Signals) -> Self {
+        Self {
             program,
             ranks: ranks.to_owned(),
             signals,
+            ways: Vec::new(),
             session: None,
-        }))
+        }
     }
 
-    /// Starts it, to attach to its ranks' processes and to write to `fifo` then.
+    /// Says how each node is reached; without it all are parts of this machine.
+    pub(crate) fn reaching(self, ways: Vec<Option<Reach>>) -> Self {
+        Self { ways, ..self }
+    }
+
+    /// Starts it, to attach to its ranks' processes, each of a node, and to write to `fifo` then.
     pub(super) fn start(
         &mut self,
         fifo: &str,
-        process: impl Fn(u32) -> Option<u32>,
+        process: impl Fn(u32) -> Option<(usize, u32)>,
     ) -> Result<(), String> {
         let terminal = stdin().is_terminal() && in_foreground();
         let mut command = Command::new(&self.program);
         command.args(BEGIN);
-        if let Some(commands) = prepare::shared("rmpi/gdb/rmpi.py") {
+        let commands = prepare::shared("rmpi/gdb/rmpi.py");
+        if commands.is_none() && self.ways.iter().any(Option::is_some) {
+            return Err("--gdb: share/rmpi/gdb/rmpi.py of this installation is missing, by which gdb comes to ranks of \
+                        other hosts; install rmpi again"
+                .to_owned());
+        }
+        if let Some(commands) = commands {
             command.args(["-ex", &format!("source {}", commands.display())]);
             let ranks = self.ranks.iter().map(|rank| format!(" {rank}"));
             command.args(["-ex", &format!("mpi session{}", ranks.collect::<String>())]);
@@ -94,16 +122,23 @@ impl Gdb {
     }
 
     /// What it is told.
-    fn lines(&self, fifo: &str, process: impl Fn(u32) -> Option<u32>) -> Vec<String> {
+    fn lines(&self, fifo: &str, process: impl Fn(u32) -> Option<(usize, u32)>) -> Vec<String> {
         let mut lines = vec!["set schedule-multiple on".to_owned()];
+        if self.ways.iter().any(Option::is_some) {
+            // Else it does not let ranks of several hosts go on at once.
+            lines.push("maint set target-non-stop on".to_owned());
+        }
         let mut told = Vec::new();
         for (number, rank) in (1..).zip(&self.ranks) {
             if number > 1 {
-                lines.push("add-inferior".to_owned());
+                lines.push("add-inferior -no-connection".to_owned());
                 lines.push(format!("inferior {number}"));
             }
-            let pid = process(*rank).unwrap_or(0);
-            lines.push(format!("attach {pid}"));
+            let (node, pid) = process(*rank).unwrap_or_default();
+            lines.push(match self.ways.get(node) {
+                Some(Some(Reach { host, line })) => format!("mpi reach {host} {pid} {line}"),
+                _ => format!("attach {pid}"),
+            });
             told.push(format!("rank {rank} is inferior {number}"));
         }
         if told.len() > 1 {
@@ -168,3 +203,34 @@ const BEGIN: [&str; 9] = [
     "-iex",
     "handle SIGSTOP nostop noprint nopass",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_another_host_are_reached_there() {
+        let reach = Reach {
+            host: "b".to_owned(),
+            line: "ssh -x b".to_owned(),
+        };
+        let signals = Signals::hold().unwrap();
+        let gdb = Gdb::new(PathBuf::from("gdb"), &[0, 1, 2], signals);
+        let gdb = gdb.reaching(vec![None, Some(reach)]);
+        let lines = gdb.lines("fifo", |rank| Some((rank as usize % 2, 100 + rank)));
+        let expected = [
+            "set schedule-multiple on",
+            "maint set target-non-stop on",
+            "attach 100",
+            "add-inferior -no-connection",
+            "inferior 2",
+            "mpi reach b 101 ssh -x b",
+            "add-inferior -no-connection",
+            "inferior 3",
+            "attach 102",
+            "inferior 1",
+            "shell echo > fifo",
+        ];
+        assert_eq!(lines[..expected.len()], expected);
+    }
+}

@@ -17,7 +17,7 @@ mod visits;
 
 pub(crate) use debugger::Debugger;
 pub(crate) use files::Files;
-pub(crate) use gdb::Gdb;
+pub(crate) use gdb::{Gdb, Reach};
 use loss::clear_up;
 pub(crate) use loss::{wait_or_clear_up, words_of};
 use nodes::Heard;

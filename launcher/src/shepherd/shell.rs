@@ -60,6 +60,18 @@ impl Shell {
 
     /// What is called to start a shepherd on a host.
     pub(crate) fn command(&self, target: &Target) -> Vec<String> {
+        let mut words = self.to(target);
+        words.push(format!("exec {} {OPTION}", quoted(&self.program)));
+        words
+    }
+
+    /// The same as a line of shell, but for the word that says what is to be done there.
+    pub(crate) fn line_to(&self, target: &Target) -> String {
+        let words: Vec<String> = self.to(target).iter().map(|word| quoted(word)).collect();
+        words.join(" ")
+    }
+
+    fn to(&self, target: &Target) -> Vec<String> {
         let is_ssh = self.line.is_empty();
         let mut words: Vec<String> = match is_ssh {
             true => SSH.map(str::to_owned).to_vec(),
@@ -75,7 +87,6 @@ impl Shell {
             Some(user) => words.push(format!("{user}@{}", target.name)),
             None => words.push(target.name.clone()),
         }
-        words.push(format!("exec {} {OPTION}", quoted(&self.program)));
         words
     }
 

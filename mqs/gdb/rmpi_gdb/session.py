@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What is special in a gdb that `rmpiexec --gdb` has started: its ranks run already, and cannot be started again."""
+import subprocess
+
 import gdb
 
 # Commands that start a program, and so would kill a rank that is there.
@@ -48,6 +50,49 @@ Usage: mpi no-start COMMAND"""
                            "to begin anew, type: quit, and start rmpiexec --gdb again")
 
 
+class Reach(gdb.Command):
+    """Said by rmpiexec --gdb: the inferior is this process of another host, where LINE, a line of shell, does what its last
+word says, which is not there yet.
+
+Usage: mpi reach HOST PROCESS LINE"""
+
+    # What keeps each host from it; None: nothing.
+    lacks = {}
+
+    def __init__(self):
+        super().__init__("mpi reach", gdb.COMMAND_SUPPORT, gdb.COMPLETE_NONE)
+
+    def invoke(self, argument, _from_tty):
+        words = argument.split(None, 2)
+        if len(words) != 3 or not words[1].isdecimal():
+            raise gdb.GdbError(f"mpi reach: HOST PROCESS LINE are expected, it was given `{argument.strip()}`")
+        host, process, line = words
+        rank = RANKS.get(gdb.selected_inferior().num)
+        # A connection that fails spoils those that gdb has already, so it is asked before.
+        if host not in self.lacks:
+            self.lacks[host] = lack(line)
+        if self.lacks[host]:
+            raise gdb.GdbError(f"rank {rank} goes on without gdb: host {host}: {self.lacks[host]}")
+        try:
+            gdb.execute(f"target remote | {line} 'exec gdbserver --once --attach - {process}'")
+        except gdb.error as error:
+            raise gdb.GdbError(f"rank {rank} goes on without gdb: host {host}: {error}") from None
+
+
+def lack(line):
+    """Why a host has no gdbserver for us; None: it has one."""
+    try:
+        asked = subprocess.run(f"{line} 'command -v gdbserver'", shell=True, stdin=subprocess.DEVNULL, capture_output=True,
+                               text=True, errors="replace", timeout=60, check=False)
+    except subprocess.TimeoutExpired:
+        return "it does not answer"
+    if asked.returncode == 0:
+        return None
+    said = asked.stderr.strip()
+    return "there is no gdbserver, which gdb needs there; install it" + (f" ({said})" if said else "")
+
+
 def register():
-    """Makes the command known."""
+    """Makes the commands known."""
     Session()
+    Reach()

@@ -11,7 +11,7 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         (
             "process table, launch, attach, abort; standstill; ranks, queues and handles; statistics",
             "launcher",
-            &["mpir", "standstill", "gdb_mpi", "stats"][..],
+            &["mpir", "standstill", "gdb_mpi", "gdb_over_hosts", "stats"][..],
         ),
         (
             "queues of ranks that are stopped at random",

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `--gdb` is for ranks of other hosts, with the real gdb and the gdbserver of each host, as people install rmpi: `cargo xtask
+//! test debuggers` installs it and runs this. The hosts are all this machine, as in `over_hosts`.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+use common::lab::Lab;
+use common::{Job, Running, terminal};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The installed `rmpiexec` and its words at a terminal, over the hosts a and b.
+fn at_terminal(lab: &Lab, words: &[&str]) -> (terminal::Terminal, Running) {
+    let prefix = std::env::var_os("RMPI_TEST_PREFIX")
+        .unwrap_or_else(|| panic!("RMPI_TEST_PREFIX is not set; type: cargo xtask test debuggers"));
+    let mut command = Command::new(Path::new(&prefix).join("bin/rmpiexec"));
+    command.arg("--launcher").arg(lab.0.path().join("rsh"));
+    command.args(["--host", "a,b"]).args(words);
+    command.env("HOME", lab.0.path()).env("TERM", "dumb");
+    command.env("DEBUGINFOD_URLS", "").env("LC_ALL", "C");
+    terminal::start(Job::of(command), (24, 80))
+}
+
+const BEFORE: &str = "before the first instruction. Set breakpoints, then type: continue";
+
+#[test]
+#[ignore = "needs the installation: cargo xtask test debuggers"]
+fn gdb_has_ranks_of_two_hosts_and_stops_and_kills_them_there() {
+    let lab = Lab::new();
+    let words = ["--gdb", "all", "sleep", "1000"];
+    let (mut user, mut running) = at_terminal(&lab, &words);
+    user.wait_for(&format!(
+        "rank 0 is inferior 1, rank 1 is inferior 2: {BEFORE}"
+    ));
+    user.wait_for("(gdb) ");
+    user.types("continue\n");
+    user.wait_for("Continuing.");
+    user.types("\x03");
+    user.wait_for("(gdb) ");
+    user.types("info connections\n");
+    user.wait_for("rsh b 'exec gdbserver");
+    user.types("kill inferiors 2\n");
+    user.wait_for("rank 1 on host b (pid ");
+    user.wait_for("was killed by signal 9");
+    user.types("quit\n");
+    user.wait_for("Quit anyway?");
+    user.types("y\n");
+    assert_eq!(running.end().code(), Some(137), "{}", user.seen);
+    running.assert_nothing_left();
+}
+
+#[test]
+#[ignore = "needs the installation: cargo xtask test debuggers"]
+fn a_host_without_gdbserver_is_named_and_its_ranks_go_on() {
+    let lab = Lab::new();
+    let shell = lab.0.path().join("rsh");
+    let text = fs::read_to_string(&shell).unwrap();
+    let without = "case \"$*\" in b*gdbserver*) echo 'gdbserver: not found' >&2; exit 127;; esac\n";
+    fs::write(&shell, text.replacen('\n', &format!("\n{without}"), 1)).unwrap();
+    let words = ["--gdb", "0-1", "sh", "-c", "echo ran, $RMPI_RANK"];
+    let (mut user, mut running) = at_terminal(&lab, &words);
+    user.wait_for("rank 1 goes on without gdb: host b: there is no gdbserver");
+    user.wait_for(BEFORE);
+    user.wait_for("(gdb) ");
+    user.wait_for("ran, 1");
+    user.types("continue\n");
+    user.wait_for("ran, 0");
+    user.wait_for("exited normally");
+    user.wait_for("(gdb) ");
+    user.types("quit\n");
+    assert_eq!(running.end().code(), Some(0), "{}", user.seen);
+    running.assert_nothing_left();
+}
