@@ -92,16 +92,24 @@ pub(super) fn table(job: &Job) -> Vec<String> {
     }
     let mut lines = vec![String::new()];
     lines.extend(aligned(&rows));
+    lines.extend(between_in_words(job));
+    lines
+}
+
+/// What went between hosts, of all that was sent; `None` where there is one.
+pub(super) fn between_in_words(job: &Job) -> Option<String> {
+    if !job.hosts.are_several() {
+        return None;
+    }
     let (all, away) = (job.sent(), between(job));
     #[allow(clippy::cast_precision_loss, reason = "a share")]
     let share = away.bytes as f64 / all.bytes.max(1) as f64;
-    lines.push(format!(
+    Some(format!(
         "between hosts: {} in {} messages, {} of all that was sent",
         traffic_bytes(away),
         away.messages,
         percent(share)
-    ));
-    lines
+    ))
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The numbers of a job as a picture (SVG): who sent how much to whom, a line for each sender, and beside it how long that rank
-//! waited. Below, where calls were timed, what they took of the ranks' time.
+//! waited. Of several hosts, lines part the ranks of one from those of the next. Below, where calls were timed, what they took of the
+//! ranks' time.
 
 use super::calls::{self, MOST_CALLS, share};
+use super::hosts;
 use super::job::{Job, Traffic, percent};
 use super::table::{bytes, seconds, traffic_bytes};
 use std::fmt::Write as _;
+use std::ops::Range;
 
 /// Ranks are put together where there are more.
 const MOST_LINES: usize = 64;
@@ -17,8 +20,8 @@ const TOP: f64 = 110.0;
 const CALL: f64 = 20.0;
 
 const STYLE: &str = "<style>\n.paper{fill:#fff}text{fill:#222}.faint{fill:#666}.none{fill:#f0f0f0}.some{fill:#08519c}\
-                     .time{fill:#e3e3e3}.wait{fill:#d95f02}.call{fill:#2a7f62}\n@media (prefers-color-scheme:dark){.paper{fill:#1b1b1d}text{fill:#ddd}\
-                     .faint{fill:#999}.none{fill:#29292c}.some{fill:#6baed6}.time{fill:#3a3a3d}.wait{fill:#f28e2b}.call{fill:#5bb592}}\n</style>\n";
+                     .time{fill:#e3e3e3}.wait{fill:#d95f02}.call{fill:#2a7f62}.host{stroke:#222}\n@media (prefers-color-scheme:dark){.paper{fill:#1b1b1d}text{fill:#ddd}\
+                     .faint{fill:#999}.none{fill:#29292c}.some{fill:#6baed6}.time{fill:#3a3a3d}.wait{fill:#f28e2b}.call{fill:#5bb592}.host{stroke:#ddd}}\n</style>\n";
 
 /// What is drawn: some ranks to a line.
 struct Field {
@@ -26,6 +29,8 @@ struct Field {
     step: usize,
     lines: usize,
     cells: Vec<Traffic>,
+    /// The host of the ranks of each line; `None`: there is only one, or they are of several.
+    hosts: Vec<Option<String>>,
     /// Seconds of waiting and of all, of each line; `None` if nobody has told.
     times: Vec<Option<(f64, f64)>>,
     /// The fewest and the most bytes of a cell with messages.
@@ -61,10 +66,12 @@ impl Field {
         let (least, most) = sizes.fold((f64::INFINITY, 0.0_f64), |(least, most), size| {
             (least.min(size), most.max(size))
         });
+        let hosts = (0..lines).map(|line| host_of(job, step * line..step * (line + 1)));
         Self {
             step,
             lines,
             cells,
+            hosts: hosts.collect(),
             times,
             least,
             most,
@@ -86,12 +93,28 @@ impl Field {
     fn name(&self, line: usize, size: u32) -> String {
         let first = line * self.step;
         let last = (first + self.step - 1).min(size.saturating_sub(1) as usize);
+        let host = self.hosts[line].as_ref();
+        let host = host.map_or_else(String::new, |host| format!(" on {host}"));
         if first == last {
-            format!("rank {first}")
+            format!("rank {first}{host}")
         } else {
-            format!("ranks {first} to {last}")
+            format!("ranks {first} to {last}{host}")
         }
     }
+}
+
+/// The host that all of these ranks are on, in a job over several.
+fn host_of(job: &Job, ranks: Range<usize>) -> Option<String> {
+    let mut hosts = ranks.filter_map(|rank| job.hosts.name(u32::try_from(rank).ok()?));
+    let first = hosts.next()?;
+    hosts.all(|host| host == first).then(|| escaped(first))
+}
+
+/// A text as a part of the picture.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 /// Draws it.
@@ -126,7 +149,14 @@ pub(super) fn svg(job: &Job) -> String {
         "<text class=\"faint\" x=\"20\" y=\"50\">{}</text>",
         job.finding().unwrap_or_default()
     );
+    if let Some(words) = hosts::between_in_words(job) {
+        let _ = writeln!(
+            out,
+            "<text class=\"faint\" x=\"20\" y=\"68\">{words}</text>"
+        );
+    }
     cells(&mut out, &field, job.size);
+    borders(&mut out, &field);
     bars(&mut out, &field, job.size);
     legend(&mut out, &field);
     functions(&mut out, job, matrix);
@@ -190,6 +220,20 @@ fn cells(out: &mut String, field: &Field, size: u32) {
             field.name(to, size),
             traffic_bytes(*cell),
             cell.messages
+        );
+    }
+}
+
+/// Lines between the ranks of different hosts.
+#[allow(clippy::cast_precision_loss, reason = "places in a picture")]
+fn borders(out: &mut String, field: &Field) {
+    let side = FIELD / field.lines as f64;
+    let borders = (1..field.lines).filter(|line| field.hosts[line - 1] != field.hosts[*line]);
+    for at in borders.map(|line| line as f64 * side - 0.5) {
+        let (x, y, right, bottom) = (LEFT + at, TOP + at, LEFT + FIELD, TOP + FIELD);
+        let _ = writeln!(
+            out,
+            "<path class=\"host\" d=\"M{x:.1} {TOP}V{bottom}M{LEFT} {y:.1}H{right}\"/>"
         );
     }
 }
@@ -348,6 +392,20 @@ mod tests {
         assert_eq!(picture.matches("class=\"wait\"").count(), 3);
         assert_eq!(picture.matches("</title></rect>").count(), 6);
         assert!(picture.contains("rank 2 waited 25 % of the time"));
+    }
+
+    #[test]
+    fn ranks_of_different_hosts_are_parted_by_lines() {
+        let nodes = [("a<1>", vec![0, 1]), ("b", vec![2])];
+        let nodes = nodes.map(|(name, ranks)| (name.to_owned(), ranks));
+        let hosts = hosts::Hosts::of(nodes.into_iter());
+        let picture = svg(&Job { hosts, ..ring(3) });
+        assert_eq!(picture.matches("class=\"host\"").count(), 1, "{picture}");
+        assert!(picture.contains("<title>rank 1 on a&lt;1&gt; to rank 2 on b: 1.00 KiB"));
+        assert!(
+            picture.contains(">between hosts: 2.00 KiB in 8 messages, 0 % of all that was sent<")
+        );
+        assert_eq!(svg(&ring(3)).matches("class=\"host\"").count(), 0);
     }
 
     #[test]
