@@ -34,6 +34,8 @@ impl Between {
     pub(crate) fn pass(&mut self, node: usize, event: Event) -> Result<Vec<Passed>, Event> {
         match event {
             Event::Watch(rank) => Ok(self.watch(node, rank).into_iter().collect()),
+            // Of ranks that are not its own a node knows nothing.
+            Event::Whereabouts(of) if self.node_of.get(&of.rank) != Some(&node) => Ok(Vec::new()),
             Event::Whereabouts(of) => Ok(self.tell(of)),
             Event::Quiet(round) => {
                 self.quiet.entry(round).or_default().insert(node);

@@ -210,10 +210,10 @@ impl Nodes {
     fn sum(&self) -> Gone {
         let mut sum = Gone::default();
         for gone in self.all.iter().filter_map(|node| node.gone.as_ref()) {
-            sum.signalled += gone.signalled;
-            sum.killed += gone.killed;
-            sum.leftovers += gone.leftovers;
-            sum.tools += gone.tools;
+            sum.signalled = sum.signalled.saturating_add(gone.signalled);
+            sum.killed = sum.killed.saturating_add(gone.killed);
+            sum.leftovers = sum.leftovers.saturating_add(gone.leftovers);
+            sum.tools = sum.tools.saturating_add(gone.tools);
             sum.stubborn.extend(&gone.stubborn);
         }
         sum
@@ -485,6 +485,8 @@ fn of_front(event: Event) -> Event {
 mod tests {
     use super::*;
     use crate::failure::{Failure, How};
+    use crate::link::Whereabouts;
+    use proptest::prelude::*;
 
     /// Nodes, of which these read, and the edges of their daemons.
     fn nodes(reads: &[bool]) -> (Nodes, Vec<Edge>) {
@@ -635,5 +637,97 @@ mod tests {
             nodes.put_together(0, Event::InputClosed),
             [Event::InputClosed]
         );
+    }
+
+    /// Something that a daemon says, right or altered.
+    fn word() -> impl Strategy<Value = Vec<u8>> {
+        let frames = |events: Vec<Event>| {
+            let mut bytes = Vec::new();
+            events.iter().for_each(|event| event.put(&mut bytes));
+            bytes
+        };
+        let whereabouts = |rank| Whereabouts {
+            rank,
+            round: 1,
+            silent: true,
+            ended: false,
+            last: None,
+        };
+        let gone = Gone {
+            signalled: u32::MAX,
+            killed: u32::MAX,
+            ..Gone::default()
+        };
+        let right = proptest::sample::select(vec![
+            frames(vec![Event::Held, Event::Standstill(7)]),
+            frames(vec![Event::Watch(1), Event::Watch(77), Event::Quiet(1)]),
+            frames(vec![Event::Whereabouts(whereabouts(1))]),
+            frames(vec![Event::Whereabouts(whereabouts(u32::MAX))]),
+            frames(vec![Event::Started(vec![(u32::MAX, 1), (0, 0)])]),
+            frames(vec![Event::InputTaken(u64::MAX), Event::InputClosed]),
+            frames(vec![Event::Reached {
+                phase: Phase::Ended,
+                at: u64::MAX,
+            }]),
+            frames(vec![Event::Gone(gone.clone()), Event::Gone(gone)]),
+        ]);
+        let alter = |(mut bytes, place, byte): (Vec<u8>, usize, u8)| {
+            let place = place % bytes.len();
+            bytes[place] = byte;
+            bytes
+        };
+        let altered = (right.clone(), any::<usize>(), any::<u8>()).prop_map(alter);
+        prop_oneof![
+            right,
+            altered,
+            proptest::collection::vec(any::<u8>(), 0..40)
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_nodes_say_is_taken_and_their_ends_are_told_once(
+            words in proptest::collection::vec((0..6u32, word(), any::<u8>()), 0..60),
+        ) {
+            let (mut nodes, mut shepherd) = over_hosts(4);
+            let mut ends = 0;
+            for (node, bytes, kind) in words {
+                let out = &mut shepherd.outbox;
+                match kind % 8 {
+                    0 => Up::Lost(node % 4, lost("lost")).put(out),
+                    1 => Up::Ended(node % 4).put(out),
+                    2 => Up::Beat.put(out),
+                    _ => Up::Event(node % 4, bytes).put(out),
+                }
+                let _ = shepherd.flush();
+                prop_assert_eq!(nodes.fill(0, &mut [0; 9000]), Ok(()));
+                while let Some((node, heard)) = nodes.take(0).unwrap() {
+                    let news = match heard {
+                        Heard::Event(event) => nodes.put_together(node, event),
+                        Heard::Lost(_) => nodes.lost_far(node),
+                    };
+                    let is_end = |event: &&Event| matches!(event, Event::Gone(_));
+                    ends += news.iter().filter(is_end).count();
+                }
+                // What was ordered meanwhile fits.
+                let _ = nodes.flush();
+                while shepherd.read(&mut [0; 9000]).is_ok_and(|bytes| bytes > 0) {}
+            }
+            prop_assert!(ends <= 1);
+            let all_are_gone = (0..4).all(|node| nodes.is_gone(node));
+            prop_assert_eq!(all_are_gone, ends == 1);
+        }
+    }
+
+    /// Nodes with a rank each that are reached over one shepherd, and its edge.
+    fn over_hosts(count: u32) -> (Nodes, Edge) {
+        let mut nodes = Nodes::default();
+        let (ours, theirs) = Edge::pair().unwrap();
+        nodes.add_way(ours, 100, true);
+        for number in 0..count {
+            let node = Node::new(format!("n{number}"), true);
+            nodes.add(node, std::iter::once(number));
+        }
+        (nodes, theirs)
     }
 }

@@ -12,7 +12,7 @@ use super::shape::{self, Target};
 use super::shell::{self, Closed};
 use super::words::{Begin, Down, Facts, Greeting, Loss, Pace, Shell, Up, find_greeting};
 use crate::link::{Garbled, Inbox};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A shell that could not connect, for a reason that passes, is started again so often.
@@ -67,8 +67,8 @@ struct Child {
     target: Target,
     /// What it starts itself.
     below: Vec<Target>,
-    /// The nodes of it and below it that have neither ended nor been lost.
-    open: BTreeSet<u32>,
+    /// The nodes of it and below it that have neither ended nor been lost, and whether each has said that it is there.
+    open: BTreeMap<u32, bool>,
     contact: Contact,
     /// What came before its greeting.
     noise: Vec<u8>,
@@ -81,7 +81,7 @@ impl Child {
         Self {
             target: part[0].clone(),
             below: part[1..].to_vec(),
-            open: part.iter().map(|target| target.node).collect(),
+            open: part.iter().map(|target| (target.node, false)).collect(),
             contact: Contact::default(),
             noise: Vec::new(),
             state: State::Due(now),
@@ -221,7 +221,7 @@ impl Tree {
         let Some(child) = self.ways.get(&node).map(|way| &mut self.children[*way]) else {
             return;
         };
-        if child.state == State::Here && child.open.contains(&node) {
+        if child.state == State::Here && child.open.contains_key(&node) {
             Down::Order(node, bytes).put(&mut child.contact.outbox);
             child.contact.unsaid = Duration::ZERO;
         }
@@ -334,13 +334,17 @@ impl Tree {
         }
     }
 
-    /// Passes on what a child says of a node that is its own.
+    /// Passes on what a child says of a node that is its own, in the order that the rules say.
     fn pass_up(&mut self, number: usize, word: &Up) {
         let child = &mut self.children[number];
         let is_its_own = match word {
             Up::Beat => false,
-            Up::Here(node, _) | Up::Event(node, _) => child.open.contains(node),
-            Up::Lost(node, _) | Up::Ended(node) => child.open.remove(node),
+            Up::Here(node, _) => child
+                .open
+                .get_mut(node)
+                .is_some_and(|is_here| !std::mem::replace(is_here, true)),
+            Up::Event(node, _) => child.open.get(node) == Some(&true),
+            Up::Lost(node, _) | Up::Ended(node) => child.open.remove(node).is_some(),
         };
         if is_its_own {
             self.tell(word);
@@ -384,7 +388,7 @@ impl Tree {
         child.contact = Contact::default();
         let open = std::mem::take(&mut child.open);
         let (first, name) = (child.target.node, child.target.name.clone());
-        for node in open {
+        for node in open.into_keys() {
             let words = if node == first {
                 words.to_owned()
             } else {

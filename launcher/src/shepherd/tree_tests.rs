@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::shepherd::words::greeting;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 const PACE: Pace = Pace {
     every: Duration::from_secs(1),
@@ -84,6 +84,8 @@ struct World {
     /// When what each host said arrives at the earliest: streams keep their order.
     arrivals: BTreeMap<(usize, usize), Duration>,
     unreachable: BTreeSet<usize>,
+    /// Of a thousand pieces of a stream, how many are altered on their way.
+    altered: u64,
     /// What the front heard: by node, whether it came, and its end.
     heard: BTreeMap<u32, (bool, Option<Result<(), String>>)>,
     front: Inbox,
@@ -123,6 +125,7 @@ impl World {
             dice: Dice(seed * 2 + 0x9e37_79b9),
             arrivals: BTreeMap::new(),
             unreachable: BTreeSet::new(),
+            altered: 0,
             heard: (0..nodes).map(|node| (node, (false, None))).collect(),
             front: Inbox::default(),
         };
@@ -145,7 +148,29 @@ impl World {
         let soonest = self.arrivals.entry((from, to)).or_default();
         *soonest = (*soonest).max(self.now + after);
         let after = *soonest - self.now;
+        let what = match what {
+            What::Below(child, bytes) => What::Below(child, self.carried(bytes)),
+            What::Above(bytes) => What::Above(self.carried(bytes)),
+            what => what,
+        };
         self.at(to, after, what);
+    }
+
+    /// What comes out of a stream that these bytes go into.
+    fn carried(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
+        if bytes.is_empty() || self.altered == 0 || self.dice.below(1000) >= self.altered {
+            return bytes;
+        }
+        let mut place = || usize::try_from(self.dice.below(bytes.len() as u64)).unwrap();
+        let (one, other) = (place(), place());
+        match self.dice.below(5) {
+            0 => bytes[one] ^= 1 << (other % 8),
+            1 => bytes[one] = u8::try_from(other % 256).unwrap(),
+            2 => _ = bytes.remove(one),
+            3 => bytes.truncate(one),
+            _ => bytes.extend_from_within(one..),
+        }
+        bytes
     }
 
     fn run(&mut self, until: Duration) {
@@ -223,7 +248,11 @@ impl World {
         let Life::Begun(inbox) = &mut self.hosts[host].life else {
             return;
         };
-        if let Some(Down::Begin(begin)) = Down::take(inbox).unwrap() {
+        let word = match Down::take(inbox) {
+            Ok(word) => word,
+            Err(Garbled) => return self.end(host, Some(1)),
+        };
+        if let Some(Down::Begin(begin)) = word {
             let mut tree = Tree::new(*begin, std::mem::take(inbox), true, self.now);
             tree.daemon_is_here(Facts {
                 name: format!("h{host}"),
@@ -448,6 +477,19 @@ fn short_stops_lose_nobody() {
         "{:?}",
         world.heard
     );
+}
+
+#[test]
+fn streams_that_lie_end_nodes_once_and_stop_nobody() {
+    for seed in 1..=24 {
+        let mut world = World::new(60 + u32::try_from(seed).unwrap(), seed);
+        world.altered = [1, 10, 100][usize::try_from(seed % 3).unwrap()];
+        world.run(seconds(400));
+        assert_eq!(world.living(), Vec::<usize>::new(), "seed {seed}");
+        for (node, heard) in &world.heard {
+            assert!(heard.1.is_some(), "seed {seed}: node {node}: {heard:?}");
+        }
+    }
 }
 
 #[test]
