@@ -7,6 +7,7 @@
 // size            the last rank prints how many bytes its arguments and its environment have
 // lines COUNT     each rank prints so many lines
 // copy            rank 0 copies its standard input to its standard output
+// ring BYTES      each rank sends so many to the next and checks what it gets
 // leave RANK CODE this rank leaves with this code, while the others wait for it
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -53,6 +54,20 @@ static void lines(int count)
         printf("rank %d line %d of %d, and some more words to make it long enough\n", rank, i, count);
 }
 
+static void ring(int bytes)
+{
+    unsigned char *mine = malloc(bytes), *other = malloc(bytes);
+    int next = (rank + 1) % size, before = (rank + size - 1) % size, right = 0;
+    for (int i = 0; i < bytes; i++)
+        mine[i] = (unsigned char)(i * 7 + rank);
+    MPI_Sendrecv(mine, bytes, MPI_BYTE, next, 5, other, bytes, MPI_BYTE, before, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (int i = 0; i < bytes; i++)
+        right += other[i] == (unsigned char)(i * 7 + before);
+    printf("rank %d has %s %d bytes\n", rank, right == bytes ? "all" : "lost some of", bytes);
+    free(mine);
+    free(other);
+}
+
 static void tell(int argc, char **argv)
 {
     const char *word = argv[1];
@@ -75,6 +90,8 @@ static void tell(int argc, char **argv)
         lines(atoi(argv[2]));
     if (!strcmp(word, "copy") && rank == 0)
         copy();
+    if (!strcmp(word, "ring") && argc > 2)
+        ring(atoi(argv[2]));
 }
 
 int main(int argc, char **argv)

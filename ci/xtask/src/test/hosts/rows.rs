@@ -48,6 +48,9 @@ pub(super) const WORLD: &[Row] = &[
 pub(super) const JOBS: &[Row] = &[
     row("hello", 2, 60),
     row("one_name_for_each_family", 2, 60),
+    row("hosts_with_ipv6_alone", 2, 60),
+    row("a_suspended_job_goes_on", 2, 60),
+    row("full_folders_of_hosts_stop_nobody", 2, 60),
     row("exit_code_of_a_far_rank", 2, 60),
     row("an_unknown_host_is_named", 2, 60),
     row("all_unreachable_hosts_are_named", 4, 60),
