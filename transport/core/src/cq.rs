@@ -145,6 +145,12 @@ impl Completions {
         self.count = 0;
     }
 
+    /// Those behind the first `count`, to change them.
+    #[inline(always)]
+    pub(crate) fn since_mut(&mut self, count: usize) -> impl Iterator<Item = &mut Completion> {
+        self.entries[count..self.count].iter_mut().flatten()
+    }
+
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.count == Self::CAPACITY

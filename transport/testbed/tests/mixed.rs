@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Jobs of which some processes have a device and all have connections: who is reached how, and what was done before that was known.
-#![allow(clippy::unwrap_used, reason = "test code may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "test code may panic; its sizes are small"
+)]
 
 use testbed::memory::{Guarded, is_all};
 use testbed::world::{self, Failing};
 use testbed::{Incoming, Rank, head};
-use transport::{Atomic, Fabric, FakeConfig, FakeNet, FakeStreams, NetLimits, Peer, StreamsConfig};
+use transport::{
+    Arrived, Atomic, Completion, Completions, Fabric, FakeConfig, FakeNet, FakeStreams, Lease,
+    NetLimits, Outcome, Peer, StreamsConfig, WorkId,
+};
 
 const RANKS: u32 = 4;
 const BYTES: usize = 300_000;
@@ -137,5 +144,142 @@ fn who_may_not_use_tcp_is_not_reached_by_who_has_no_device() {
         fabric.learn_address(Peer(peer), record);
         let why = fabric.why_lost(Peer(peer)).unwrap();
         assert!(why.contains("RMPI_PROVIDERS"), "{why}");
+    }
+}
+
+/// Processes that a test drives by hand: nobody hears where others are but from the test.
+struct ByHand {
+    streams: FakeStreams,
+    devices: FakeNet,
+    all: Vec<Process>,
+}
+
+struct Process {
+    fabric: Fabric,
+    completions: Completions,
+    /// Frames that nobody has released.
+    arrived: Vec<Arrived>,
+    ended: Vec<(WorkId, Outcome, Lease)>,
+    lost: Vec<Peer>,
+}
+
+impl ByHand {
+    fn new(ranks: u32) -> Self {
+        let streams = FakeStreams::new(StreamsConfig::of(0, ranks));
+        let devices = FakeNet::new(FakeConfig::calm(0));
+        let process = |me| {
+            let devices = has_port(me).then_some(&devices);
+            let limits = NetLimits::default();
+            Process {
+                fabric: Fabric::mixed(&streams, devices, Peer(me), ranks, limits),
+                completions: Completions::new(),
+                arrived: Vec::new(),
+                ended: Vec::new(),
+                lost: Vec::new(),
+            }
+        };
+        let all = (0..ranks).map(process).collect();
+        Self {
+            streams,
+            devices,
+            all,
+        }
+    }
+
+    fn of(&mut self, rank: u32) -> &mut Process {
+        &mut self.all[rank as usize]
+    }
+
+    fn record(&self, rank: u32) -> Vec<u8> {
+        self.all[rank as usize].fabric.network_record().unwrap()
+    }
+
+    /// A process hears where another is.
+    fn tell(&mut self, rank: u32, of: u32) {
+        let record = self.record(of);
+        self.of(rank).fabric.learn_address(Peer(of), &record);
+    }
+
+    /// The same, but that the other has no device: which is wrong, and so they disagree how they reach each other.
+    fn tell_that_it_has_no_device(&mut self, rank: u32, of: u32) {
+        let record = self.record(of);
+        // Behind the form stand the parts, that of the device first: what it is, its length, and so many bytes.
+        let mut other = record[..1].to_vec();
+        other.extend(&record[3 + usize::from(record[2])..]);
+        self.of(rank).fabric.learn_address(Peer(of), &other);
+    }
+
+    fn turn(&mut self) {
+        for process in &mut self.all {
+            process.look();
+        }
+        self.streams.advance();
+        self.devices.advance_until(self.devices.now_ns() + 100_000);
+    }
+
+    fn until(&mut self, is_so: impl Fn(&Self) -> bool) {
+        for _ in 0..20_000 {
+            if is_so(self) {
+                return;
+            }
+            self.turn();
+        }
+        panic!("it is never so");
+    }
+}
+
+impl Process {
+    fn look(&mut self) {
+        self.fabric.poll(&mut self.completions);
+        for at in 0..self.completions.len() {
+            match self.completions.take(at).unwrap() {
+                Completion::Arrived(arrived) => self.arrived.push(arrived),
+                Completion::Worked {
+                    work,
+                    outcome,
+                    lease,
+                } => self.ended.push((work, outcome, lease)),
+                Completion::Lost { peer } => self.lost.push(peer),
+                Completion::Written { .. } => panic!("nobody writes"),
+            }
+        }
+    }
+
+    fn post(&mut self, to: u32, body: &[u8]) {
+        self.fabric.post_send(Peer(to), head(1), body).unwrap();
+    }
+
+    /// The body of a frame that is here.
+    fn body(&self, place: usize) -> Vec<u8> {
+        let mut body = vec![0; self.arrived[place].bytes() as usize];
+        self.fabric.copy_body(&self.arrived[place], &mut body);
+        body
+    }
+
+    fn release_all(&mut self) {
+        for arrived in std::mem::take(&mut self.arrived) {
+            self.fabric.release(&arrived);
+        }
+    }
+}
+
+#[test]
+fn what_has_come_the_wrong_way_goes_back_to_who_has_lent_it() {
+    let mut job = ByHand::new(2);
+    job.tell_that_it_has_no_device(1, 0);
+    job.of(1).post(0, &[1; 1000]);
+    job.until(|job| !job.all[0].arrived.is_empty());
+    assert_eq!(job.of(0).fabric.provider_of(Peer(1)), None);
+    // It is known while a frame is lent, and is not how that has come.
+    job.tell(0, 1);
+    assert_eq!(job.of(0).fabric.provider_of(Peer(1)), Some("verbs"));
+    assert_eq!(job.of(0).body(0), [1; 1000]);
+    job.of(0).release_all();
+    // Neither is short of buffers afterwards, however many have come.
+    for round in 2..200 {
+        job.of(1).post(0, &[round; 1000]);
+        job.until(|job| !job.all[0].arrived.is_empty());
+        assert_eq!(job.of(0).body(0), [round; 1000]);
+        job.of(0).release_all();
     }
 }

@@ -5,16 +5,21 @@
 //! Both find out which it is from their two records and by the same rule ([`Mixed::choose`]). Until the record of a peer is here it
 //! is asked for and nothing goes to the peer. What comes from it has come over a connection, which has proved whose it is: `verbs`
 //! hands nothing up of whom it does not know. What was done for the peer meanwhile is made up for ([`Early`]).
+//!
+//! Nothing that comes is believed to have come the right way: a buffer goes back to whoever has lent it ([`BY_TCP`]).
 
 use std::collections::VecDeque;
 
 use super::caps::Caps;
 use super::record::{Part, part_of, to_record};
 use super::tcp::{Sockets, Tcp};
-use super::verbs::{Far, FarLook, Kind, Port, Verbs};
+use super::verbs::{FREE_BIT, Far, FarLook, Kind, Port, Verbs};
 use super::wire::Wire;
 use crate::wait_set::WaitSet;
-use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
+use crate::{
+    Atomic, Completion, Completions, Full, Head, Lease, LocalKey, Peer, RecvBuffer, RemoteKey,
+    WorkId,
+};
 
 /// Both networks of a process. Its methods: those of [`Wire`], which ask `way` first; addresses (`meet`, `wanted_address`,
 /// `learn_address`); what is asked of both.
@@ -305,17 +310,17 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
         }
     }
 
-    fn copy_lent(&self, peer: Peer, index: u32, bytes: u32, target: &mut [u8]) -> usize {
-        match (self.way(peer), &self.tcp) {
-            (Way::Verbs, _) | (_, Err(_)) => self.verbs.copy_lent(index, bytes, target),
-            (_, Ok(tcp)) => tcp.copy_lent(index, target),
+    fn copy_lent(&self, _peer: Peer, index: u32, bytes: u32, target: &mut [u8]) -> usize {
+        match &self.tcp {
+            Ok(tcp) if index & BY_TCP != 0 => tcp.copy_lent(index & !BY_TCP, target),
+            _ => self.verbs.copy_lent(index, bytes, target),
         }
     }
 
     fn release(&mut self, peer: Peer, index: u32) {
-        match (self.way(peer), &mut self.tcp) {
-            (Way::Verbs, _) | (_, Err(_)) => self.verbs.release(peer.0, index),
-            (_, Ok(tcp)) => tcp.release(peer.0, index),
+        match &mut self.tcp {
+            Ok(tcp) if index & BY_TCP != 0 => tcp.release(peer.0, index & !BY_TCP),
+            _ => self.verbs.release(peer.0, index),
         }
     }
 
@@ -435,11 +440,11 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
         // So that neither takes all the room for ever.
         self.is_tcp_first = !self.is_tcp_first;
         if self.is_tcp_first {
-            tcp.poll(completions);
+            poll_tcp(tcp, completions);
             self.verbs.poll(completions);
         } else {
             self.verbs.poll(completions);
-            tcp.poll(completions);
+            poll_tcp(tcp, completions);
         }
     }
 
@@ -476,3 +481,20 @@ impl Early {
         place.map(|place| self.keys.swap_remove(place)).is_some()
     }
 }
+
+/// Polls `tcp` and marks what it lends.
+#[inline(always)]
+fn poll_tcp<S: Sockets>(tcp: &mut Tcp<S>, completions: &mut Completions) {
+    let before = completions.len();
+    tcp.poll(completions);
+    for completion in completions.since_mut(before) {
+        if let Completion::Arrived(arrived) = completion
+            && let RecvBuffer::Lent { index, .. } = &mut arrived.body
+        {
+            *index |= BY_TCP;
+        }
+    }
+}
+
+/// In the name of what is lent to the caller: `tcp` has lent it, and else `verbs`. Neither has so many that it needs the bit.
+const BY_TCP: u32 = FREE_BIT;

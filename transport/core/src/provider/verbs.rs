@@ -91,6 +91,7 @@ use plain::Chore;
 pub use plain::{FarLook, FarWord};
 use port::CallError;
 pub(super) use port::{Port, Registered};
+pub(super) use rail::FREE_BIT;
 pub use settings::{Network, Rendezvous};
 use streams::Streams;
 pub(super) use work::Kind;
