@@ -52,7 +52,8 @@ enum Way {
 struct Early {
     /// Peers that are to be asked for.
     wanted: VecDeque<Peer>,
-    /// Keys of `verbs` that may have been told to a peer: `tcp` has to honour them if that is what reaches it.
+    /// Keys of `verbs` that may have been told to a peer which knows before this process how they reach each other: `tcp` honours them too,
+    /// until it turns out that it does not reach the peer.
     keys: Vec<(Peer, RemoteKey)>,
     works: Vec<Waiting>,
 }
@@ -188,12 +189,14 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
         self.set(peer, way);
         self.has_stirred = true;
         self.early.wanted.retain(|wanted| *wanted != peer);
-        match (way, &mut self.tcp) {
-            (Way::Tcp, Ok(tcp)) => {
-                let keys = self.early.keys.iter().filter(|(whose, _)| *whose == peer);
-                keys.for_each(|(_, key)| tcp.honour(peer, *key));
+        if way == Way::Verbs {
+            // Where it is the other one, both know the keys until they are withdrawn.
+            let theirs = self.early.keys.extract_if(.., |(whose, _)| *whose == peer);
+            for (_, key) in theirs.collect::<Vec<_>>() {
+                if let Ok(tcp) = &mut self.tcp {
+                    tcp.withdraw(peer, key);
+                }
             }
-            _ => self.early.keys.retain(|(whose, _)| *whose != peer),
         }
         let works = self.early.works.extract_if(.., |work| work.peer == peer);
         for waiting in works.collect::<Vec<_>>() {
@@ -346,7 +349,7 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
             true => false,
             false => self.early.forget(peer, key),
         };
-        if let Some(tcp) = self.tcp().filter(|_| is_tcp) {
+        if let Some(tcp) = self.tcp().filter(|_| is_tcp || is_early) {
             tcp.withdraw(peer, key);
         }
         if !is_tcp || is_early {
@@ -462,15 +465,23 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
     }
 }
 
-impl<P: Port, S> Mixed<P, S> {
+impl<P: Port, S: Sockets> Mixed<P, S> {
     /// A key of `verbs`, which may be told to the peer before it is known how that is reached.
     #[inline(always)]
     fn note_key(&mut self, peer: Peer, key: RemoteKey) -> RemoteKey {
-        let is_known = self.ways.get(peer.0 as usize) == Some(&Way::Verbs);
+        let is_known = self.way(peer) == Way::Verbs;
         if !is_known && key != RemoteKey::default() {
-            self.early.keys.push((peer, key));
+            self.honour_early(peer, key);
         }
         key
+    }
+
+    #[cold]
+    fn honour_early(&mut self, peer: Peer, key: RemoteKey) {
+        self.early.keys.push((peer, key));
+        if let Some(tcp) = self.tcp() {
+            tcp.honour(peer, key);
+        }
     }
 }
 
