@@ -226,6 +226,11 @@ impl ByHand {
         }
         panic!("it is never so");
     }
+
+    /// Some time passes, in which everything comes that is under way.
+    fn pass(&mut self) {
+        (0..1000).for_each(|_| self.turn());
+    }
 }
 
 impl Process {
@@ -321,3 +326,39 @@ fn a_key_is_good_for_the_way_of_the_peer_alone_once_that_is_known() {
     job.tell(0, 1);
     assert_eq!(read(&mut job, 1, 0, &mut target, key), Outcome::BadKey);
 }
+
+impl ByHand {
+    /// So many datagrams come to a process, over the port of rank 1, which say to be of `source`.
+    fn forge(&self, to: u32, source: u32, count: u32) {
+        let (number, q_key) = self.devices.datagrams_at(to);
+        // A note that acknowledges: what it says, and who.
+        let mut note = [0; 32];
+        note[0] = ACK;
+        note[4..8].copy_from_slice(&source.to_le_bytes());
+        for _ in 0..count {
+            self.devices.inject_datagram(1, number, to, q_key, &note);
+        }
+    }
+
+    /// Datagrams, and what else made no sense.
+    fn refused(&self, rank: u32) -> u64 {
+        self.all[rank as usize].fabric.stats().refused
+    }
+}
+
+#[test]
+fn nothing_is_kept_of_who_names_a_peer_that_is_reached_by_tcp() {
+    let mut job = ByHand::new(3);
+    job.forge(0, 2, 5);
+    job.pass();
+    assert_eq!(job.refused(0), 0);
+    assert_eq!(job.of(0).fabric.wanted_address(), Some(Peer(2)));
+    job.tell(0, 2);
+    assert_eq!(job.refused(0), 5);
+    job.forge(0, 2, 5);
+    job.pass();
+    assert_eq!(job.refused(0), 10);
+}
+
+/// What a note says that acknowledges.
+const ACK: u8 = 0x12;

@@ -198,6 +198,9 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
                 }
             }
         }
+        if way == Way::Tcp {
+            self.verbs.shut_out(peer);
+        }
         let works = self.early.works.extract_if(.., |work| work.peer == peer);
         for waiting in works.collect::<Vec<_>>() {
             self.post_work(waiting);
