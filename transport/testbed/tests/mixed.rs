@@ -360,5 +360,60 @@ fn nothing_is_kept_of_who_names_a_peer_that_is_reached_by_tcp() {
     assert_eq!(job.refused(0), 10);
 }
 
+#[test]
+fn who_is_lost_before_the_way_is_known_is_lost_for_both_and_told_once() {
+    let mut job = ByHand::new(3);
+    for peer in [1, 2] {
+        job.of(0).fabric.lose(Peer(peer), "it has died");
+    }
+    // It is not, and goes on over whatever network it can.
+    for peer in [1, 2] {
+        job.tell(peer, 0);
+        job.of(peer).post(0, &[1; 9]);
+    }
+    job.until(|job| job.all[2].lost == [Peer(0)]);
+    job.pass();
+    for peer in [1, 2] {
+        job.tell(0, peer);
+        job.of(0).post(peer, &[1; 9]);
+    }
+    job.pass();
+    assert_eq!(job.of(0).lost, [Peer(1), Peer(2)]);
+    assert_eq!(job.of(0).arrived.len() + job.of(2).arrived.len(), 0);
+    let why = job.of(0).fabric.why_lost(Peer(2));
+    assert_eq!(why, Some("it has died"));
+}
+
+#[test]
+fn who_is_reached_by_tcp_is_not_lost_with_the_device() {
+    let mut job = ByHand::new(3);
+    // So that there is something of it at the device, which it is not.
+    job.forge(0, 2, 1);
+    job.pass();
+    job.tell(0, 1);
+    job.tell(0, 2);
+    job.devices.lose_device(0);
+    job.of(0).post(1, &[1; 9]);
+    job.pass();
+    assert_eq!(job.of(0).lost, [Peer(1)]);
+    job.of(0).post(2, &[1; 9]);
+    job.until(|job| job.all[2].arrived.len() == 1);
+    job.of(2).release_all();
+}
+
+#[test]
+fn who_is_lost_with_the_device_before_the_way_is_known_is_lost_for_both() {
+    let mut job = ByHand::new(3);
+    job.forge(0, 2, 1);
+    job.pass();
+    job.devices.lose_device(0);
+    job.pass();
+    assert_eq!(job.of(0).lost, [Peer(2)]);
+    job.tell(2, 0);
+    job.of(2).post(0, &[1; 9]);
+    job.until(|job| job.all[2].lost == [Peer(0)]);
+    assert_eq!((job.of(0).lost.len(), job.of(0).arrived.len()), (1, 0));
+}
+
 /// What a note says that acknowledges.
 const ACK: u8 = 0x12;

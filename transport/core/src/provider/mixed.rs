@@ -429,28 +429,29 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
         });
     }
 
+    /// Nothing of the peer comes over either any more. The caller is told by the one that reaches it ([`sift`](Self::sift)).
     fn lose(&mut self, peer: Peer, why: &str) {
-        if self.way(peer) != Way::Tcp {
+        let way = self.way(peer);
+        if way != Way::Tcp {
             self.verbs.lose(peer, why);
-            return self.begin(peer, Way::Verbs);
         }
         if let Some(tcp) = self.tcp() {
             tcp.lose(peer, why);
         }
+        if matches!(way, Way::Unknown | Way::Asked) {
+            self.begin(peer, Way::Verbs);
+        }
     }
 
     fn poll(&mut self, completions: &mut Completions) {
-        let Ok(tcp) = &mut self.tcp else {
-            return self.verbs.poll(completions);
-        };
         // So that neither takes all the room for ever.
         self.is_tcp_first = !self.is_tcp_first;
         if self.is_tcp_first {
-            poll_tcp(tcp, completions);
-            self.verbs.poll(completions);
+            self.poll_tcp(completions);
+            self.poll_verbs(completions);
         } else {
-            self.verbs.poll(completions);
-            poll_tcp(tcp, completions);
+            self.poll_verbs(completions);
+            self.poll_tcp(completions);
         }
     }
 
@@ -469,6 +470,62 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
 }
 
 impl<P: Port, S: Sockets> Mixed<P, S> {
+    #[inline(always)]
+    fn poll_verbs(&mut self, completions: &mut Completions) {
+        let before = completions.len();
+        self.verbs.poll(completions);
+        let is_lost = |completion: &Completion| matches!(completion, Completion::Lost { .. });
+        if completions.since(before).any(is_lost) {
+            self.sift(Way::Verbs, completions, before);
+        }
+    }
+
+    /// Marks what `tcp` lends, too.
+    #[inline(always)]
+    fn poll_tcp(&mut self, completions: &mut Completions) {
+        let Ok(tcp) = &mut self.tcp else { return };
+        let before = completions.len();
+        tcp.poll(completions);
+        let mut is_any_lost = false;
+        for completion in completions.since_mut(before) {
+            match completion {
+                Completion::Arrived(arrived) => {
+                    if let RecvBuffer::Lent { index, .. } = &mut arrived.body {
+                        *index |= BY_TCP;
+                    }
+                }
+                Completion::Lost { .. } => is_any_lost = true,
+                Completion::Worked { .. } | Completion::Written { .. } => {}
+            }
+        }
+        if is_any_lost {
+            self.sift(Way::Tcp, completions, before);
+        }
+    }
+
+    /// `wire` has told behind the first `before` that it has lost peers. The caller hears that of the wire that reaches the peer, once;
+    /// where that is not known yet, the peer is lost to both.
+    #[cold]
+    fn sift(&mut self, wire: Way, completions: &mut Completions, before: usize) {
+        let lost = |completion: &Completion| match completion {
+            Completion::Lost { peer } => Some(*peer),
+            _ => None,
+        };
+        for peer in completions.since(before).filter_map(lost) {
+            if matches!(self.way(peer), Way::Unknown | Way::Asked) {
+                let why = match (wire, &self.tcp) {
+                    (Way::Tcp, Ok(tcp)) => tcp.why_lost(peer),
+                    _ => self.verbs.why_lost(peer),
+                };
+                let why = why.unwrap_or_default().to_owned();
+                self.lose(peer, &why);
+            }
+        }
+        let is_told =
+            |completion: &Completion| lost(completion).is_none_or(|peer| self.way(peer) == wire);
+        completions.retain_since(before, is_told);
+    }
+
     /// A key of `verbs`, which may be told to the peer before it is known how that is reached.
     #[inline(always)]
     fn note_key(&mut self, peer: Peer, key: RemoteKey) -> RemoteKey {
@@ -496,19 +553,57 @@ impl Early {
     }
 }
 
-/// Polls `tcp` and marks what it lends.
-#[inline(always)]
-fn poll_tcp<S: Sockets>(tcp: &mut Tcp<S>, completions: &mut Completions) {
-    let before = completions.len();
-    tcp.poll(completions);
-    for completion in completions.since_mut(before) {
-        if let Completion::Arrived(arrived) = completion
-            && let RecvBuffer::Lent { index, .. } = &mut arrived.body
-        {
-            *index |= BY_TCP;
-        }
-    }
-}
-
 /// In the name of what is lent to the caller: `tcp` has lent it, and else `verbs`. Neither has so many that it needs the bit.
 const BY_TCP: u32 = FREE_BIT;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tcp::{FakeSockets, FakeStreams, StreamKey, StreamsConfig};
+    use super::super::verbs::{FakeConfig, FakeNet, FakePort, NetLimits};
+    use super::*;
+
+    /// Process 0 of two, both of which have both.
+    fn one() -> Mixed<FakePort, FakeSockets> {
+        let (me, limits) = (Peer(0), NetLimits::default());
+        let devices = FakeNet::new(FakeConfig::calm(0));
+        let verbs = Verbs::open_on(&devices, me, 2, 1, (limits, 7));
+        let streams = FakeStreams::new(StreamsConfig::of(0, 2));
+        let tcp = Tcp::open_on(&streams, me, 2, (limits, StreamKey::new(7)));
+        Mixed::new(verbs, Ok(tcp), 2)
+    }
+
+    /// The peers that are told to be lost in some turns.
+    fn told_lost(mixed: &mut Mixed<FakePort, FakeSockets>) -> Vec<u32> {
+        let mut told = Vec::new();
+        for _ in 0..200 {
+            let mut completions = Completions::new();
+            mixed.poll(&mut completions);
+            told.extend(completions.since(0).map(|completion| match completion {
+                Completion::Lost { peer } => peer.0,
+                other => panic!("{other:?}"),
+            }));
+        }
+        told
+    }
+
+    #[test]
+    fn who_is_given_up_over_a_connection_before_the_way_is_known_is_lost_for_both() {
+        let mut mixed = one();
+        let tcp = mixed.tcp().unwrap();
+        tcp.lose(Peer(1), "it makes no sense");
+        assert_eq!(told_lost(&mut mixed), [1]);
+        assert_eq!(mixed.verbs.why_lost(Peer(1)), Some("it makes no sense"));
+        mixed.lose(Peer(1), "it has died");
+        assert_eq!(told_lost(&mut mixed), []);
+    }
+
+    #[test]
+    fn a_connection_that_is_not_the_way_to_a_peer_makes_nobody_lose_it() {
+        let mut mixed = one();
+        mixed.begin(Peer(1), Way::Verbs);
+        let tcp = mixed.tcp().unwrap();
+        tcp.lose(Peer(1), "it makes no sense");
+        assert_eq!(told_lost(&mut mixed), []);
+        assert_eq!(mixed.why_lost(Peer(1)), None);
+    }
+}
