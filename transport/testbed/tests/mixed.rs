@@ -138,12 +138,21 @@ fn who_may_not_use_tcp_is_not_reached_by_who_has_no_device() {
     let mut with_device = Fabric::faked(&devices, Peer(0), 2, limits);
     let mut without = Fabric::streamed(&streams, Peer(1), 2, limits);
     let records = [with_device.network_record(), without.network_record()];
-    for (fabric, peer) in [(&mut with_device, 1), (&mut without, 0)] {
+    let (verbs, tcp) = ("InfiniBand or RoCE (verbs)", "tcp");
+    let both = [
+        (&mut with_device, 1, [tcp, verbs]),
+        (&mut without, 0, [verbs, tcp]),
+    ];
+    for (fabric, peer, [theirs, ours]) in both {
         let _ = fabric.post_send(Peer(peer), head(1), &[]);
         let record = records[peer as usize].as_ref().unwrap();
         fabric.learn_address(Peer(peer), record);
         let why = fabric.why_lost(Peer(peer)).unwrap();
-        assert!(why.contains("RMPI_PROVIDERS"), "{why}");
+        let has = format!("it has {theirs} alone, and this process {ours} alone; let both");
+        assert!(
+            why.contains(&has) && why.contains("RMPI_PROVIDERS"),
+            "{why}"
+        );
     }
 }
 

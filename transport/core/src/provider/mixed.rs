@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 
+use super::apart;
 use super::caps::Caps;
 use super::record::{Part, part_of, to_record};
 use super::tcp::{Sockets, Tcp};
@@ -174,11 +175,7 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
         let way = match &self.tcp {
             _ if has(Part::Verbs) || !has(Part::Tcp) => Way::Verbs,
             Ok(_) => Way::Tcp,
-            Err(why) => {
-                return Err(format!(
-                    "it has no InfiniBand or RoCE, and this process has no tcp: {why}"
-                ));
-            }
+            Err(why) => return Err(apart::words(Part::Verbs, Part::Tcp, Some(why))),
         };
         self.begin(peer, way);
         Ok(way)
@@ -595,6 +592,17 @@ mod tests {
         assert_eq!(mixed.verbs.why_lost(Peer(1)), Some("it makes no sense"));
         mixed.lose(Peer(1), "it has died");
         assert_eq!(told_lost(&mut mixed), []);
+    }
+
+    #[test]
+    fn who_has_tcp_alone_is_told_why_there_is_none_here() {
+        let mut mixed = one();
+        mixed.tcp = Err("there is no key".to_owned());
+        let record = to_record(&[(Part::Tcp, vec![1, 2, 3])]);
+        mixed.learn_address(Peer(1), &record);
+        assert_eq!(told_lost(&mut mixed), [1]);
+        let why = mixed.why_lost(Peer(1)).unwrap();
+        assert!(why.contains("since there is no key; let both use"), "{why}");
     }
 
     #[test]
