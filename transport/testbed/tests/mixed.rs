@@ -179,13 +179,7 @@ impl ByHand {
         let process = |me| {
             let devices = has_port(me).then_some(&devices);
             let limits = NetLimits::default();
-            Process {
-                fabric: Fabric::mixed(&streams, devices, Peer(me), ranks, limits),
-                completions: Completions::new(),
-                arrived: Vec::new(),
-                ended: Vec::new(),
-                lost: Vec::new(),
-            }
+            Process::new(Fabric::mixed(&streams, devices, Peer(me), ranks, limits))
         };
         let all = (0..ranks).map(process).collect();
         Self {
@@ -243,6 +237,16 @@ impl ByHand {
 }
 
 impl Process {
+    fn new(fabric: Fabric) -> Self {
+        Self {
+            fabric,
+            completions: Completions::new(),
+            arrived: Vec::new(),
+            ended: Vec::new(),
+            lost: Vec::new(),
+        }
+    }
+
     fn look(&mut self) {
         self.fabric.poll(&mut self.completions);
         for at in 0..self.completions.len() {
@@ -422,6 +426,72 @@ fn who_is_lost_with_the_device_before_the_way_is_known_is_lost_for_both() {
     job.of(2).post(0, &[1; 9]);
     job.until(|job| job.all[2].lost == [Peer(0)]);
     assert_eq!((job.of(0).lost.len(), job.of(0).arrived.len()), (1, 0));
+}
+
+/// Two processes with ports on these networks, of which each has heard the record of the other, with this change.
+fn two_apart(nets: [&FakeNet; 2], change: impl Fn(&mut Vec<u8>)) -> ByHand {
+    let streams = FakeStreams::new(StreamsConfig::of(0, 2));
+    let process = |me: u32| {
+        let (net, limits) = (nets[me as usize], NetLimits::default());
+        let fabric = Fabric::mixed(&streams, Some(net), Peer(me), 2, limits);
+        Process::new(fabric)
+    };
+    let mut job = ByHand {
+        all: vec![process(0), process(1)],
+        devices: nets[0].clone(),
+        streams,
+    };
+    for (rank, other) in [(0, 1), (1, 0)] {
+        let mut record = job.record(other);
+        change(&mut record);
+        job.of(rank).fabric.learn_address(Peer(other), &record);
+    }
+    job
+}
+
+fn fabric_net(infiniband: bool) -> FakeNet {
+    FakeNet::new(FakeConfig {
+        infiniband,
+        ..FakeConfig::calm(0)
+    })
+}
+
+#[test]
+fn between_fabrics_that_do_not_reach_each_other_tcp_does() {
+    // Behind the form stands the part of verbs: what it is, its length; form, count; and of the first port 8 bytes before its GID.
+    let other_subnet = |record: &mut Vec<u8>| record[3 + 2 + 8 + 7] ^= 1;
+    let (one, other) = (fabric_net(true), fabric_net(false));
+    let jobs = [
+        (two_apart([&one, &other], |_| {}), "tcp"),
+        (two_apart([&one, &one], other_subnet), "tcp"),
+        (two_apart([&one, &one], |_| {}), "verbs"),
+    ];
+    for (mut job, provider) in jobs {
+        for (rank, peer) in [(0, 1), (1, 0)] {
+            let fabric = &job.of(rank).fabric;
+            assert_eq!(fabric.provider_of(Peer(peer)), Some(provider));
+            job.of(rank).post(peer, &[rank as u8; 100]);
+        }
+        job.until(|job| job.all.iter().all(|process| process.arrived.len() == 1));
+        assert_eq!(job.of(1).body(0), [0; 100]);
+        job.of(0).release_all();
+        job.of(1).release_all();
+    }
+}
+
+#[test]
+fn between_kinds_of_fabrics_without_tcp_what_to_do_is_told_at_once() {
+    let limits = NetLimits::default();
+    let (one, other) = (fabric_net(true), fabric_net(false));
+    let mut ours = Fabric::faked(&one, Peer(0), 2, limits);
+    let theirs = Fabric::faked(&other, Peer(1), 2, limits);
+    let record = theirs.network_record().unwrap();
+    ours.learn_address(Peer(1), &record);
+    let why = ours.why_lost(Peer(1)).unwrap();
+    assert!(
+        why.contains("Ethernet (RoCE)") && why.contains("RMPI_PROVIDERS"),
+        "{why}"
+    );
 }
 
 /// What a note says that acknowledges.

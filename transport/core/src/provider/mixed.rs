@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The network of a process that has a device and connections: each peer is reached by one of the two for good, by `verbs` where both
-//! processes have a device, and else by `tcp`.
+//! processes have a device and something leads from one to the other, and else by `tcp`.
 //!
 //! Both find out which it is from their two records and by the same rule ([`Mixed::choose`]). Until the record of a peer is here it
 //! is asked for and nothing goes to the peer. What comes from it has come over a connection, which has proved whose it is: `verbs`
@@ -165,17 +165,21 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
         }
     }
 
-    /// Decides for good how a peer is reached: by `verbs` where both have it.
+    /// Decides for good how a peer is reached: by `verbs` where both have it and something leads from one to the other; and, since
+    /// addresses do not tell all, where not both have `tcp`.
     fn choose(&mut self, peer: Peer, record: &[u8]) -> Result<Way, String> {
         match self.way(peer) {
             Way::Verbs | Way::Tcp => return Ok(self.way(peer)),
             Way::Unknown | Way::Asked => {}
         }
-        let has = |part| part_of(record, part).is_some();
-        let way = match &self.tcp {
-            _ if has(Part::Verbs) || !has(Part::Tcp) => Way::Verbs,
-            Ok(_) => Way::Tcp,
-            Err(why) => return Err(apart::words(Part::Verbs, Part::Tcp, Some(why))),
+        let theirs = |part| part_of(record, part);
+        let way = match (theirs(Part::Verbs), theirs(Part::Tcp), &self.tcp) {
+            (Some(verbs), Some(_), Ok(_)) if !self.verbs.may_reach(verbs) => Way::Tcp,
+            (Some(_), ..) | (None, None, _) => Way::Verbs,
+            (None, Some(_), Ok(_)) => Way::Tcp,
+            (None, Some(_), Err(why)) => {
+                return Err(apart::words(Part::Verbs, Part::Tcp, Some(why)));
+            }
         };
         self.begin(peer, way);
         Ok(way)
