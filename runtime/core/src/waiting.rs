@@ -21,6 +21,7 @@ use transport::seat::Awaited;
 use transport::{Fabric, wait};
 
 use crate::awaits::Awaits;
+use crate::carrier::carrier;
 use crate::messages::Messages;
 use crate::network::Network;
 use crate::oversubscription::Crowding;
@@ -58,9 +59,13 @@ impl Around<'_> {
         self.messages.pump.engine.tally()
     }
 
-    /// Whether something waits for room, of which nobody tells when it comes back.
+    /// Whether something waits for room, of which nobody tells when it comes back. Where it is not known yet how a peer is reached there is
+    /// no room before that is: then the process wakes up, as late as the [patience](Network::patience) for the answer says.
     fn waits_for_room(&self) -> bool {
-        self.messages.pump.engine.busy_peers() != 0 || self.channels.waits_for_room()
+        let Pump { engine, fabric, .. } = &self.messages.pump;
+        let mut busy = engine.busy();
+        let is_known = |peer| fabric.provider_of(carrier(peer)).is_some();
+        busy.any(is_known) || self.channels.waits_for_room()
     }
 
     fn offer_core(&self) {
@@ -378,8 +383,15 @@ pub(crate) fn short_sleep() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::{Comm, Group};
+    use crate::operation::{Mode, Target};
     use crate::testing::messages_alone;
+    use crate::user_buf::UserMemory;
+    use crate::var::Values;
     use crate::var::live::change;
+    use crate::{ContextId, Universe};
+    use engine::Peer;
+    use transport::{FakeConfig, FakeNet, FakeStreams, NetLimits, StreamsConfig};
 
     /// Polls of one wait until it is long, and whether it then offered its core or slept.
     fn long_after(spins: u64, spin_micros: u64) -> (u32, u64) {
@@ -398,6 +410,49 @@ mod tests {
         waiting.rest_long(&mut wait, ("", Awaits::Other), &mut around);
         assert!(wait.is_long());
         (wait.polls, around.tally().yields.get())
+    }
+
+    /// Whether a process waits for room.
+    fn waits_for_room(universe: &mut Universe) -> bool {
+        let around = Around {
+            messages: &mut universe.messages,
+            channels: &mut universe.channels.own,
+            network: &mut universe.network,
+        };
+        around.waits_for_room()
+    }
+
+    #[test]
+    fn what_waits_until_it_is_known_how_a_peer_is_reached_does_not_wait_for_room() {
+        let streams = FakeStreams::new(StreamsConfig::of(0, 2));
+        let devices = FakeNet::new(FakeConfig::calm(0));
+        let (me, peer, limits) = (transport::Peer(0), transport::Peer(1), NetLimits::default());
+        let fabric = Fabric::mixed(&streams, Some(&devices), me, 2, limits);
+        let other = Fabric::streamed(&streams, peer, 2, limits);
+        let (values, _) = Values::from_environment(std::iter::empty());
+        let mut universe = Universe::new(fabric, Peer(0), 2, &values);
+        let context = ContextId(40);
+        universe.adopt(&mut Comm::new(
+            context,
+            Group::of(vec![Peer(0), Peer(1)]),
+            0,
+        ));
+        let target = Target {
+            context,
+            peer: Peer(1),
+            tag: 7,
+        };
+        let mut sent = [1; 9];
+        let memory = UserMemory::of(&mut sent);
+        let sending = universe.sending();
+        sending.send(target, memory, Mode::Standard).unwrap();
+        assert_eq!(universe.messages.pump.engine.busy_peers(), 1);
+        assert!(!waits_for_room(&mut universe));
+        let record = other.network_record().unwrap();
+        universe.messages.pump.fabric.learn_address(peer, &record);
+        assert!(waits_for_room(&mut universe));
+        universe.progress();
+        assert!(!waits_for_room(&mut universe));
     }
 
     #[test]

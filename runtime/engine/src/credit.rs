@@ -87,6 +87,11 @@ impl Engine {
         self.busy.len()
     }
 
+    /// The same peers, one after the other.
+    pub fn busy(&self) -> impl Iterator<Item = Peer> {
+        self.busy.iter().copied()
+    }
+
     /// Whether this process may leave: no frame waits that a peer could wait for, and no send that the application has
     /// freed is under way (MPI 5.0 section 11.2.2: it still has to arrive). What only asks peers to send in another way
     /// need not arrive any more.

@@ -145,6 +145,28 @@ impl Completions {
         self.count = 0;
     }
 
+    /// Those behind the first `count`.
+    #[inline(always)]
+    pub(crate) fn since(&self, count: usize) -> impl Iterator<Item = &Completion> {
+        self.entries[count..self.count].iter().flatten()
+    }
+
+    /// The same, to change them.
+    #[inline(always)]
+    pub(crate) fn since_mut(&mut self, count: usize) -> impl Iterator<Item = &mut Completion> {
+        self.entries[count..self.count].iter_mut().flatten()
+    }
+
+    /// Keeps of those behind the first `count` the ones that are wanted.
+    #[cold]
+    pub(crate) fn retain_since(&mut self, count: usize, is_wanted: impl Fn(&Completion) -> bool) {
+        for index in count..std::mem::replace(&mut self.count, count) {
+            if let Some(completion) = self.entries[index].take().filter(&is_wanted) {
+                self.push(completion);
+            }
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.count == Self::CAPACITY
@@ -160,5 +182,28 @@ impl Completions {
 impl Default for Completions {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_wanted_leaves_no_gap_and_what_was_there_before_stays() {
+        let mut completions = Completions::new();
+        for peer in [1, 2, 1, 3, 1] {
+            completions.push(Completion::Lost { peer: Peer(peer) });
+        }
+        completions.retain_since(
+            1,
+            |it| !matches!(it, Completion::Lost { peer } if peer.0 == 1),
+        );
+        let peer = |completion| match completion {
+            Completion::Lost { peer } => peer.0,
+            other => panic!("{other:?}"),
+        };
+        let left = (0..completions.len()).filter_map(|index| completions.take(index));
+        assert!(left.map(peer).eq([1, 2, 3]));
     }
 }

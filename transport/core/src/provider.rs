@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The one seam between the vocabulary and what carries bytes: a closed set of providers, one per peer.
 
+mod apart;
 mod caps;
 mod cma;
 mod config;

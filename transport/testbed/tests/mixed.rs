@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Jobs of which some processes have a device and all have connections: who is reached how, and what was done before that was known.
-#![allow(clippy::unwrap_used, reason = "test code may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "test code may panic; its sizes are small"
+)]
 
 use testbed::memory::{Guarded, is_all};
 use testbed::world::{self, Failing};
 use testbed::{Incoming, Rank, head};
-use transport::{Atomic, Fabric, FakeConfig, FakeNet, FakeStreams, NetLimits, Peer, StreamsConfig};
+use transport::{
+    Arrived, Atomic, Completion, Completions, Fabric, FakeConfig, FakeNet, FakeStreams, Lease,
+    NetLimits, Outcome, Peer, RemoteKey, StreamsConfig, WorkId,
+};
 
 const RANKS: u32 = 4;
 const BYTES: usize = 300_000;
@@ -131,11 +138,361 @@ fn who_may_not_use_tcp_is_not_reached_by_who_has_no_device() {
     let mut with_device = Fabric::faked(&devices, Peer(0), 2, limits);
     let mut without = Fabric::streamed(&streams, Peer(1), 2, limits);
     let records = [with_device.network_record(), without.network_record()];
-    for (fabric, peer) in [(&mut with_device, 1), (&mut without, 0)] {
+    let (verbs, tcp) = ("InfiniBand or RoCE (verbs)", "tcp");
+    let both = [
+        (&mut with_device, 1, [tcp, verbs]),
+        (&mut without, 0, [verbs, tcp]),
+    ];
+    for (fabric, peer, [theirs, ours]) in both {
         let _ = fabric.post_send(Peer(peer), head(1), &[]);
         let record = records[peer as usize].as_ref().unwrap();
         fabric.learn_address(Peer(peer), record);
         let why = fabric.why_lost(Peer(peer)).unwrap();
-        assert!(why.contains("RMPI_PROVIDERS"), "{why}");
+        let has = format!("it has {theirs} alone, and this process {ours} alone; let both");
+        assert!(
+            why.contains(&has) && why.contains("RMPI_PROVIDERS"),
+            "{why}"
+        );
     }
 }
+
+/// Processes that a test drives by hand: nobody hears where others are but from the test.
+struct ByHand {
+    streams: FakeStreams,
+    devices: FakeNet,
+    all: Vec<Process>,
+}
+
+struct Process {
+    fabric: Fabric,
+    completions: Completions,
+    /// Frames that nobody has released.
+    arrived: Vec<Arrived>,
+    ended: Vec<(WorkId, Outcome, Lease)>,
+    lost: Vec<Peer>,
+}
+
+impl ByHand {
+    fn new(ranks: u32) -> Self {
+        let streams = FakeStreams::new(StreamsConfig::of(0, ranks));
+        let devices = FakeNet::new(FakeConfig::calm(0));
+        let process = |me| {
+            let devices = has_port(me).then_some(&devices);
+            let limits = NetLimits::default();
+            Process::new(Fabric::mixed(&streams, devices, Peer(me), ranks, limits))
+        };
+        let all = (0..ranks).map(process).collect();
+        Self {
+            streams,
+            devices,
+            all,
+        }
+    }
+
+    fn of(&mut self, rank: u32) -> &mut Process {
+        &mut self.all[rank as usize]
+    }
+
+    fn record(&self, rank: u32) -> Vec<u8> {
+        self.all[rank as usize].fabric.network_record().unwrap()
+    }
+
+    /// A process hears where another is.
+    fn tell(&mut self, rank: u32, of: u32) {
+        let record = self.record(of);
+        self.of(rank).fabric.learn_address(Peer(of), &record);
+    }
+
+    /// The same, but that the other has no device: which is wrong, and so they disagree how they reach each other.
+    fn tell_that_it_has_no_device(&mut self, rank: u32, of: u32) {
+        let record = self.record(of);
+        // Behind the form stand the parts, that of the device first: what it is, its length, and so many bytes.
+        let mut other = record[..1].to_vec();
+        other.extend(&record[3 + usize::from(record[2])..]);
+        self.of(rank).fabric.learn_address(Peer(of), &other);
+    }
+
+    fn turn(&mut self) {
+        for process in &mut self.all {
+            process.look();
+        }
+        self.streams.advance();
+        self.devices.advance_until(self.devices.now_ns() + 100_000);
+    }
+
+    fn until(&mut self, is_so: impl Fn(&Self) -> bool) {
+        for _ in 0..20_000 {
+            if is_so(self) {
+                return;
+            }
+            self.turn();
+        }
+        panic!("it is never so");
+    }
+
+    /// Some time passes, in which everything comes that is under way.
+    fn pass(&mut self) {
+        (0..1000).for_each(|_| self.turn());
+    }
+}
+
+impl Process {
+    fn new(fabric: Fabric) -> Self {
+        Self {
+            fabric,
+            completions: Completions::new(),
+            arrived: Vec::new(),
+            ended: Vec::new(),
+            lost: Vec::new(),
+        }
+    }
+
+    fn look(&mut self) {
+        self.fabric.poll(&mut self.completions);
+        for at in 0..self.completions.len() {
+            match self.completions.take(at).unwrap() {
+                Completion::Arrived(arrived) => self.arrived.push(arrived),
+                Completion::Worked {
+                    work,
+                    outcome,
+                    lease,
+                } => self.ended.push((work, outcome, lease)),
+                Completion::Lost { peer } => self.lost.push(peer),
+                Completion::Written { .. } => panic!("nobody writes"),
+            }
+        }
+    }
+
+    fn post(&mut self, to: u32, body: &[u8]) {
+        self.fabric.post_send(Peer(to), head(1), body).unwrap();
+    }
+
+    /// The body of a frame that is here.
+    fn body(&self, place: usize) -> Vec<u8> {
+        let mut body = vec![0; self.arrived[place].bytes() as usize];
+        self.fabric.copy_body(&self.arrived[place], &mut body);
+        body
+    }
+
+    fn release_all(&mut self) {
+        for arrived in std::mem::take(&mut self.arrived) {
+            self.fabric.release(&arrived);
+        }
+    }
+}
+
+#[test]
+fn what_has_come_the_wrong_way_goes_back_to_who_has_lent_it() {
+    let mut job = ByHand::new(2);
+    job.tell_that_it_has_no_device(1, 0);
+    job.of(1).post(0, &[1; 1000]);
+    job.until(|job| !job.all[0].arrived.is_empty());
+    assert_eq!(job.of(0).fabric.provider_of(Peer(1)), None);
+    // It is known while a frame is lent, and is not how that has come.
+    job.tell(0, 1);
+    assert_eq!(job.of(0).fabric.provider_of(Peer(1)), Some("verbs"));
+    assert_eq!(job.of(0).body(0), [1; 1000]);
+    job.of(0).release_all();
+    // Neither is short of buffers afterwards, however many have come.
+    for round in 2..200 {
+        job.of(1).post(0, &[round; 1000]);
+        job.until(|job| !job.all[0].arrived.is_empty());
+        assert_eq!(job.of(0).body(0), [round; 1000]);
+        job.of(0).release_all();
+    }
+}
+
+/// Reads memory of a peer; answers how that ends.
+fn read(job: &mut ByHand, rank: u32, of: u32, target: &mut Guarded, key: RemoteKey) -> Outcome {
+    let (lease, work) = (target.lease(0, BYTES), WorkId(7));
+    let fabric = &mut job.of(rank).fabric;
+    fabric.post_read(Peer(of), lease, key, 0, work);
+    job.until(|job| !job.all[rank as usize].ended.is_empty());
+    job.of(rank).ended.pop().unwrap().1
+}
+
+#[test]
+fn a_key_is_good_for_a_peer_that_knows_the_way_first() {
+    let mut job = ByHand::new(3);
+    let mut memory = Guarded::of(&[77; BYTES]);
+    let (mut target, key) = (Guarded::new(BYTES), memory.export(&mut job.of(0).fabric, 2));
+    job.tell(2, 0);
+    assert_eq!(read(&mut job, 2, 0, &mut target, key), Outcome::Done);
+    assert!(is_all(target.bytes(), 77));
+    assert_eq!(job.of(0).fabric.provider_of(Peer(2)), None);
+    // It is known after some of them were made, and what was told is still good.
+    let later = memory.export(&mut job.of(0).fabric, 2);
+    job.of(0).fabric.withdraw(Peer(2), key);
+    assert_eq!(read(&mut job, 2, 0, &mut target, key), Outcome::BadKey);
+    job.tell(0, 2);
+    assert_eq!(read(&mut job, 2, 0, &mut target, later), Outcome::Done);
+    job.of(0).fabric.withdraw(Peer(2), later);
+    assert_eq!(read(&mut job, 2, 0, &mut target, later), Outcome::BadKey);
+}
+
+#[test]
+fn a_key_is_good_for_the_way_of_the_peer_alone_once_that_is_known() {
+    let mut job = ByHand::new(2);
+    let mut memory = Guarded::of(&[77; BYTES]);
+    let (mut target, key) = (Guarded::new(BYTES), memory.export(&mut job.of(0).fabric, 1));
+    job.tell_that_it_has_no_device(1, 0);
+    job.tell(0, 1);
+    assert_eq!(read(&mut job, 1, 0, &mut target, key), Outcome::BadKey);
+}
+
+impl ByHand {
+    /// So many datagrams come to a process, over the port of rank 1, which say to be of `source`.
+    fn forge(&self, to: u32, source: u32, count: u32) {
+        let (number, q_key) = self.devices.datagrams_at(to);
+        // A note that acknowledges: what it says, and who.
+        let mut note = [0; 32];
+        note[0] = ACK;
+        note[4..8].copy_from_slice(&source.to_le_bytes());
+        for _ in 0..count {
+            self.devices.inject_datagram(1, number, to, q_key, &note);
+        }
+    }
+
+    /// Datagrams, and what else made no sense.
+    fn refused(&self, rank: u32) -> u64 {
+        self.all[rank as usize].fabric.stats().refused
+    }
+}
+
+#[test]
+fn nothing_is_kept_of_who_names_a_peer_that_is_reached_by_tcp() {
+    let mut job = ByHand::new(3);
+    job.forge(0, 2, 5);
+    job.pass();
+    assert_eq!(job.refused(0), 0);
+    assert_eq!(job.of(0).fabric.wanted_address(), Some(Peer(2)));
+    job.tell(0, 2);
+    assert_eq!(job.refused(0), 5);
+    job.forge(0, 2, 5);
+    job.pass();
+    assert_eq!(job.refused(0), 10);
+}
+
+#[test]
+fn who_is_lost_before_the_way_is_known_is_lost_for_both_and_told_once() {
+    let mut job = ByHand::new(3);
+    for peer in [1, 2] {
+        job.of(0).fabric.lose(Peer(peer), "it has died");
+    }
+    // It is not, and goes on over whatever network it can.
+    for peer in [1, 2] {
+        job.tell(peer, 0);
+        job.of(peer).post(0, &[1; 9]);
+    }
+    job.until(|job| job.all[2].lost == [Peer(0)]);
+    job.pass();
+    for peer in [1, 2] {
+        job.tell(0, peer);
+        job.of(0).post(peer, &[1; 9]);
+    }
+    job.pass();
+    assert_eq!(job.of(0).lost, [Peer(1), Peer(2)]);
+    assert_eq!(job.of(0).arrived.len() + job.of(2).arrived.len(), 0);
+    let why = job.of(0).fabric.why_lost(Peer(2));
+    assert_eq!(why, Some("it has died"));
+}
+
+#[test]
+fn who_is_reached_by_tcp_is_not_lost_with_the_device() {
+    let mut job = ByHand::new(3);
+    // So that there is something of it at the device, which it is not.
+    job.forge(0, 2, 1);
+    job.pass();
+    job.tell(0, 1);
+    job.tell(0, 2);
+    job.devices.lose_device(0);
+    job.of(0).post(1, &[1; 9]);
+    job.pass();
+    assert_eq!(job.of(0).lost, [Peer(1)]);
+    job.of(0).post(2, &[1; 9]);
+    job.until(|job| job.all[2].arrived.len() == 1);
+    job.of(2).release_all();
+}
+
+#[test]
+fn who_is_lost_with_the_device_before_the_way_is_known_is_lost_for_both() {
+    let mut job = ByHand::new(3);
+    job.forge(0, 2, 1);
+    job.pass();
+    job.devices.lose_device(0);
+    job.pass();
+    assert_eq!(job.of(0).lost, [Peer(2)]);
+    job.tell(2, 0);
+    job.of(2).post(0, &[1; 9]);
+    job.until(|job| job.all[2].lost == [Peer(0)]);
+    assert_eq!((job.of(0).lost.len(), job.of(0).arrived.len()), (1, 0));
+}
+
+/// Two processes with ports on these networks, of which each has heard the record of the other, with this change.
+fn two_apart(nets: [&FakeNet; 2], change: impl Fn(&mut Vec<u8>)) -> ByHand {
+    let streams = FakeStreams::new(StreamsConfig::of(0, 2));
+    let process = |me: u32| {
+        let (net, limits) = (nets[me as usize], NetLimits::default());
+        let fabric = Fabric::mixed(&streams, Some(net), Peer(me), 2, limits);
+        Process::new(fabric)
+    };
+    let mut job = ByHand {
+        all: vec![process(0), process(1)],
+        devices: nets[0].clone(),
+        streams,
+    };
+    for (rank, other) in [(0, 1), (1, 0)] {
+        let mut record = job.record(other);
+        change(&mut record);
+        job.of(rank).fabric.learn_address(Peer(other), &record);
+    }
+    job
+}
+
+fn fabric_net(infiniband: bool) -> FakeNet {
+    FakeNet::new(FakeConfig {
+        infiniband,
+        ..FakeConfig::calm(0)
+    })
+}
+
+#[test]
+fn between_fabrics_that_do_not_reach_each_other_tcp_does() {
+    // Behind the form stands the part of verbs: what it is, its length; form, count; and of the first port 8 bytes before its GID.
+    let other_subnet = |record: &mut Vec<u8>| record[3 + 2 + 8 + 7] ^= 1;
+    let (one, other) = (fabric_net(true), fabric_net(false));
+    let jobs = [
+        (two_apart([&one, &other], |_| {}), "tcp"),
+        (two_apart([&one, &one], other_subnet), "tcp"),
+        (two_apart([&one, &one], |_| {}), "verbs"),
+    ];
+    for (mut job, provider) in jobs {
+        for (rank, peer) in [(0, 1), (1, 0)] {
+            let fabric = &job.of(rank).fabric;
+            assert_eq!(fabric.provider_of(Peer(peer)), Some(provider));
+            job.of(rank).post(peer, &[rank as u8; 100]);
+        }
+        job.until(|job| job.all.iter().all(|process| process.arrived.len() == 1));
+        assert_eq!(job.of(1).body(0), [0; 100]);
+        job.of(0).release_all();
+        job.of(1).release_all();
+    }
+}
+
+#[test]
+fn between_kinds_of_fabrics_without_tcp_what_to_do_is_told_at_once() {
+    let limits = NetLimits::default();
+    let (one, other) = (fabric_net(true), fabric_net(false));
+    let mut ours = Fabric::faked(&one, Peer(0), 2, limits);
+    let theirs = Fabric::faked(&other, Peer(1), 2, limits);
+    let record = theirs.network_record().unwrap();
+    ours.learn_address(Peer(1), &record);
+    let why = ours.why_lost(Peer(1)).unwrap();
+    assert!(
+        why.contains("Ethernet (RoCE)") && why.contains("RMPI_PROVIDERS"),
+        "{why}"
+    );
+}
+
+/// What a note says that acknowledges.
+const ACK: u8 = 0x12;

@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The network of a process that has a device and connections: each peer is reached by one of the two for good, by `verbs` where both
-//! processes have a device, and else by `tcp`.
+//! processes have a device and something leads from one to the other, and else by `tcp`.
 //!
 //! Both find out which it is from their two records and by the same rule ([`Mixed::choose`]). Until the record of a peer is here it
 //! is asked for and nothing goes to the peer. What comes from it has come over a connection, which has proved whose it is: `verbs`
 //! hands nothing up of whom it does not know. What was done for the peer meanwhile is made up for ([`Early`]).
+//!
+//! Nothing that comes is believed to have come the right way: a buffer goes back to whoever has lent it ([`BY_TCP`]).
 
 use std::collections::VecDeque;
 
+use super::apart;
 use super::caps::Caps;
 use super::record::{Part, part_of, to_record};
 use super::tcp::{Sockets, Tcp};
-use super::verbs::{Far, FarLook, Kind, Port, Verbs};
+use super::verbs::{FREE_BIT, Far, FarLook, Kind, Port, Verbs};
 use super::wire::Wire;
 use crate::wait_set::WaitSet;
-use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
+use crate::{
+    Atomic, Completion, Completions, Full, Head, Lease, LocalKey, Peer, RecvBuffer, RemoteKey,
+    WorkId,
+};
 
 /// Both networks of a process. Its methods: those of [`Wire`], which ask `way` first; addresses (`meet`, `wanted_address`,
 /// `learn_address`); what is asked of both.
@@ -47,7 +53,8 @@ enum Way {
 struct Early {
     /// Peers that are to be asked for.
     wanted: VecDeque<Peer>,
-    /// Keys of `verbs` that may have been told to a peer: `tcp` has to honour them if that is what reaches it.
+    /// Keys of `verbs` that may have been told to a peer which knows before this process how they reach each other: `tcp` honours them too,
+    /// until it turns out that it does not reach the peer.
     keys: Vec<(Peer, RemoteKey)>,
     works: Vec<Waiting>,
 }
@@ -158,20 +165,20 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
         }
     }
 
-    /// Decides for good how a peer is reached: by `verbs` where both have it.
+    /// Decides for good how a peer is reached: by `verbs` where both have it and something leads from one to the other; and, since
+    /// addresses do not tell all, where not both have `tcp`.
     fn choose(&mut self, peer: Peer, record: &[u8]) -> Result<Way, String> {
         match self.way(peer) {
             Way::Verbs | Way::Tcp => return Ok(self.way(peer)),
             Way::Unknown | Way::Asked => {}
         }
-        let has = |part| part_of(record, part).is_some();
-        let way = match &self.tcp {
-            _ if has(Part::Verbs) || !has(Part::Tcp) => Way::Verbs,
-            Ok(_) => Way::Tcp,
-            Err(why) => {
-                return Err(format!(
-                    "it has no InfiniBand or RoCE, and this process has no tcp: {why}"
-                ));
+        let theirs = |part| part_of(record, part);
+        let way = match (theirs(Part::Verbs), theirs(Part::Tcp), &self.tcp) {
+            (Some(verbs), Some(_), Ok(_)) if !self.verbs.may_reach(verbs) => Way::Tcp,
+            (Some(_), ..) | (None, None, _) => Way::Verbs,
+            (None, Some(_), Ok(_)) => Way::Tcp,
+            (None, Some(_), Err(why)) => {
+                return Err(apart::words(Part::Verbs, Part::Tcp, Some(why)));
             }
         };
         self.begin(peer, way);
@@ -183,12 +190,17 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
         self.set(peer, way);
         self.has_stirred = true;
         self.early.wanted.retain(|wanted| *wanted != peer);
-        match (way, &mut self.tcp) {
-            (Way::Tcp, Ok(tcp)) => {
-                let keys = self.early.keys.iter().filter(|(whose, _)| *whose == peer);
-                keys.for_each(|(_, key)| tcp.honour(peer, *key));
+        if way == Way::Verbs {
+            // Where it is the other one, both know the keys until they are withdrawn.
+            let theirs = self.early.keys.extract_if(.., |(whose, _)| *whose == peer);
+            for (_, key) in theirs.collect::<Vec<_>>() {
+                if let Ok(tcp) = &mut self.tcp {
+                    tcp.withdraw(peer, key);
+                }
             }
-            _ => self.early.keys.retain(|(whose, _)| *whose != peer),
+        }
+        if way == Way::Tcp {
+            self.verbs.shut_out(peer);
         }
         let works = self.early.works.extract_if(.., |work| work.peer == peer);
         for waiting in works.collect::<Vec<_>>() {
@@ -305,17 +317,17 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
         }
     }
 
-    fn copy_lent(&self, peer: Peer, index: u32, bytes: u32, target: &mut [u8]) -> usize {
-        match (self.way(peer), &self.tcp) {
-            (Way::Verbs, _) | (_, Err(_)) => self.verbs.copy_lent(index, bytes, target),
-            (_, Ok(tcp)) => tcp.copy_lent(index, target),
+    fn copy_lent(&self, _peer: Peer, index: u32, bytes: u32, target: &mut [u8]) -> usize {
+        match &self.tcp {
+            Ok(tcp) if index & BY_TCP != 0 => tcp.copy_lent(index & !BY_TCP, target),
+            _ => self.verbs.copy_lent(index, bytes, target),
         }
     }
 
     fn release(&mut self, peer: Peer, index: u32) {
-        match (self.way(peer), &mut self.tcp) {
-            (Way::Verbs, _) | (_, Err(_)) => self.verbs.release(peer.0, index),
-            (_, Ok(tcp)) => tcp.release(peer.0, index),
+        match &mut self.tcp {
+            Ok(tcp) if index & BY_TCP != 0 => tcp.release(peer.0, index & !BY_TCP),
+            _ => self.verbs.release(peer.0, index),
         }
     }
 
@@ -341,7 +353,7 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
             true => false,
             false => self.early.forget(peer, key),
         };
-        if let Some(tcp) = self.tcp().filter(|_| is_tcp) {
+        if let Some(tcp) = self.tcp().filter(|_| is_tcp || is_early) {
             tcp.withdraw(peer, key);
         }
         if !is_tcp || is_early {
@@ -418,28 +430,29 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
         });
     }
 
+    /// Nothing of the peer comes over either any more. The caller is told by the one that reaches it ([`sift`](Self::sift)).
     fn lose(&mut self, peer: Peer, why: &str) {
-        if self.way(peer) != Way::Tcp {
+        let way = self.way(peer);
+        if way != Way::Tcp {
             self.verbs.lose(peer, why);
-            return self.begin(peer, Way::Verbs);
         }
         if let Some(tcp) = self.tcp() {
             tcp.lose(peer, why);
         }
+        if matches!(way, Way::Unknown | Way::Asked) {
+            self.begin(peer, Way::Verbs);
+        }
     }
 
     fn poll(&mut self, completions: &mut Completions) {
-        let Ok(tcp) = &mut self.tcp else {
-            return self.verbs.poll(completions);
-        };
         // So that neither takes all the room for ever.
         self.is_tcp_first = !self.is_tcp_first;
         if self.is_tcp_first {
-            tcp.poll(completions);
-            self.verbs.poll(completions);
+            self.poll_tcp(completions);
+            self.poll_verbs(completions);
         } else {
-            self.verbs.poll(completions);
-            tcp.poll(completions);
+            self.poll_verbs(completions);
+            self.poll_tcp(completions);
         }
     }
 
@@ -457,15 +470,79 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
     }
 }
 
-impl<P: Port, S> Mixed<P, S> {
+impl<P: Port, S: Sockets> Mixed<P, S> {
+    #[inline(always)]
+    fn poll_verbs(&mut self, completions: &mut Completions) {
+        let before = completions.len();
+        self.verbs.poll(completions);
+        let is_lost = |completion: &Completion| matches!(completion, Completion::Lost { .. });
+        if completions.since(before).any(is_lost) {
+            self.sift(Way::Verbs, completions, before);
+        }
+    }
+
+    /// Marks what `tcp` lends, too.
+    #[inline(always)]
+    fn poll_tcp(&mut self, completions: &mut Completions) {
+        let Ok(tcp) = &mut self.tcp else { return };
+        let before = completions.len();
+        tcp.poll(completions);
+        let mut is_any_lost = false;
+        for completion in completions.since_mut(before) {
+            match completion {
+                Completion::Arrived(arrived) => {
+                    if let RecvBuffer::Lent { index, .. } = &mut arrived.body {
+                        *index |= BY_TCP;
+                    }
+                }
+                Completion::Lost { .. } => is_any_lost = true,
+                Completion::Worked { .. } | Completion::Written { .. } => {}
+            }
+        }
+        if is_any_lost {
+            self.sift(Way::Tcp, completions, before);
+        }
+    }
+
+    /// `wire` has told behind the first `before` that it has lost peers. The caller hears that of the wire that reaches the peer, once;
+    /// where that is not known yet, the peer is lost to both.
+    #[cold]
+    fn sift(&mut self, wire: Way, completions: &mut Completions, before: usize) {
+        let lost = |completion: &Completion| match completion {
+            Completion::Lost { peer } => Some(*peer),
+            _ => None,
+        };
+        for peer in completions.since(before).filter_map(lost) {
+            if matches!(self.way(peer), Way::Unknown | Way::Asked) {
+                let why = match (wire, &self.tcp) {
+                    (Way::Tcp, Ok(tcp)) => tcp.why_lost(peer),
+                    _ => self.verbs.why_lost(peer),
+                };
+                let why = why.unwrap_or_default().to_owned();
+                self.lose(peer, &why);
+            }
+        }
+        let is_told =
+            |completion: &Completion| lost(completion).is_none_or(|peer| self.way(peer) == wire);
+        completions.retain_since(before, is_told);
+    }
+
     /// A key of `verbs`, which may be told to the peer before it is known how that is reached.
     #[inline(always)]
     fn note_key(&mut self, peer: Peer, key: RemoteKey) -> RemoteKey {
-        let is_known = self.ways.get(peer.0 as usize) == Some(&Way::Verbs);
+        let is_known = self.way(peer) == Way::Verbs;
         if !is_known && key != RemoteKey::default() {
-            self.early.keys.push((peer, key));
+            self.honour_early(peer, key);
         }
         key
+    }
+
+    #[cold]
+    fn honour_early(&mut self, peer: Peer, key: RemoteKey) {
+        self.early.keys.push((peer, key));
+        if let Some(tcp) = self.tcp() {
+            tcp.honour(peer, key);
+        }
     }
 }
 
@@ -474,5 +551,71 @@ impl Early {
     fn forget(&mut self, peer: Peer, key: RemoteKey) -> bool {
         let place = self.keys.iter().position(|early| *early == (peer, key));
         place.map(|place| self.keys.swap_remove(place)).is_some()
+    }
+}
+
+/// In the name of what is lent to the caller: `tcp` has lent it, and else `verbs`. Neither has so many that it needs the bit.
+const BY_TCP: u32 = FREE_BIT;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tcp::{FakeSockets, FakeStreams, StreamKey, StreamsConfig};
+    use super::super::verbs::{FakeConfig, FakeNet, FakePort, NetLimits};
+    use super::*;
+
+    /// Process 0 of two, both of which have both.
+    fn one() -> Mixed<FakePort, FakeSockets> {
+        let (me, limits) = (Peer(0), NetLimits::default());
+        let devices = FakeNet::new(FakeConfig::calm(0));
+        let verbs = Verbs::open_on(&devices, me, 2, 1, (limits, 7));
+        let streams = FakeStreams::new(StreamsConfig::of(0, 2));
+        let tcp = Tcp::open_on(&streams, me, 2, (limits, StreamKey::new(7)));
+        Mixed::new(verbs, Ok(tcp), 2)
+    }
+
+    /// The peers that are told to be lost in some turns.
+    fn told_lost(mixed: &mut Mixed<FakePort, FakeSockets>) -> Vec<u32> {
+        let mut told = Vec::new();
+        for _ in 0..200 {
+            let mut completions = Completions::new();
+            mixed.poll(&mut completions);
+            told.extend(completions.since(0).map(|completion| match completion {
+                Completion::Lost { peer } => peer.0,
+                other => panic!("{other:?}"),
+            }));
+        }
+        told
+    }
+
+    #[test]
+    fn who_is_given_up_over_a_connection_before_the_way_is_known_is_lost_for_both() {
+        let mut mixed = one();
+        let tcp = mixed.tcp().unwrap();
+        tcp.lose(Peer(1), "it makes no sense");
+        assert_eq!(told_lost(&mut mixed), [1]);
+        assert_eq!(mixed.verbs.why_lost(Peer(1)), Some("it makes no sense"));
+        mixed.lose(Peer(1), "it has died");
+        assert_eq!(told_lost(&mut mixed), []);
+    }
+
+    #[test]
+    fn who_has_tcp_alone_is_told_why_there_is_none_here() {
+        let mut mixed = one();
+        mixed.tcp = Err("there is no key".to_owned());
+        let record = to_record(&[(Part::Tcp, vec![1, 2, 3])]);
+        mixed.learn_address(Peer(1), &record);
+        assert_eq!(told_lost(&mut mixed), [1]);
+        let why = mixed.why_lost(Peer(1)).unwrap();
+        assert!(why.contains("since there is no key; let both use"), "{why}");
+    }
+
+    #[test]
+    fn a_connection_that_is_not_the_way_to_a_peer_makes_nobody_lose_it() {
+        let mut mixed = one();
+        mixed.begin(Peer(1), Way::Verbs);
+        let tcp = mixed.tcp().unwrap();
+        tcp.lose(Peer(1), "it makes no sense");
+        assert_eq!(told_lost(&mut mixed), []);
+        assert_eq!(mixed.why_lost(Peer(1)), None);
     }
 }

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::apart;
 use super::caps::Caps;
 use super::ledger::NetCounts;
 use super::mixed::Mixed;
@@ -166,10 +167,10 @@ impl Net {
         let (verbs, tcp) = (part(Part::Verbs), part(Part::Tcp));
         match self {
             Self::Device(_) | Self::Fake(_) if verbs.is_none() && tcp.is_some() => {
-                self.lose(peer, "it has no InfiniBand or RoCE, and this process may not use tcp: RMPI_PROVIDERS");
+                self.lose(peer, &apart::words(Part::Verbs, Part::Tcp, None));
             }
             Self::Tcp(_) | Self::FakedTcp(_) if tcp.is_none() && verbs.is_some() => {
-                self.lose(peer, "it may not use tcp (RMPI_PROVIDERS), and this process has no InfiniBand or RoCE, or may not use it");
+                self.lose(peer, &apart::words(Part::Tcp, Part::Verbs, None));
             }
             _ => either!(
                 self,

@@ -91,6 +91,7 @@ use plain::Chore;
 pub use plain::{FarLook, FarWord};
 use port::CallError;
 pub(super) use port::{Port, Registered};
+pub(super) use rail::FREE_BIT;
 pub use settings::{Network, Rendezvous};
 use streams::Streams;
 pub(super) use work::Kind;
@@ -100,7 +101,7 @@ pub(super) use work::Kind;
 /// | kind | methods | file |
 /// |------|---------|------|
 /// | opening | `open_best` or `open_on`, which call `open`; `record` | `verbs.rs` |
-/// | addresses | `meet`; `wanted_address`, then `learn_address`, which calls `meet_strangers` | `turn.rs`, `verbs.rs`, `arrive.rs` |
+/// | addresses | `meet`; `wanted_address`, then perhaps `may_reach`, and `learn_address`, which calls `meet_strangers` | `turn.rs`, `verbs.rs`, `arrive.rs` |
 /// | sending | `caps`; `post_word` or `post_send` | `verbs.rs` |
 /// | memory | `export` or `offer`, `withdraw`; `allocate`, `own`, `disown`; `keep_registered` or `expose`, `keep_no_more` | `verbs.rs` |
 /// | one-sided | `post_work`, `post_write` | `verbs.rs` |
@@ -369,6 +370,11 @@ impl<P: Port> Verbs<P> {
     pub(super) fn meet(&mut self, peer: Peer, far: Far) {
         self.streams.links.sides.meet(peer.0, far);
         self.grant_bounces();
+    }
+
+    /// Whether a peer with this record may be reached, as far as that says: both sides find the same.
+    pub(super) fn may_reach(&self, record: &[u8]) -> bool {
+        self.streams.links.may_reach(record)
     }
 
     /// What the launcher says about a peer.

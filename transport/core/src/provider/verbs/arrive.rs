@@ -88,7 +88,11 @@ impl<P: Port> Verbs<P> {
     /// Whether a datagram is from a peer whose address is asked for; there is room for some of those.
     #[cold]
     fn is_stranger(&mut self, source: u32, buffer: Slot) -> bool {
-        if !is_datagram(buffer) || !self.streams.links.sides.known().may_be(source) {
+        let links = &self.streams.links;
+        if !is_datagram(buffer)
+            || !links.sides.known().may_be(source)
+            || links.strangers.is_elsewhere(source)
+        {
             return false;
         }
         let side = self.streams.links.sides.of(source);
@@ -143,6 +147,14 @@ impl<P: Port> Verbs<P> {
                 }
             }
             self.streams.ready.push_all(&mut completions);
+        }
+    }
+
+    /// A peer is reached by another network for good: nothing is kept of who says to be it.
+    pub(in crate::provider) fn shut_out(&mut self, peer: Peer) {
+        for (buffer, _) in self.streams.links.strangers.shut_out(peer.0) {
+            self.streams.links.counts.refused.add(1);
+            self.streams.links.rails.give_back(buffer);
         }
     }
 

@@ -70,6 +70,29 @@ pub(super) fn pair_up(ours: &[Address], theirs: &[Address], is_first: bool) -> V
     table
 }
 
+/// Whether anything leads from one of these ports to one of those, as far as their addresses say. Both processes find the same.
+pub(super) fn is_any_near(ours: &[Address], theirs: &[Address]) -> bool {
+    let leads = |our: &Address, their: &Address| nearness(our, their).is_some();
+    ours.iter()
+        .any(|our| theirs.iter().any(|their| leads(our, their)))
+}
+
+/// Where all of these ports are on one kind of network and all of those on the other: the kinds, in words.
+pub(super) fn kinds_apart(
+    ours: &[Address],
+    theirs: &[Address],
+) -> Option<(&'static str, &'static str)> {
+    let (our, their) = (ours.first()?.link, theirs.first()?.link);
+    let are_apart = ours.iter().all(|port| port.link == our)
+        && theirs.iter().all(|port| port.link == their)
+        && our != their;
+    let name = |kind| match kind {
+        Kind::Infiniband => "InfiniBand",
+        Kind::Ethernet => "Ethernet (RoCE)",
+    };
+    are_apart.then(|| (name(our), name(their)))
+}
+
 /// How many bits of their networks' numbers two addresses have in common; `None`: nothing leads from one to the other.
 fn nearness(one: &Address, other: &Address) -> Option<u32> {
     if one.link != other.link {
@@ -134,6 +157,8 @@ mod tests {
             .collect();
         other.sort_unstable();
         assert_eq!(table, other, "both sides agree");
+        let is_near = is_any_near(ours, theirs);
+        assert_eq!(is_near, is_any_near(theirs, ours), "both sides agree");
         table
     }
 
@@ -169,6 +194,19 @@ mod tests {
     fn where_nothing_fits_the_first_two_try() {
         let table = both(&[infiniband(1, 5)], &[infiniband(2, 6), v4([10, 0, 0, 1])]);
         assert_eq!(table, [(0, 0)]);
+    }
+
+    #[test]
+    fn between_separate_fabrics_there_is_nothing() {
+        let (one, other, roce) = (infiniband(1, 5), infiniband(2, 6), v4([10, 0, 0, 1]));
+        assert!(!is_any_near(&[one], &[other, roce]));
+        assert!(is_any_near(&[one, roce], &[other, roce]));
+        assert!(is_any_near(&[other], &[infiniband(2, 9)]));
+        // What routers do between networks of the Internet protocol no address says.
+        assert!(is_any_near(&[roce], &[v4([192, 168, 0, 1])]));
+        assert_eq!(kinds_apart(&[one], &[other, roce]), None);
+        let kinds = ("InfiniBand", "Ethernet (RoCE)");
+        assert_eq!(kinds_apart(&[one, other], &[roce]), Some(kinds));
     }
 
     #[test]

@@ -142,6 +142,7 @@ impl<P: Port> Links<P> {
     pub(super) fn bytes(&self) -> usize {
         self.fixed_bytes(self.rails.len())
             + self.sides.bytes()
+            + self.strangers.bytes()
             + self.pairs.bytes(&self.limits)
             + self.sends.bytes()
             + self.rails.received_bytes()

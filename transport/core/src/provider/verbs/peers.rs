@@ -6,7 +6,7 @@
 use session::State;
 
 use super::address::{self, Address};
-use super::link::{Link, pair_up};
+use super::link::{Link, is_any_near, kinds_apart, pair_up};
 use super::links::{Links, Upshot};
 use super::port::{CallError, Mailbox, Port, Status};
 use super::rail::{Line, rail_of};
@@ -82,6 +82,15 @@ impl<P: Port> Links<P> {
         self.sides.arm(peer, self.schedule.now_ns);
     }
 
+    /// Whether a peer with this record may be reached, as far as the addresses say. Both sides find the same. What is no record is left to
+    /// [`learn_address`](Self::learn_address).
+    pub(super) fn may_reach(&self, record: &[u8]) -> bool {
+        address::from_record(record).is_none_or(|(ports, _)| {
+            let addresses: Vec<Address> = ports.into_iter().map(|(address, _)| address).collect();
+            is_any_near(self.rails.published(), &addresses)
+        })
+    }
+
     /// What the launcher says about a peer. `false`: nothing that is of any use.
     pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) -> bool {
         let Some((ports, host)) = address::from_record(record) else {
@@ -90,6 +99,14 @@ impl<P: Port> Links<P> {
             return false;
         };
         let (addresses, rates): (Vec<Address>, Vec<u32>) = ports.into_iter().unzip();
+        if let Some((ours, theirs)) = kinds_apart(self.rails.published(), &addresses) {
+            let why = format!(
+                "its ports are on {theirs} and those of this process on {ours}: nothing leads from one to the other; tcp would, if \
+                 both had it and might use it: RMPI_PROVIDERS, rmpi-info"
+            );
+            self.lose(peer.0, &why);
+            return false;
+        }
         let host = self.hosts.number(&String::from_utf8_lossy(host));
         let is_first = self.sides.known().with(peer.0).is_first;
         let table = pair_up(self.rails.published(), &addresses, is_first);

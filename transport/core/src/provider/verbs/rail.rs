@@ -134,3 +134,6 @@ pub(super) fn rail_of(buffer: Slot) -> u8 {
 /// Where the number of its rail stands in the name of a buffer for receives.
 pub(super) const RAIL_SHIFT: u32 = 28;
 const _: () = assert!(MOST_RAILS == 4, "two bits in the names of buffers");
+/// What is lent to the caller has this bit in no name: below that of its rail stands the place of a buffer, or the number of a frame that
+/// came in several packets, and no process has memory for so many of either.
+pub(in crate::provider) const FREE_BIT: u32 = 1 << (RAIL_SHIFT - 1);

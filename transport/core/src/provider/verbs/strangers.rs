@@ -2,7 +2,7 @@
 //! Peers whose address is not known yet: who should be asked for, and some datagrams that seem to be from them, until they can
 //! be believed. The buffers of these are not free meanwhile, so there are few.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use session::Slot;
 
@@ -13,6 +13,8 @@ pub(super) struct Strangers {
     wanted: VecDeque<u32>,
     /// The sender as it says, buffer, and queue pair it came from.
     datagrams: VecDeque<(u32, Slot, u32)>,
+    /// Peers that are reached by another network than this one: nothing of theirs is kept.
+    elsewhere: HashSet<u32>,
 }
 
 impl Strangers {
@@ -36,9 +38,25 @@ impl Strangers {
         self.datagrams.len() < MOST_STRANGERS
     }
 
+    /// Whether a peer was [shut out](Self::shut_out).
+    pub(super) fn is_elsewhere(&self, peer: u32) -> bool {
+        self.elsewhere.contains(&peer)
+    }
+
+    /// From now on nothing is kept of a peer: takes what was.
+    pub(super) fn shut_out(&mut self, peer: u32) -> Vec<(Slot, u32)> {
+        self.elsewhere.insert(peer);
+        self.take(peer)
+    }
+
     /// Keeps a datagram from `source`, as it says, by its buffer and the queue pair that it came from.
     pub(super) fn keep(&mut self, source: u32, buffer: Slot, number: u32) {
         self.datagrams.push_back((source, buffer, number));
+    }
+
+    /// Bytes for peers that were shut out.
+    pub(super) fn bytes(&self) -> usize {
+        self.elsewhere.capacity() * size_of::<u32>()
     }
 
     /// Takes what came from a peer, oldest first: buffers and queue pairs.
@@ -67,6 +85,17 @@ mod tests {
         assert_eq!(strangers.take(3), [(10, 103), (12, 103)]);
         assert_eq!(strangers.take(3), []);
         assert_eq!(strangers.take(4), [(11, 104)]);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_who_is_shut_out() {
+        let mut strangers = Strangers::default();
+        for source in [3, 4] {
+            strangers.keep(source, 10 + source, 100 + source);
+        }
+        assert_eq!(strangers.shut_out(3), [(13, 103)]);
+        assert!(strangers.is_elsewhere(3) && !strangers.is_elsewhere(4));
+        assert_eq!(strangers.take(4), [(14, 104)]);
     }
 
     #[test]
