@@ -413,7 +413,8 @@ impl<S: Sockets> Tcp<S> {
         if self.hot.is_some_and(|hot| !self.links.has_line(hot)) {
             self.hot = None;
         }
-        let looks_at_all = self.links.turn.is_multiple_of(LOOK_EVERY);
+        let is_seldom = self.rest.is_seldom();
+        let looks_at_all = is_seldom || self.links.turn.is_multiple_of(LOOK_EVERY);
         if let Some(hot) = self.hot.filter(|_| !completions.is_full()) {
             has_come |= self.take(hot, completions);
         }
@@ -425,7 +426,7 @@ impl<S: Sockets> Tcp<S> {
         } else {
             CLOCK_EVERY
         };
-        if self.links.turn.is_multiple_of(clock_every) {
+        if is_seldom || self.links.turn.is_multiple_of(clock_every) {
             self.links.look_at_clock();
             self.settle();
         }
