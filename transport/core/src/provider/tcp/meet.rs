@@ -229,8 +229,30 @@ impl<S: Sockets> Links<S> {
             }
             Err(refusal) => {
                 self.close(sock);
+                self.complain_of_host(peer, index, &refusal);
                 self.try_failed(peer, index, &words_of(&refusal));
             }
+        }
+    }
+
+    /// Who answers a call is of another installation: that is not mended by calling again.
+    fn complain_of_host(&mut self, peer: u32, index: usize, refusal: &Refusal) {
+        let Refusal::Wrong(Wrong::Version(version)) = refusal else {
+            return;
+        };
+        let side = self.of(peer);
+        let call = side.call.as_ref();
+        let Some(address) = call.map(|call| call.tries[index].address) else {
+            return;
+        };
+        let host = side.place.as_ref().map_or("", |place| &*place.host);
+        let words = format!(
+            "rank {peer}{}{host} cannot be reached at {address}: it {}",
+            if host.is_empty() { "" } else { " on host " },
+            words_of_version(*version)
+        );
+        if self.strangers.is_news(address.ip(), "version") {
+            self.news.complain(words);
         }
     }
 
@@ -273,11 +295,15 @@ impl<S: Sockets> Links<S> {
                 self.step(peer, Stage::Greeted { talk, hello }, may_prove)
             }
             Stage::Greeted { mut talk, hello } if !may_prove => {
-                talk.take_in::<{ proof::RIDDLE_BYTES }>(sockets)?;
+                let took = talk.take_in::<{ proof::RIDDLE_BYTES }>(sockets);
+                check_version(&talk)?;
+                took?;
                 Ok(Stepped::At(Stage::Greeted { talk, hello }))
             }
             Stage::Greeted { mut talk, hello } => {
-                let Some(riddle) = talk.pull(sockets)? else {
+                let pulled = talk.pull(sockets);
+                check_version(&talk)?;
+                let Some(riddle) = pulled? else {
                     return Ok(Stepped::At(Stage::Greeted { talk, hello }));
                 };
                 let (verdict, nonce) = proof::of_riddle(&riddle)?;
@@ -397,10 +423,15 @@ impl<S: Sockets> Links<S> {
     /// Hears what a stranger says; answers the peer that it is, and what that has of our stream, when it has proved it.
     fn listen(&mut self, stranger: &mut Stranger) -> Result<Option<(u32, Ack, Meeting)>, Refusal> {
         if stranger.meeting.is_none() {
-            let Some(hello) = stranger.talk.pull(&mut self.sockets)? else {
-                return Ok(None);
+            let pulled = stranger.talk.pull(&mut self.sockets);
+            let hello = match check_version(&stranger.talk) {
+                Ok(()) => match pulled? {
+                    Some(hello) => Hello::of(&hello),
+                    None => return Ok(None),
+                },
+                Err(wrong) => Err(wrong),
             };
-            let hello = match Hello::of(&hello) {
+            let hello = match hello {
                 Err(Wrong::Version(version)) => {
                     // It sees ours, and can say so.
                     stranger.talk.say(&proof::riddle(Verdict::NotMe, [0; 2]));
@@ -501,13 +532,7 @@ impl<S: Sockets> Links<S> {
                     .to_owned(),
             ),
             Refusal::Wrong(Wrong::Garbage) => ("garbage", "is no process of an MPI job".to_owned()),
-            Refusal::Wrong(Wrong::Version(version)) => (
-                "version",
-                format!(
-                    "speaks version {version} of the protocol, and this process version {}: use one installation on all hosts",
-                    proof::VERSION
-                ),
-            ),
+            Refusal::Wrong(Wrong::Version(version)) => ("version", words_of_version(*version)),
             // It has changed its mind, or has found another way, or computes since it has connected.
             Refusal::Io(_) | Refusal::Verdict(_) => return,
         };
@@ -563,6 +588,22 @@ impl<S: Sockets> Links<S> {
     }
 }
 
+/// What has begun to come must be of this version.
+fn check_version(talk: &Talk) -> Result<(), Wrong> {
+    match proof::foreign_version(talk.begun()) {
+        Some(version) => Err(Wrong::Version(version)),
+        None => Ok(()),
+    }
+}
+
+/// For people: of a process with another version, and what to do.
+fn words_of_version(version: u16) -> String {
+    format!(
+        "speaks version {version} of the protocol, and this process version {}: use one installation on all hosts",
+        proof::VERSION
+    )
+}
+
 /// For people.
 fn words_of(refusal: &Refusal) -> String {
     match refusal {
@@ -571,10 +612,7 @@ fn words_of(refusal: &Refusal) -> String {
         }
         Refusal::Io(error) => error.to_string(),
         Refusal::Wrong(Wrong::Garbage) => "something else than an MPI process answers".to_owned(),
-        Refusal::Wrong(Wrong::Version(version)) => format!(
-            "it speaks version {version} of the protocol, and this process version {}",
-            proof::VERSION
-        ),
+        Refusal::Wrong(Wrong::Version(version)) => format!("it {}", words_of_version(*version)),
         Refusal::Wrong(Wrong::Key) => "a process of another job answers".to_owned(),
         Refusal::Verdict(Verdict::NotMe) => "another process answers".to_owned(),
         Refusal::Verdict(Verdict::Old) => "it has heard of a later attempt".to_owned(),

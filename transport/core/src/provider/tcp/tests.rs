@@ -7,4 +7,5 @@ mod door;
 mod hostile;
 mod other_jobs;
 mod patience;
+mod versions;
 mod world;
