@@ -237,8 +237,9 @@ impl<S: Sockets> Tcp<S> {
             return Ok(());
         }
         let is_large = body.len() > ring::SLOT_BODY_BYTES;
-        let may_go = side.session.room() != 0 && (!is_large || side.session.may_lend());
-        if !may_go || is_ordered {
+        let lacks_buffers = is_large && !side.session.may_lend();
+        if side.session.room() == 0 || lacks_buffers || is_ordered {
+            side.awaits_buffers |= lacks_buffers;
             self.links.ask(to.0);
             return Err(Full);
         }

@@ -268,6 +268,7 @@ impl<S: Sockets> Links<S> {
         let ack = Ack { beyond: 0, ..ack };
         let session = &mut side.session;
         session.acknowledge(ack, now_ns, |slot| store.free(slot));
+        side.awaits_buffers &= !session.may_lend();
         true
     }
 
@@ -319,10 +320,12 @@ impl<S: Sockets> Links<S> {
         let Some(side) = self.find_mut(peer) else {
             return;
         };
-        let Some(line) = side.line.as_mut().filter(|_| !side.has_asked) else {
-            return;
-        };
-        (line.owes_note, line.asks, side.has_asked) = (true, true, true);
+        if let Some(line) = side.line.as_mut() {
+            if std::mem::replace(&mut side.has_asked, true) {
+                return;
+            }
+            (line.owes_note, line.asks) = (true, true);
+        }
         self.flush(peer);
     }
 

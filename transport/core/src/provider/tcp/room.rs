@@ -55,7 +55,7 @@ impl<S: Sockets> Links<S> {
         let used = |peer: &u32| {
             let side = self.find(*peer)?;
             let line = side.line.as_ref().filter(|line| line.is_idle())?;
-            let is_quiet = side.session.awaits_word().is_none() && side.expects == 0;
+            let is_quiet = side.session.awaits_word().is_none() && !side.needs_line();
             is_quiet.then_some((line.used, *peer))
         };
         Some(self.joined.iter().filter_map(used).min()?.1)

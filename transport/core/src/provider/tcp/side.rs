@@ -35,6 +35,8 @@ pub(super) struct Side {
     pub(super) owes: bool,
     /// It was asked what has arrived, and nothing has come since.
     pub(super) has_asked: bool,
+    /// A large frame waits here until it gives back buffers that frames of this process lie in.
+    pub(super) awaits_buffers: bool,
     /// Lent buffers that its frames lie in.
     pub(super) lent: u32,
     /// How often it sent what makes no sense.
@@ -59,6 +61,7 @@ impl Side {
             is_owing: false,
             owes: false,
             has_asked: false,
+            awaits_buffers: false,
             lent: 0,
             wrongs: 0,
             lost: None,
@@ -67,7 +70,8 @@ impl Side {
 
     /// Whether a connection is of any use.
     pub(super) fn needs_line(&self) -> bool {
-        self.lost.is_none() && (self.session.has_unsent() || self.expects != 0)
+        let awaits = self.expects != 0 || self.awaits_buffers;
+        self.lost.is_none() && (self.session.has_unsent() || awaits)
     }
 
     /// Whether a peer may say that it has all before this number: nobody has what was not sent.

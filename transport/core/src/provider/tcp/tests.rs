@@ -7,5 +7,6 @@ mod door;
 mod hostile;
 mod other_jobs;
 mod patience;
+mod room;
 mod versions;
 mod world;
