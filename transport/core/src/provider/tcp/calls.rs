@@ -38,6 +38,11 @@ impl Calls {
         self.under_way.is_empty() && self.waiting.is_empty()
     }
 
+    /// Whether it has its turn: nobody else connects.
+    pub(super) fn is_under_way(&self, peer: u32) -> bool {
+        self.under_way.contains(&peer)
+    }
+
     /// How many wait for their turn.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()

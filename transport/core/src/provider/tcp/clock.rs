@@ -68,7 +68,9 @@ impl<S: Sockets> Links<S> {
 
     fn look_at_call(&mut self, peer: u32) {
         let (now_ns, limit_ns) = (self.now_ns, self.limits.silence_ns);
-        let Some(side) = self.find_mut(peer) else {
+        // What befell another one may have put it off.
+        let is_under_way = self.calls.is_under_way(peer);
+        let Some(side) = self.find_mut(peer).filter(|_| is_under_way) else {
             return;
         };
         let Some(call) = side.call.as_ref() else {

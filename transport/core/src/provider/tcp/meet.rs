@@ -128,7 +128,10 @@ impl<S: Sockets> Links<S> {
     /// The same for one of them.
     fn try_one(&mut self, peer: u32, index: usize) {
         let now_ns = self.now_ns;
-        // What befell another one may have ended the call.
+        // What befell another one may have put the call off, or ended it.
+        if !self.calls.is_under_way(peer) {
+            return;
+        }
         let call = self.find_mut(peer).and_then(|side| side.call.as_mut());
         let Some(one) = call.and_then(|call| call.tries.get_mut(index)) else {
             return;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Many peers and few descriptors.
 
+use super::super::call::Stage;
 use super::super::calls::MOST_CALLS;
-use super::super::{StreamsConfig, Tcp};
+use super::super::{FakeSockets, StreamsConfig, Tcp};
 use super::world::{SECOND, World};
 use crate::Peer;
 
@@ -61,6 +62,17 @@ fn peers_that_do_not_answer_are_not_in_the_way_of_others() {
     assert!(all_have_heard(&world));
 }
 
+/// Whoever is connecting has its turn.
+fn nobody_connects_unseen(tcp: &Tcp<FakeSockets>) {
+    for peer in 0..MANY {
+        let call = tcp.links.find(peer).and_then(|side| side.call.as_ref());
+        let mut tries = call.iter().flat_map(|call| &call.tries);
+        if tries.any(|one| matches!(one.stage, Stage::Connecting { .. })) {
+            assert!(tcp.links.calls.is_under_way(peer), "rank {peer}");
+        }
+    }
+}
+
 #[test]
 fn connections_beyond_the_limit_are_given_up_when_nothing_is_under_way() {
     let mut world = World::new(calm(usize::MAX), 16);
@@ -97,6 +109,7 @@ fn whoever_has_no_descriptor_left_gives_connections_up_and_loses_nobody() {
         for _ in 0..400 {
             for _ in 0..100 {
                 world.turn();
+                nobody_connects_unseen(&world.all[0]);
             }
             world.net.pass(SECOND / 20);
             if all_have_heard(&world) && has_all(&world) {
