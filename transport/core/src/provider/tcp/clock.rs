@@ -136,7 +136,7 @@ impl<S: Sockets> Links<S> {
                 self.broke(peer, &io::ErrorKind::TimedOut.into());
             }
         }
-        for peer in self.calls.under_way().to_vec() {
+        for peer in self.calls.all().collect::<Vec<_>>() {
             let call = self.find(peer).and_then(|side| side.call.as_ref());
             let heard: Vec<(usize, Sock)> = call.map(|call| call.heard()).unwrap_or_default();
             let cut = heard

@@ -92,12 +92,41 @@ impl<S: Sockets> Links<S> {
         }
     }
 
-    /// A call that has its turn waits for the next one.
+    /// A call that has its turn waits for the next one, or for the peer alone. It connects no further meanwhile, and keeps what the peer's
+    /// system has taken, if there are not as many of those as there may be connections.
     pub(super) fn put_off(&mut self, peer: u32) {
+        let keeps = |peer: &u32| {
+            let call = self.find(*peer).and_then(|side| side.call.as_ref());
+            !self.calls.is_under_way(*peer) && call.is_some_and(|call| call.has_socks())
+        };
+        if self.calls.all().filter(keeps).count() >= self.limits.lines {
+            return self.let_go(peer);
+        }
         let call = self.of(peer).call.as_mut();
         let socks = call.map(|call| call.rest()).unwrap_or_default();
         socks.into_iter().for_each(|sock| self.close(sock));
+        let call = self.of(peer).call.as_ref();
+        match call.is_some_and(|call| call.may_stand_aside()) {
+            true => self.calls.set_aside(peer),
+            false => self.calls.wait(peer),
+        }
+    }
+
+    /// The same, but nothing is kept: others need the descriptors.
+    pub(super) fn let_go(&mut self, peer: u32) {
+        let call = self.of(peer).call.as_mut();
+        let socks = call.map(|call| call.let_go()).unwrap_or_default();
+        socks.into_iter().for_each(|sock| self.close(sock));
         self.calls.wait(peer);
+    }
+
+    /// A call that stands aside takes turns again, if there is something to be done about it.
+    fn see_whether_aside(&mut self, peer: u32) {
+        let call = self.find(peer).and_then(|side| side.call.as_ref());
+        let has_to_do = call.is_some_and(|call| !call.may_stand_aside());
+        if has_to_do && self.calls.is_aside(peer) {
+            self.calls.wait(peer);
+        }
     }
 
     /// Ends a call; `but`: the connection that goes on.
@@ -220,6 +249,7 @@ impl<S: Sockets> Links<S> {
         match stepped {
             Ok(Stepped::At(stage)) => {
                 call.has_come(index, stage, now_ns);
+                self.see_whether_aside(peer);
             }
             Ok(Stepped::Joined(ack, attempt)) => {
                 let line = Line::new(sock, self.numbers.next(), Vec::new());
@@ -268,14 +298,14 @@ impl<S: Sockets> Links<S> {
         call.tries[index].stage = Stage::Failed { again_at_ns: 0 };
         call.tries[index].fail(why.to_owned(), now_ns);
         call.see_whether_heard(now_ns);
-        if call.proving == Some(index) {
-            call.proving = None;
-            let greeted = |stage: &Stage| matches!(stage, Stage::Greeted { .. });
-            let others = call.tries.iter().filter(|one| greeted(&one.stage));
-            let others: Vec<Sock> = others.filter_map(|one| one.stage.sock()).collect();
-            for sock in others {
-                self.go_on_with_call(peer, sock);
-            }
+        let was_proving = call.proving.take_if(|proving| *proving == index);
+        let greeted = |stage: &Stage| matches!(stage, Stage::Greeted { .. });
+        let others = call.tries.iter().filter(|one| greeted(&one.stage));
+        let others = others.filter_map(|one| one.stage.sock());
+        let others: Vec<Sock> = others.filter(|_| was_proving.is_some()).collect();
+        self.see_whether_aside(peer);
+        for sock in others {
+            self.go_on_with_call(peer, sock);
         }
     }
 

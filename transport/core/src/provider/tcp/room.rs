@@ -37,12 +37,10 @@ impl<S: Sockets> Links<S> {
         };
         let oldest = self
             .calls
-            .under_way()
-            .iter()
-            .copied()
+            .all()
             .find(|peer| but != Some(*peer) && is_old(peer));
         if let Some(peer) = oldest {
-            self.put_off(peer);
+            self.let_go(peer);
             return true;
         }
         let line = self.oldest_line();
@@ -93,7 +91,7 @@ impl<S: Sockets> Links<S> {
             self.news.complain(words.to_owned());
         }
         for peer in self.calls.lack(self.now_ns, HOLD_NS) {
-            self.put_off(peer);
+            self.let_go(peer);
         }
     }
 }
