@@ -92,6 +92,7 @@ impl<S: Sockets> Tcp<S> {
             .and_then(|side| side.line.as_mut());
         if let Some(line) = line {
             line.rest.extend_from_slice(buffer.waiting());
+            line.has_come |= matches!(took, Ok(1..));
         }
         self.buffer = buffer;
         match took {
@@ -245,13 +246,17 @@ impl<S: Sockets> Tcp<S> {
                 )
             }
         };
+        let now_ns = self.links.now_ns;
         let line = self
             .links
             .find_mut(peer)
             .and_then(|side| side.line.as_mut());
-        if let Some(inflow) = line.and_then(|line| line.inflow.as_mut()) {
+        if let Some(line) = line.filter(|_| got != 0) {
+            line.moved_ns = now_ns;
             let at_target = got.min(left);
-            inflow.at += at_target;
+            if let Some(inflow) = &mut line.inflow {
+                inflow.at += at_target;
+            }
             buffer.to += got - at_target;
         }
         Ok((got, asked))
@@ -462,6 +467,9 @@ impl<S: Sockets> Tcp<S> {
     /// All data of a packet are in their place.
     fn end_inflow(&mut self, peer: u32, inflow: Inflow, completions: &mut Completions) -> Step {
         debug_assert!(inflow.header.bytes >= inflow.bytes, "data are a part of it");
+        if let Target::Write(write) = inflow.target {
+            self.links.of(peer).count_incoming(&write);
+        }
         match inflow.target {
             Target::Read { id, .. } => {
                 self.moves

@@ -48,7 +48,7 @@ impl<S: Sockets> Links<S> {
     fn take_turns(&mut self) {
         self.calls.grow(self.now_ns);
         let mut others = self.calls.waiting();
-        if others == 0 {
+        if others == 0 || self.is_full() {
             return;
         }
         self.start_calls();
@@ -185,7 +185,10 @@ impl<S: Sockets> Links<S> {
         let is_waiting = self.calls.waiting() != 0;
         let is_above = self.joined.len() > self.limits.lines;
         let check_ns = (is_waiting || is_above).then_some(self.now_ns + CHECK_NS);
-        self.calls.next_at_ns().or(check_ns)
+        match self.calls.next_at_ns() {
+            Some(_) if self.is_full() => Some(self.now_ns + TRIM_NS),
+            next_ns => next_ns.or(check_ns),
+        }
     }
 }
 

@@ -180,7 +180,10 @@ impl<S: Sockets> Links<S> {
     /// Keeps a packet for a peer, for which there is room, and sends it when that is possible.
     pub(super) fn post(&mut self, peer: u32, slot: Slot) {
         let bytes = u32::try_from(self.store.length(slot)).unwrap_or(u32::MAX);
-        self.of(peer).session.keep(slot, bytes);
+        let is_large = self.store.is_large(slot);
+        let side = self.of(peer);
+        side.session.keep(slot, bytes);
+        side.kept_data += u32::from(is_large);
         self.flush(peer);
     }
 
@@ -202,7 +205,8 @@ impl<S: Sockets> Links<S> {
 
     fn send_some(&mut self, peer: u32) -> io::Result<()> {
         let side = self.sides[peer as usize].as_deref_mut();
-        let Some((side, turn)) = side.zip(Some(self.turn)) else {
+        let (turn, now_ns) = (self.turn, self.now_ns);
+        let Some(side) = side else {
             return Ok(());
         };
         while let Some(line) = side.line.as_mut().filter(|line| !line.is_blocked) {
@@ -211,7 +215,13 @@ impl<S: Sockets> Links<S> {
             let Some(out) = line.out.take().or_else(|| next_out(side, &mut self.store)) else {
                 break;
             };
+            let had = out.large_at();
             let (out, all) = send_one(&mut self.sockets, &self.store, sock, out)?;
+            if out.large_at() > had
+                && let Some(line) = &mut side.line
+            {
+                line.moved_ns = now_ns;
+            }
             match (all, out) {
                 (true, Out::Packet { number, .. }) => {
                     side.session.sent(number, Via::Reliable { made });
@@ -267,7 +277,10 @@ impl<S: Sockets> Links<S> {
         side.has_asked = false;
         let ack = Ack { beyond: 0, ..ack };
         let session = &mut side.session;
-        session.acknowledge(ack, now_ns, |slot| store.free(slot));
+        let kept = &mut side.kept_data;
+        session.acknowledge(ack, now_ns, |slot| {
+            *kept = kept.saturating_sub(store.free(slot).into());
+        });
         side.awaits_buffers &= !session.may_lend();
         true
     }
@@ -368,7 +381,8 @@ impl<S: Sockets> Links<S> {
         let (sides, store) = (&mut self.sides, &mut self.store);
         if let Some(side) = sides[peer as usize].as_deref_mut() {
             side.lost = Some(why.into());
-            side.session.forget(|slot| store.free(slot), |_| {});
+            side.session.forget(|slot| _ = store.free(slot), |_| {});
+            side.kept_data = 0;
         }
         self.upshots.push_back(Upshot::Lost(peer));
     }

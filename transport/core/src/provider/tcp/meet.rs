@@ -62,7 +62,9 @@ impl<S: Sockets> Links<S> {
             .place
             .as_ref()
             .map(|place| Box::new(Call::new(&place.addresses, now_ns)));
-        if self.calls.begin(peer, now_ns) {
+        if self.is_full() {
+            self.calls.wait(peer);
+        } else if self.calls.begin(peer, now_ns) {
             self.try_again(peer);
         }
     }
@@ -84,7 +86,9 @@ impl<S: Sockets> Links<S> {
     /// Calls those whose turn has come.
     pub(super) fn start_calls(&mut self) {
         let now_ns = self.now_ns;
-        while let Some(peer) = self.calls.next(now_ns) {
+        while !self.is_full()
+            && let Some(peer) = self.calls.next(now_ns)
+        {
             if let Some(call) = &mut self.of(peer).call {
                 (call.since_ns, call.counted_ns) = (now_ns, now_ns);
             }
@@ -388,7 +392,7 @@ impl<S: Sockets> Links<S> {
     pub(super) fn open_door(&mut self) {
         let now_ns = self.sockets.clock_ns();
         let mut has_taken = false;
-        while self.strangers.has_room(now_ns) {
+        while self.strangers.has_room(now_ns) && !self.is_full() {
             match self.sockets.accept() {
                 Ok(Some((sock, from))) => {
                     has_taken = true;
@@ -601,6 +605,7 @@ impl<S: Sockets> Links<S> {
         side.line = Some(Line {
             used,
             since_ns,
+            moved_ns: since_ns,
             ..line
         });
         self.joined.push(peer);

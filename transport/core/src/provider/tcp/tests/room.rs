@@ -2,8 +2,11 @@
 //! Connections that are given up for others, and what must not be lost by that.
 
 use super::super::StreamsConfig;
+use super::super::calls::MOST_CALLS;
+use super::super::memory::lent_for_ever;
 use super::world::{HEAD, SECOND, World};
-use crate::Peer;
+use crate::provider::verbs::Kind as WorkKind;
+use crate::{Peer, WorkId};
 
 /// Turns until rank 0 has no connection to rank 1, which others take the place of.
 fn crowd_out(world: &mut World) {
@@ -65,6 +68,70 @@ fn a_connection_that_a_frame_waits_for_stays() {
     assert!(world.all[0].links.has_line(1));
     let given_up = world.all[0].counts().given_up.get();
     assert!(given_up > 10, "others take turns: {given_up}");
+}
+
+/// The first of so many ranks reads or writes memory of all others, or they do so with its memory. Each turn takes long, so that one
+/// piece of the data takes some of what any connection may stay. Answers also how many connections the first had at a time.
+fn move_data(
+    config: StreamsConfig,
+    pairs: u32,
+    bytes: usize,
+    (kind, by_first): (WorkKind, bool),
+) -> (World, usize) {
+    let mut world = World::new(config, pairs);
+    let content = || lent_for_ever(vec![7; bytes]);
+    let far = content().address();
+    for other in 1..config.ranks {
+        let (from, to) = if by_first { (0, other) } else { (other, 0) };
+        let key = world.all[to as usize].export(Peer(from), far, bytes as u64);
+        let (tcp, name) = (&mut world.all[from as usize], WorkId(other.into()));
+        tcp.post_work(Peer(to), (kind, content()), key, 0, name);
+    }
+    let mut most = 0;
+    for _ in 0..300 {
+        world.turn();
+        world.net.pass(SECOND / 20);
+        most = most.max(world.all[0].links.joined.len());
+        if world.worked.iter().sum::<u32>() == config.ranks - 1 {
+            return (world, most);
+        }
+    }
+    panic!("{kind:?} by the first: {by_first}: {:?}", world.worked);
+}
+
+/// All of them.
+const WAYS: [(WorkKind, bool); 4] = [
+    (WorkKind::Read, true),
+    (WorkKind::Read, false),
+    (WorkKind::Write, true),
+    (WorkKind::Write, false),
+];
+
+#[test]
+fn data_get_through_where_there_are_more_peers_than_connections() {
+    for (most_open, pairs) in [(usize::MAX, 1), (usize::MAX, 3), (6, 1000)] {
+        let config = StreamsConfig {
+            most_open,
+            ..StreamsConfig::of(0, 13)
+        };
+        for way in WAYS {
+            let (world, _) = move_data(config, pairs, 768 << 10, way);
+            // None was given up that moved them.
+            let broken: u64 = world.all.iter().map(|tcp| tcp.counts().broken.get()).sum();
+            assert!(broken <= 20, "{most_open} {pairs} {way:?}: {broken} broke");
+        }
+    }
+}
+
+#[test]
+fn while_many_connections_move_data_others_wait() {
+    let (ranks, pairs) = (200, 4);
+    for way in WAYS {
+        let (world, most) = move_data(StreamsConfig::of(0, ranks), pairs, 64 << 10, way);
+        // And those who were at the door by then, and who were called.
+        assert!(most <= 2 * 4 + 64 + MOST_CALLS, "{way:?}: {most}");
+        assert!(world.complaints.is_empty(), "{:?}", world.complaints);
+    }
 }
 
 /// Bodies of one peer that are lent at a time.
