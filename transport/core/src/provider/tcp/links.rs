@@ -70,8 +70,9 @@ pub(super) struct Links<S> {
     pub(super) calls: Calls,
     /// Peers that this process is connected with.
     pub(super) joined: Vec<u32>,
-    /// Nobody is taken in before this time.
+    /// Nobody is taken in before this time; and whether that is because of those who were.
     pub(super) shut_until_ns: Option<u64>,
+    pub(super) is_crowded: bool,
     pub(super) has_told_of_descriptors: bool,
     /// Peers to whom is owed what has arrived.
     owing: Vec<u32>,
@@ -107,6 +108,7 @@ impl<S: Sockets> Links<S> {
             calls: Calls::default(),
             joined: Vec::new(),
             shut_until_ns: None,
+            is_crowded: false,
             has_told_of_descriptors: false,
             owing: Vec::new(),
             store: Store::default(),

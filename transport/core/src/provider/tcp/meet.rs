@@ -425,9 +425,24 @@ impl<S: Sockets> Links<S> {
                 }
             }
         }
+        self.is_crowded = !self.strangers.has_room(now_ns);
+        let give_way_ns = self.strangers.give_way_at_ns();
+        let until_ns = give_way_ns.filter(|_| self.is_crowded);
         // Else the kernel would say again and again that somebody waits.
-        self.shut_until_ns = Some(now_ns + SHUT_NS);
+        self.shut_until_ns = Some(until_ns.unwrap_or(now_ns + SHUT_NS));
         self.sockets.want_callers(false);
+    }
+
+    /// One of those who were taken in is gone: others that wait at the door are taken in soon, or at once if many are.
+    fn make_way(&mut self) {
+        let soon_ns = match self.strangers.has_much_room() {
+            true => self.now_ns,
+            false => self.now_ns + CROWD_NS,
+        };
+        if let Some(until_ns) = self.shut_until_ns.as_mut().filter(|_| self.is_crowded) {
+            *until_ns = soon_ns.min(*until_ns);
+            self.open_door_again();
+        }
     }
 
     /// Those who connect are taken in again, where nobody was for a while; there is a sign if somebody waits.
@@ -448,13 +463,14 @@ impl<S: Sockets> Links<S> {
             return;
         };
         match self.listen(&mut stranger) {
-            Ok(None) => self.strangers.put_back(stranger),
+            Ok(None) => return self.strangers.put_back(stranger),
             Ok(Some((peer, ack, meeting))) => self.welcome(peer, ack, &meeting, stranger),
             Err(refusal) => {
                 self.close(sock);
                 self.complain_of(&stranger, &refusal);
             }
         }
+        self.make_way();
     }
 
     /// Hears what a stranger says; answers the peer that it is, and what that has of our stream, when it has proved it.
@@ -582,8 +598,10 @@ impl<S: Sockets> Links<S> {
     }
 }
 
-/// So long nobody is taken in where there is no room.
+/// So long nobody is taken in where that fails.
 const SHUT_NS: u64 = 50_000_000;
+/// The same where there was no room, and some of those who took it are gone.
+const CROWD_NS: u64 = 5_000_000;
 
 /// Both have proved who they are.
 impl<S: Sockets> Links<S> {

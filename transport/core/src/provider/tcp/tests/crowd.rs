@@ -214,3 +214,16 @@ fn all_reach_all_with_few_descriptors() {
     let mut complaints = world.complaints.iter();
     assert!(complaints.all(|(_, words)| words.contains("ulimit -n")));
 }
+
+#[test]
+fn a_crowd_is_taken_in_as_fast_as_it_says_who_it_is() {
+    let mut world = World::new(calm(usize::MAX), 1000);
+    (1..MANY).for_each(|peer| world.send(peer, 0));
+    let mut turns = 0;
+    while world.heard[0][1..].iter().any(|count| *count == 0) {
+        world.turn();
+        turns += 1;
+        assert!(turns < 500, "it takes long");
+    }
+    assert!(world.all[0].links.strangers.is_empty());
+}
