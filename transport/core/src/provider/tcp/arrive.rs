@@ -78,7 +78,6 @@ impl<S: Sockets> Tcp<S> {
             .find_mut(peer)
             .and_then(|side| side.line.as_mut());
         if let Some(line) = line {
-            line.used = turn;
             buffer.start(&mut line.rest);
         } else {
             self.buffer = buffer;
@@ -92,7 +91,9 @@ impl<S: Sockets> Tcp<S> {
             .and_then(|side| side.line.as_mut());
         if let Some(line) = line {
             line.rest.extend_from_slice(buffer.waiting());
-            line.has_come |= matches!(took, Ok(1..));
+            if matches!(took, Ok(1..)) {
+                (line.used, line.has_come) = (turn, true);
+            }
         }
         self.buffer = buffer;
         match took {
@@ -159,6 +160,10 @@ impl<S: Sockets> Tcp<S> {
             return None;
         }
         self.accept(peer);
+        let turn = self.links.turn;
+        if let Some(line) = &mut self.links.of(peer).line {
+            line.used = turn;
+        }
         if self.moves.has_desk(peer) {
             self.links.upshots.push_back(Upshot::GoOn(peer));
         }

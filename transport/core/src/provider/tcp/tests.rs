@@ -3,6 +3,7 @@
 
 mod costs;
 mod crowd;
+mod descriptors;
 mod door;
 mod hostile;
 mod other_jobs;
