@@ -237,8 +237,9 @@ impl<S: Sockets> Tcp<S> {
             return Ok(());
         }
         let is_large = body.len() > ring::SLOT_BODY_BYTES;
-        let may_go = side.session.room() != 0 && (!is_large || side.session.may_lend());
-        if !may_go || is_ordered {
+        let lacks_buffers = is_large && !side.session.may_lend();
+        if side.session.room() == 0 || lacks_buffers || is_ordered {
+            side.awaits_buffers |= lacks_buffers;
             self.links.ask(to.0);
             return Err(Full);
         }
@@ -413,7 +414,8 @@ impl<S: Sockets> Tcp<S> {
         if self.hot.is_some_and(|hot| !self.links.has_line(hot)) {
             self.hot = None;
         }
-        let looks_at_all = self.links.turn.is_multiple_of(LOOK_EVERY);
+        let is_seldom = self.rest.is_seldom();
+        let looks_at_all = is_seldom || self.links.turn.is_multiple_of(LOOK_EVERY);
         if let Some(hot) = self.hot.filter(|_| !completions.is_full()) {
             has_come |= self.take(hot, completions);
         }
@@ -425,7 +427,7 @@ impl<S: Sockets> Tcp<S> {
         } else {
             CLOCK_EVERY
         };
-        if self.links.turn.is_multiple_of(clock_every) {
+        if is_seldom || self.links.turn.is_multiple_of(clock_every) {
             self.links.look_at_clock();
             self.settle();
         }

@@ -78,7 +78,6 @@ impl<S: Sockets> Tcp<S> {
             .find_mut(peer)
             .and_then(|side| side.line.as_mut());
         if let Some(line) = line {
-            line.used = turn;
             buffer.start(&mut line.rest);
         } else {
             self.buffer = buffer;
@@ -92,6 +91,9 @@ impl<S: Sockets> Tcp<S> {
             .and_then(|side| side.line.as_mut());
         if let Some(line) = line {
             line.rest.extend_from_slice(buffer.waiting());
+            if matches!(took, Ok(1..)) {
+                (line.used, line.has_come) = (turn, true);
+            }
         }
         self.buffer = buffer;
         match took {
@@ -158,6 +160,10 @@ impl<S: Sockets> Tcp<S> {
             return None;
         }
         self.accept(peer);
+        let turn = self.links.turn;
+        if let Some(line) = &mut self.links.of(peer).line {
+            line.used = turn;
+        }
         if self.moves.has_desk(peer) {
             self.links.upshots.push_back(Upshot::GoOn(peer));
         }
@@ -245,13 +251,17 @@ impl<S: Sockets> Tcp<S> {
                 )
             }
         };
+        let now_ns = self.links.now_ns;
         let line = self
             .links
             .find_mut(peer)
             .and_then(|side| side.line.as_mut());
-        if let Some(inflow) = line.and_then(|line| line.inflow.as_mut()) {
+        if let Some(line) = line.filter(|_| got != 0) {
+            line.moved_ns = now_ns;
             let at_target = got.min(left);
-            inflow.at += at_target;
+            if let Some(inflow) = &mut line.inflow {
+                inflow.at += at_target;
+            }
             buffer.to += got - at_target;
         }
         Ok((got, asked))
@@ -462,6 +472,9 @@ impl<S: Sockets> Tcp<S> {
     /// All data of a packet are in their place.
     fn end_inflow(&mut self, peer: u32, inflow: Inflow, completions: &mut Completions) -> Step {
         debug_assert!(inflow.header.bytes >= inflow.bytes, "data are a part of it");
+        if let Target::Write(write) = inflow.target {
+            self.links.of(peer).count_incoming(&write);
+        }
         match inflow.target {
             Target::Read { id, .. } => {
                 self.moves

@@ -130,22 +130,38 @@ impl Call {
         self.socks().next().is_some()
     }
 
-    /// It waits for its turn: answers its connections, which are to be closed. What has failed is remembered.
+    /// It waits for its turn: answers connections that are to be closed. Those stay that the peer's system has taken: the peer
+    /// finds them there when it looks, and would find dead ones beside each new one. What has failed is remembered.
     pub(super) fn rest(&mut self) -> Vec<Sock> {
-        let socks = self.socks().collect();
-        for one in &mut self.tries {
+        self.fail_where(|stage| matches!(stage, Stage::Connecting { .. }))
+    }
+
+    /// It waits for its turn without any connection: answers all of them, which are to be closed.
+    pub(super) fn let_go(&mut self) -> Vec<Sock> {
+        let socks = self.fail_where(|stage| stage.sock().is_some());
+        (self.proving, self.heard_ns) = (None, None);
+        socks
+    }
+
+    fn fail_where(&mut self, ends: impl Fn(&Stage) -> bool) -> Vec<Sock> {
+        let mut socks = Vec::new();
+        for one in self.tries.iter_mut().filter(|one| ends(&one.stage)) {
+            socks.extend(one.stage.sock());
             one.stage = Stage::Failed { again_at_ns: 0 };
         }
-        self.proving = None;
-        self.heard_ns = None;
         socks
+    }
+
+    /// Whether nothing is left to be tried: the peer's system has taken a connection at each address, and none of them may be waited
+    /// for in vain while others wait behind it.
+    pub(super) fn may_stand_aside(&self) -> bool {
+        let waits_behind = self.proving.is_some() && self.tries.len() > 1;
+        !waits_behind && self.tries.iter().all(|one| one.stage.is_heard())
     }
 
     /// Whether the peer's system has taken a connection: then it is only a matter of time.
     pub(super) fn is_heard(&self) -> bool {
-        let is_heard =
-            |stage: &Stage| matches!(stage, Stage::Greeted { .. } | Stage::Proved { .. });
-        self.tries.iter().any(|one| is_heard(&one.stage))
+        self.tries.iter().any(|one| one.stage.is_heard())
     }
 
     /// Connections of it.
@@ -201,6 +217,10 @@ impl Call {
 }
 
 impl Stage {
+    fn is_heard(&self) -> bool {
+        matches!(self, Self::Greeted { .. } | Self::Proved { .. })
+    }
+
     pub(super) fn sock(&self) -> Option<Sock> {
         match self {
             Self::Failed { .. } => None,
@@ -271,6 +291,7 @@ mod tests {
         };
         assert!(!call.is_promising(5));
         call.has_come(0, greeted(0), 5);
+        assert!(!call.may_stand_aside(), "the other was not tried");
         assert!(call.is_promising(5 + PROMISE_NS));
         assert!(!call.is_promising(6 + PROMISE_NS));
         call.forgive(1);
@@ -284,9 +305,15 @@ mod tests {
         call.has_come(0, Stage::Proved { talk, meeting }, 9);
         assert_eq!(call.proves_in_vain(10 + PROMISE_NS), None, "no other");
         call.has_come(1, greeted(1), 10);
+        assert!(call.tries.iter().all(|one| one.stage.is_heard()));
         assert_eq!(call.proves_in_vain(9 + PROMISE_NS), None);
         assert_eq!(call.proves_in_vain(10 + PROMISE_NS), Some(0));
-        assert_eq!(call.rest(), [0, 1]);
-        assert!(!call.is_promising(10));
+        assert!(!call.may_stand_aside(), "one waits behind another");
+        assert_eq!(call.rest(), []);
+        assert!(call.is_promising(10), "they stay");
+        assert_eq!(call.let_go(), [0, 1]);
+        assert!(!call.is_promising(10) && !call.has_socks());
+        (0..2).for_each(|index| call.has_come(index, greeted(7), 11));
+        assert!(call.may_stand_aside());
     }
 }

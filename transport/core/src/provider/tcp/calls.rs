@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 pub(super) struct Calls {
     under_way: Vec<u32>,
     waiting: VecDeque<u32>,
+    /// Those at which only the peer is to go on.
+    aside: Vec<u32>,
     /// The system had no descriptor: nobody else is called before this time.
     paused_until_ns: u64,
     /// So many are called at a time: fewer where descriptors were lacking, and more again with time.
@@ -21,6 +23,7 @@ impl Default for Calls {
         Self {
             under_way: Vec::new(),
             waiting: VecDeque::new(),
+            aside: Vec::new(),
             paused_until_ns: 0,
             most: MOST_CALLS,
             grown_ns: 0,
@@ -34,8 +37,23 @@ impl Calls {
         &self.under_way
     }
 
+    /// All of them: first those that can best do without what they have.
+    pub(super) fn all(&self) -> impl Iterator<Item = u32> {
+        let others = self.waiting.iter().chain(&self.under_way);
+        self.aside.iter().chain(others).copied()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.under_way.is_empty() && self.waiting.is_empty()
+        self.all().next().is_none()
+    }
+
+    /// Whether it has its turn: nobody else connects.
+    pub(super) fn is_under_way(&self, peer: u32) -> bool {
+        self.under_way.contains(&peer)
+    }
+
+    pub(super) fn is_aside(&self, peer: u32) -> bool {
+        self.aside.contains(&peer)
     }
 
     /// How many wait for their turn.
@@ -60,6 +78,12 @@ impl Calls {
         self.waiting.push_back(peer);
     }
 
+    /// The peer needs no turn as long as its connections hold.
+    pub(super) fn set_aside(&mut self, peer: u32) {
+        self.end(peer);
+        self.aside.push(peer);
+    }
+
     /// The next whose turn has come.
     pub(super) fn next(&mut self, now_ns: u64) -> Option<u32> {
         let peer = self.has_room(now_ns).then(|| self.waiting.pop_front())??;
@@ -70,10 +94,12 @@ impl Calls {
     /// The peer is called no more.
     pub(super) fn end(&mut self, peer: u32) {
         let of = self.under_way.iter().position(|one| *one == peer);
-        match of {
-            Some(at) => _ = self.under_way.remove(at),
-            None => self.waiting.retain(|one| *one != peer),
+        if let Some(at) = of {
+            self.under_way.remove(at);
+            return;
         }
+        self.waiting.retain(|one| *one != peer);
+        self.aside.retain(|one| *one != peer);
     }
 
     /// There is no descriptor: nobody else is called for a while, and then fewer at a time, so that some are left for those who call.
@@ -136,5 +162,23 @@ mod tests {
         assert_eq!(calls.next(5 + GROW_NS), Some(most + 4));
         (0..50).for_each(|peer| calls.end(peer));
         assert_eq!((calls.under_way().len(), calls.waiting()), (0, 0));
+        assert!(calls.is_empty());
+    }
+
+    #[test]
+    fn who_stands_aside_is_in_nobodys_way() {
+        let mut calls = Calls::default();
+        let most = u32::try_from(MOST_CALLS).unwrap();
+        let began = (0..=most).filter(|peer| calls.begin(*peer, 5)).count();
+        assert_eq!(began, MOST_CALLS);
+        calls.set_aside(3);
+        assert!(calls.is_aside(3) && !calls.is_under_way(3));
+        assert_eq!(calls.next(5), Some(most));
+        assert_eq!((calls.all().next(), calls.waiting()), (Some(3), 0));
+        calls.wait(3);
+        assert!(!calls.is_aside(3) && calls.waiting() == 1);
+        calls.set_aside(3);
+        (0..=most).for_each(|peer| calls.end(peer));
+        assert!(calls.is_empty());
     }
 }

@@ -48,7 +48,7 @@ impl<S: Sockets> Links<S> {
     fn take_turns(&mut self) {
         self.calls.grow(self.now_ns);
         let mut others = self.calls.waiting();
-        if others == 0 {
+        if others == 0 || self.is_full() {
             return;
         }
         self.start_calls();
@@ -68,7 +68,9 @@ impl<S: Sockets> Links<S> {
 
     fn look_at_call(&mut self, peer: u32) {
         let (now_ns, limit_ns) = (self.now_ns, self.limits.silence_ns);
-        let Some(side) = self.find_mut(peer) else {
+        // What befell another one may have put it off.
+        let is_under_way = self.calls.is_under_way(peer);
+        let Some(side) = self.find_mut(peer).filter(|_| is_under_way) else {
             return;
         };
         let Some(call) = side.call.as_ref() else {
@@ -134,7 +136,7 @@ impl<S: Sockets> Links<S> {
                 self.broke(peer, &io::ErrorKind::TimedOut.into());
             }
         }
-        for peer in self.calls.under_way().to_vec() {
+        for peer in self.calls.all().collect::<Vec<_>>() {
             let call = self.find(peer).and_then(|side| side.call.as_ref());
             let heard: Vec<(usize, Sock)> = call.map(|call| call.heard()).unwrap_or_default();
             let cut = heard
@@ -183,7 +185,10 @@ impl<S: Sockets> Links<S> {
         let is_waiting = self.calls.waiting() != 0;
         let is_above = self.joined.len() > self.limits.lines;
         let check_ns = (is_waiting || is_above).then_some(self.now_ns + CHECK_NS);
-        self.calls.next_at_ns().or(check_ns)
+        match self.calls.next_at_ns() {
+            Some(_) if self.is_full() => Some(self.now_ns + TRIM_NS),
+            next_ns => next_ns.or(check_ns),
+        }
     }
 }
 

@@ -70,8 +70,9 @@ pub(super) struct Links<S> {
     pub(super) calls: Calls,
     /// Peers that this process is connected with.
     pub(super) joined: Vec<u32>,
-    /// Nobody is taken in before this time.
+    /// Nobody is taken in before this time; and whether that is because of those who were.
     pub(super) shut_until_ns: Option<u64>,
+    pub(super) is_crowded: bool,
     pub(super) has_told_of_descriptors: bool,
     /// Peers to whom is owed what has arrived.
     owing: Vec<u32>,
@@ -107,6 +108,7 @@ impl<S: Sockets> Links<S> {
             calls: Calls::default(),
             joined: Vec::new(),
             shut_until_ns: None,
+            is_crowded: false,
             has_told_of_descriptors: false,
             owing: Vec::new(),
             store: Store::default(),
@@ -180,7 +182,10 @@ impl<S: Sockets> Links<S> {
     /// Keeps a packet for a peer, for which there is room, and sends it when that is possible.
     pub(super) fn post(&mut self, peer: u32, slot: Slot) {
         let bytes = u32::try_from(self.store.length(slot)).unwrap_or(u32::MAX);
-        self.of(peer).session.keep(slot, bytes);
+        let is_large = self.store.is_large(slot);
+        let side = self.of(peer);
+        side.session.keep(slot, bytes);
+        side.kept_data += u32::from(is_large);
         self.flush(peer);
     }
 
@@ -202,7 +207,8 @@ impl<S: Sockets> Links<S> {
 
     fn send_some(&mut self, peer: u32) -> io::Result<()> {
         let side = self.sides[peer as usize].as_deref_mut();
-        let Some((side, turn)) = side.zip(Some(self.turn)) else {
+        let (turn, now_ns) = (self.turn, self.now_ns);
+        let Some(side) = side else {
             return Ok(());
         };
         while let Some(line) = side.line.as_mut().filter(|line| !line.is_blocked) {
@@ -211,7 +217,13 @@ impl<S: Sockets> Links<S> {
             let Some(out) = line.out.take().or_else(|| next_out(side, &mut self.store)) else {
                 break;
             };
+            let had = out.large_at();
             let (out, all) = send_one(&mut self.sockets, &self.store, sock, out)?;
+            if out.large_at() > had
+                && let Some(line) = &mut side.line
+            {
+                line.moved_ns = now_ns;
+            }
             match (all, out) {
                 (true, Out::Packet { number, .. }) => {
                     side.session.sent(number, Via::Reliable { made });
@@ -267,7 +279,11 @@ impl<S: Sockets> Links<S> {
         side.has_asked = false;
         let ack = Ack { beyond: 0, ..ack };
         let session = &mut side.session;
-        session.acknowledge(ack, now_ns, |slot| store.free(slot));
+        let kept = &mut side.kept_data;
+        session.acknowledge(ack, now_ns, |slot| {
+            *kept = kept.saturating_sub(store.free(slot).into());
+        });
+        side.awaits_buffers &= !session.may_lend();
         true
     }
 
@@ -319,10 +335,12 @@ impl<S: Sockets> Links<S> {
         let Some(side) = self.find_mut(peer) else {
             return;
         };
-        let Some(line) = side.line.as_mut().filter(|_| !side.has_asked) else {
-            return;
-        };
-        (line.owes_note, line.asks, side.has_asked) = (true, true, true);
+        if let Some(line) = side.line.as_mut() {
+            if std::mem::replace(&mut side.has_asked, true) {
+                return;
+            }
+            (line.owes_note, line.asks) = (true, true);
+        }
         self.flush(peer);
     }
 
@@ -365,7 +383,8 @@ impl<S: Sockets> Links<S> {
         let (sides, store) = (&mut self.sides, &mut self.store);
         if let Some(side) = sides[peer as usize].as_deref_mut() {
             side.lost = Some(why.into());
-            side.session.forget(|slot| store.free(slot), |_| {});
+            side.session.forget(|slot| _ = store.free(slot), |_| {});
+            side.kept_data = 0;
         }
         self.upshots.push_back(Upshot::Lost(peer));
     }

@@ -62,7 +62,9 @@ impl<S: Sockets> Links<S> {
             .place
             .as_ref()
             .map(|place| Box::new(Call::new(&place.addresses, now_ns)));
-        if self.calls.begin(peer, now_ns) {
+        if self.is_full() {
+            self.calls.wait(peer);
+        } else if self.calls.begin(peer, now_ns) {
             self.try_again(peer);
         }
     }
@@ -84,7 +86,9 @@ impl<S: Sockets> Links<S> {
     /// Calls those whose turn has come.
     pub(super) fn start_calls(&mut self) {
         let now_ns = self.now_ns;
-        while let Some(peer) = self.calls.next(now_ns) {
+        while !self.is_full()
+            && let Some(peer) = self.calls.next(now_ns)
+        {
             if let Some(call) = &mut self.of(peer).call {
                 (call.since_ns, call.counted_ns) = (now_ns, now_ns);
             }
@@ -92,12 +96,41 @@ impl<S: Sockets> Links<S> {
         }
     }
 
-    /// A call that has its turn waits for the next one.
+    /// A call that has its turn waits for the next one, or for the peer alone. It connects no further meanwhile, and keeps what the peer's
+    /// system has taken, if there are not as many of those as there may be connections.
     pub(super) fn put_off(&mut self, peer: u32) {
+        let keeps = |peer: &u32| {
+            let call = self.find(*peer).and_then(|side| side.call.as_ref());
+            !self.calls.is_under_way(*peer) && call.is_some_and(|call| call.has_socks())
+        };
+        if self.calls.all().filter(keeps).count() >= self.limits.lines {
+            return self.let_go(peer);
+        }
         let call = self.of(peer).call.as_mut();
         let socks = call.map(|call| call.rest()).unwrap_or_default();
         socks.into_iter().for_each(|sock| self.close(sock));
+        let call = self.of(peer).call.as_ref();
+        match call.is_some_and(|call| call.may_stand_aside()) {
+            true => self.calls.set_aside(peer),
+            false => self.calls.wait(peer),
+        }
+    }
+
+    /// The same, but nothing is kept: others need the descriptors.
+    pub(super) fn let_go(&mut self, peer: u32) {
+        let call = self.of(peer).call.as_mut();
+        let socks = call.map(|call| call.let_go()).unwrap_or_default();
+        socks.into_iter().for_each(|sock| self.close(sock));
         self.calls.wait(peer);
+    }
+
+    /// A call that stands aside takes turns again, if there is something to be done about it.
+    fn see_whether_aside(&mut self, peer: u32) {
+        let call = self.find(peer).and_then(|side| side.call.as_ref());
+        let has_to_do = call.is_some_and(|call| !call.may_stand_aside());
+        if has_to_do && self.calls.is_aside(peer) {
+            self.calls.wait(peer);
+        }
     }
 
     /// Ends a call; `but`: the connection that goes on.
@@ -128,7 +161,10 @@ impl<S: Sockets> Links<S> {
     /// The same for one of them.
     fn try_one(&mut self, peer: u32, index: usize) {
         let now_ns = self.now_ns;
-        // What befell another one may have ended the call.
+        // What befell another one may have put the call off, or ended it.
+        if !self.calls.is_under_way(peer) {
+            return;
+        }
         let call = self.find_mut(peer).and_then(|side| side.call.as_mut());
         let Some(one) = call.and_then(|call| call.tries.get_mut(index)) else {
             return;
@@ -217,6 +253,7 @@ impl<S: Sockets> Links<S> {
         match stepped {
             Ok(Stepped::At(stage)) => {
                 call.has_come(index, stage, now_ns);
+                self.see_whether_aside(peer);
             }
             Ok(Stepped::Joined(ack, attempt)) => {
                 let line = Line::new(sock, self.numbers.next(), Vec::new());
@@ -229,8 +266,30 @@ impl<S: Sockets> Links<S> {
             }
             Err(refusal) => {
                 self.close(sock);
+                self.complain_of_host(peer, index, &refusal);
                 self.try_failed(peer, index, &words_of(&refusal));
             }
+        }
+    }
+
+    /// Who answers a call is of another installation: that is not mended by calling again.
+    fn complain_of_host(&mut self, peer: u32, index: usize, refusal: &Refusal) {
+        let Refusal::Wrong(Wrong::Version(version)) = refusal else {
+            return;
+        };
+        let side = self.of(peer);
+        let call = side.call.as_ref();
+        let Some(address) = call.map(|call| call.tries[index].address) else {
+            return;
+        };
+        let host = side.place.as_ref().map_or("", |place| &*place.host);
+        let words = format!(
+            "rank {peer}{}{host} cannot be reached at {address}: it {}",
+            if host.is_empty() { "" } else { " on host " },
+            words_of_version(*version)
+        );
+        if self.strangers.is_news(address.ip(), "version") {
+            self.news.complain(words);
         }
     }
 
@@ -243,14 +302,14 @@ impl<S: Sockets> Links<S> {
         call.tries[index].stage = Stage::Failed { again_at_ns: 0 };
         call.tries[index].fail(why.to_owned(), now_ns);
         call.see_whether_heard(now_ns);
-        if call.proving == Some(index) {
-            call.proving = None;
-            let greeted = |stage: &Stage| matches!(stage, Stage::Greeted { .. });
-            let others = call.tries.iter().filter(|one| greeted(&one.stage));
-            let others: Vec<Sock> = others.filter_map(|one| one.stage.sock()).collect();
-            for sock in others {
-                self.go_on_with_call(peer, sock);
-            }
+        let was_proving = call.proving.take_if(|proving| *proving == index);
+        let greeted = |stage: &Stage| matches!(stage, Stage::Greeted { .. });
+        let others = call.tries.iter().filter(|one| greeted(&one.stage));
+        let others = others.filter_map(|one| one.stage.sock());
+        let others: Vec<Sock> = others.filter(|_| was_proving.is_some()).collect();
+        self.see_whether_aside(peer);
+        for sock in others {
+            self.go_on_with_call(peer, sock);
         }
     }
 
@@ -273,11 +332,15 @@ impl<S: Sockets> Links<S> {
                 self.step(peer, Stage::Greeted { talk, hello }, may_prove)
             }
             Stage::Greeted { mut talk, hello } if !may_prove => {
-                talk.take_in::<{ proof::RIDDLE_BYTES }>(sockets)?;
+                let took = talk.take_in::<{ proof::RIDDLE_BYTES }>(sockets);
+                check_version(&talk)?;
+                took?;
                 Ok(Stepped::At(Stage::Greeted { talk, hello }))
             }
             Stage::Greeted { mut talk, hello } => {
-                let Some(riddle) = talk.pull(sockets)? else {
+                let pulled = talk.pull(sockets);
+                check_version(&talk)?;
+                let Some(riddle) = pulled? else {
                     return Ok(Stepped::At(Stage::Greeted { talk, hello }));
                 };
                 let (verdict, nonce) = proof::of_riddle(&riddle)?;
@@ -329,7 +392,7 @@ impl<S: Sockets> Links<S> {
     pub(super) fn open_door(&mut self) {
         let now_ns = self.sockets.clock_ns();
         let mut has_taken = false;
-        while self.strangers.has_room(now_ns) {
+        while self.strangers.has_room(now_ns) && !self.is_full() {
             match self.sockets.accept() {
                 Ok(Some((sock, from))) => {
                     has_taken = true;
@@ -362,9 +425,24 @@ impl<S: Sockets> Links<S> {
                 }
             }
         }
+        self.is_crowded = !self.strangers.has_room(now_ns);
+        let give_way_ns = self.strangers.give_way_at_ns();
+        let until_ns = give_way_ns.filter(|_| self.is_crowded);
         // Else the kernel would say again and again that somebody waits.
-        self.shut_until_ns = Some(now_ns + SHUT_NS);
+        self.shut_until_ns = Some(until_ns.unwrap_or(now_ns + SHUT_NS));
         self.sockets.want_callers(false);
+    }
+
+    /// One of those who were taken in is gone: others that wait at the door are taken in soon, or at once if many are.
+    fn make_way(&mut self) {
+        let soon_ns = match self.strangers.has_much_room() {
+            true => self.now_ns,
+            false => self.now_ns + CROWD_NS,
+        };
+        if let Some(until_ns) = self.shut_until_ns.as_mut().filter(|_| self.is_crowded) {
+            *until_ns = soon_ns.min(*until_ns);
+            self.open_door_again();
+        }
     }
 
     /// Those who connect are taken in again, where nobody was for a while; there is a sign if somebody waits.
@@ -385,22 +463,28 @@ impl<S: Sockets> Links<S> {
             return;
         };
         match self.listen(&mut stranger) {
-            Ok(None) => self.strangers.put_back(stranger),
+            Ok(None) => return self.strangers.put_back(stranger),
             Ok(Some((peer, ack, meeting))) => self.welcome(peer, ack, &meeting, stranger),
             Err(refusal) => {
                 self.close(sock);
                 self.complain_of(&stranger, &refusal);
             }
         }
+        self.make_way();
     }
 
     /// Hears what a stranger says; answers the peer that it is, and what that has of our stream, when it has proved it.
     fn listen(&mut self, stranger: &mut Stranger) -> Result<Option<(u32, Ack, Meeting)>, Refusal> {
         if stranger.meeting.is_none() {
-            let Some(hello) = stranger.talk.pull(&mut self.sockets)? else {
-                return Ok(None);
+            let pulled = stranger.talk.pull(&mut self.sockets);
+            let hello = match check_version(&stranger.talk) {
+                Ok(()) => match pulled? {
+                    Some(hello) => Hello::of(&hello),
+                    None => return Ok(None),
+                },
+                Err(wrong) => Err(wrong),
             };
-            let hello = match Hello::of(&hello) {
+            let hello = match hello {
                 Err(Wrong::Version(version)) => {
                     // It sees ours, and can say so.
                     stranger.talk.say(&proof::riddle(Verdict::NotMe, [0; 2]));
@@ -501,13 +585,7 @@ impl<S: Sockets> Links<S> {
                     .to_owned(),
             ),
             Refusal::Wrong(Wrong::Garbage) => ("garbage", "is no process of an MPI job".to_owned()),
-            Refusal::Wrong(Wrong::Version(version)) => (
-                "version",
-                format!(
-                    "speaks version {version} of the protocol, and this process version {}: use one installation on all hosts",
-                    proof::VERSION
-                ),
-            ),
+            Refusal::Wrong(Wrong::Version(version)) => ("version", words_of_version(*version)),
             // It has changed its mind, or has found another way, or computes since it has connected.
             Refusal::Io(_) | Refusal::Verdict(_) => return,
         };
@@ -520,8 +598,10 @@ impl<S: Sockets> Links<S> {
     }
 }
 
-/// So long nobody is taken in where there is no room.
+/// So long nobody is taken in where that fails.
 const SHUT_NS: u64 = 50_000_000;
+/// The same where there was no room, and some of those who took it are gone.
+const CROWD_NS: u64 = 5_000_000;
 
 /// Both have proved who they are.
 impl<S: Sockets> Links<S> {
@@ -543,6 +623,7 @@ impl<S: Sockets> Links<S> {
         side.line = Some(Line {
             used,
             since_ns,
+            moved_ns: since_ns,
             ..line
         });
         self.joined.push(peer);
@@ -563,6 +644,22 @@ impl<S: Sockets> Links<S> {
     }
 }
 
+/// What has begun to come must be of this version.
+fn check_version(talk: &Talk) -> Result<(), Wrong> {
+    match proof::foreign_version(talk.begun()) {
+        Some(version) => Err(Wrong::Version(version)),
+        None => Ok(()),
+    }
+}
+
+/// For people: of a process with another version, and what to do.
+fn words_of_version(version: u16) -> String {
+    format!(
+        "speaks version {version} of the protocol, and this process version {}: use one installation on all hosts",
+        proof::VERSION
+    )
+}
+
 /// For people.
 fn words_of(refusal: &Refusal) -> String {
     match refusal {
@@ -571,10 +668,7 @@ fn words_of(refusal: &Refusal) -> String {
         }
         Refusal::Io(error) => error.to_string(),
         Refusal::Wrong(Wrong::Garbage) => "something else than an MPI process answers".to_owned(),
-        Refusal::Wrong(Wrong::Version(version)) => format!(
-            "it speaks version {version} of the protocol, and this process version {}",
-            proof::VERSION
-        ),
+        Refusal::Wrong(Wrong::Version(version)) => format!("it {}", words_of_version(*version)),
         Refusal::Wrong(Wrong::Key) => "a process of another job answers".to_owned(),
         Refusal::Verdict(Verdict::NotMe) => "another process answers".to_owned(),
         Refusal::Verdict(Verdict::Old) => "it has heard of a later attempt".to_owned(),

@@ -96,3 +96,12 @@ impl Stretch {
         })
     }
 }
+
+/// Memory that is lent and never comes back.
+#[cfg(test)]
+pub(super) fn lent_for_ever(content: Vec<u8>) -> Lease {
+    let bytes = content.len();
+    let base = NonNull::from(content.leak()).cast();
+    // SAFETY: nobody else has it, and it is never freed.
+    unsafe { Lease::new(base, bytes) }
+}

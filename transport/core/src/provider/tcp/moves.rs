@@ -106,11 +106,11 @@ impl Moves {
         if !has_room || desk.ordered.is_some() || desk.asked >= MOST_ASKED {
             return Err(work.lease);
         }
+        links.of(peer).expect(work.is_large());
         let id = self.works.add(work);
         let desk = self.desk(peer);
         desk.ordered = Some(id);
         desk.asked += 1;
-        links.of(peer).expects += 1;
         self.go_on(links, peer);
         Ok(())
     }
@@ -156,7 +156,7 @@ impl Moves {
         let Some(work) = self.works.find(peer, id) else {
             return true;
         };
-        links.of(peer).expects += 1;
+        links.of(peer).expect(work.is_large());
         work.has_begun = true;
         let (key, offset, bytes) = (work.key, work.offset, work.bytes());
         let slot = match work.kind {
@@ -310,7 +310,8 @@ impl Moves {
         }
         let desk = self.desks.get_mut(peer as usize).and_then(Option::take);
         self.serving -= desk.map_or(0, |desk| desk.serving as usize);
-        links.of(peer).expects = 0;
+        let side = links.of(peer);
+        (side.expects, side.expects_data) = (0, 0);
         let peer = Peer(peer);
         self.ready.push_back(Completion::Lost { peer });
     }
@@ -322,8 +323,7 @@ impl Moves {
         };
         let desk = self.desk(work.peer);
         desk.asked = desk.asked.saturating_sub(1);
-        let side = links.of(work.peer);
-        side.expects = side.expects.saturating_sub(1);
+        links.of(work.peer).expect_no_more(work.is_large());
         self.hand_back(work, outcome);
     }
 }

@@ -32,6 +32,8 @@ use crate::{Atomic, Head, Outcome, RemoteKey};
 
 pub(super) const HEADER_BYTES: usize = 16;
 pub(super) const FRAME_BYTES: usize = 12;
+/// The largest frame, behind its header.
+pub(super) const MOST_FRAME_BYTES: usize = FRAME_BYTES + ring::layout::POOL_BUFFER_BYTES;
 pub(super) const READ_BYTES: usize = 44;
 pub(super) const WRITE_BYTES: usize = 64;
 pub(super) const ATOMIC_BYTES: usize = 56;

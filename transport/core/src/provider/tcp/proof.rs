@@ -237,6 +237,17 @@ impl Meeting {
 }
 
 const MAC_BYTES: usize = 16;
+/// What stands in front of HELLO and RIDDLE in all versions: the magic word and the version.
+const FRONT_BYTES: usize = 10;
+
+/// The version that the beginning of a HELLO or RIDDLE is of, if it is not ours. Other versions may have other lengths, so that the rest
+/// of what ours would be never comes.
+pub(super) fn foreign_version(begun: &[u8]) -> Option<u16> {
+    match check_front(begun.get(..FRONT_BYTES)?) {
+        Err(Wrong::Version(version)) => Some(version),
+        _ => None,
+    }
+}
 
 fn check_front(bytes: &[u8]) -> Result<(), Wrong> {
     if bytes[..8] != MAGIC {
@@ -360,8 +371,12 @@ mod tests {
         let mut bytes = HELLO.to_bytes();
         bytes[8] = 9;
         assert_eq!(Hello::of(&bytes), Err(Wrong::Version(9)));
+        assert_eq!(foreign_version(&bytes[..FRONT_BYTES]), Some(9));
+        assert_eq!(foreign_version(&bytes[..FRONT_BYTES - 1]), None);
         bytes[0] = b'G';
         assert_eq!(Hello::of(&bytes), Err(Wrong::Garbage));
+        assert_eq!(foreign_version(&bytes), None);
+        assert_eq!(foreign_version(&HELLO.to_bytes()), None);
         let mut said = riddle(Verdict::Joined, [0; 2]);
         said[10] = 200;
         assert_eq!(of_riddle(&said), Err(Wrong::Garbage));

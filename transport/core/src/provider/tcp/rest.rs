@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Turns in which nobody asks the system what has happened. A process polls all that it has, however it waits, and a job whose messages go
 //! through shared memory would make a system call in each turn for nothing. Such turns take so little time that who spins is not later
-//! by them; for who polls seldom the clock decides.
+//! by them; for who polls seldom the clock decides. It is asked once in some turns, and in each where turns come so seldom.
 
 /// When turns do something.
 #[derive(Debug, Default)]
@@ -9,6 +9,10 @@ pub(super) struct Rest {
     /// The next turn does, whichever it is.
     is_over: bool,
     looked_ns: u64,
+    /// When the clock was asked last, and after how many turns it is again, of how many in all.
+    asked_ns: u64,
+    left: u64,
+    step: u64,
 }
 
 impl Rest {
@@ -17,47 +21,100 @@ impl Rest {
         self.is_over = true;
     }
 
-    /// Whether this turn does nothing, where one of `every` does something at least.
+    /// Whether turns come so seldom that none should be left out.
+    #[inline]
+    pub(super) fn is_seldom(&self) -> bool {
+        self.step <= 1
+    }
+
+    /// Whether this turn does nothing, where one of `every` does something at least. To be asked once in each turn.
     #[inline]
     pub(super) fn goes_on(&mut self, turn: u64, every: u64, clock_ns: impl Fn() -> u64) -> bool {
+        self.left = self.left.saturating_sub(1);
+        let now_ns = (self.left == 0).then(|| self.ask(every, clock_ns()));
         if every == 1 {
             return false;
         }
-        if !self.is_over && !turn.is_multiple_of(every) {
-            if !turn.is_multiple_of(CLOCK_EVERY) {
-                return true;
-            }
-            let now_ns = clock_ns();
-            if now_ns.saturating_sub(self.looked_ns) < MOST_REST_NS {
-                return true;
-            }
+        let is_long = |now_ns: u64| now_ns.saturating_sub(self.looked_ns) >= MOST_REST_NS;
+        let is_due = self.is_over || turn.is_multiple_of(every);
+        if !is_due && !now_ns.is_some_and(is_long) {
+            return true;
         }
         self.is_over = false;
-        self.looked_ns = clock_ns();
+        self.looked_ns = now_ns.unwrap_or_else(clock_ns);
         false
+    }
+
+    /// Learns from the clock how seldom turns come: after one pause it is asked in each, and more seldom again where there are none.
+    fn ask(&mut self, every: u64, now_ns: u64) -> u64 {
+        let passed_ns = now_ns.saturating_sub(self.asked_ns);
+        self.step = match (passed_ns >= MOST_REST_NS, every) {
+            (true, _) => 1,
+            (false, 1) => (2 * self.step).clamp(1, CLOCK_EVERY_LOOKS),
+            (false, _) => (2 * self.step).clamp(1, CLOCK_EVERY),
+        };
+        (self.asked_ns, self.left) = (now_ns, self.step);
+        now_ns
     }
 }
 
-/// Of so many turns one looks at the clock.
+/// Of so many turns one looks at the clock; and where each looks at what has happened.
 const CLOCK_EVERY: u64 = 4;
+const CLOCK_EVERY_LOOKS: u64 = 8;
 /// Whoever polls seldom rests no longer.
 const MOST_REST_NS: u64 = 500_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    /// How many of so many turns do something, and how often the clock was asked.
+    fn looks(rest: &mut Rest, turns: u64, every: u64, pause_ns: u64) -> (u64, u64) {
+        let begin_ns = rest.asked_ns;
+        let asked = Cell::new(0);
+        let does = |turn: &u64| {
+            !rest.goes_on(*turn, every, || {
+                asked.set(asked.get() + 1);
+                begin_ns + turn * pause_ns
+            })
+        };
+        let looks = (1..=turns).filter(does).count();
+        (looks as u64, asked.get())
+    }
 
     #[test]
-    fn one_of_some_turns_does_something_and_more_where_they_come_seldom() {
+    fn one_of_some_turns_does_something_and_all_where_they_come_seldom() {
         let mut rest = Rest::default();
-        let mut looks = |turns: u64, every, pause_ns| {
-            let does = |turn: &u64| !rest.goes_on(*turn, every, || (1 << 40) + turn * pause_ns);
-            (1..=turns).filter(does).count()
-        };
-        assert_eq!(looks(640, 1, 30), 640);
-        assert!(looks(640, 64, 30) <= 11);
-        assert_eq!(looks(640, 64, 1_000_000), 640 / 4);
+        let (all, asked) = looks(&mut rest, 640, 1, 30);
+        assert!(all == 640 && asked <= 640 / CLOCK_EVERY_LOOKS + 3);
+        let (few, asked) = looks(&mut rest, 640, 64, 30);
+        assert!(few <= 11 && asked <= 640 / CLOCK_EVERY + 11);
+        assert!(!rest.is_seldom());
+        // Until the clock is asked for the first time nobody knows.
+        let (some, _) = looks(&mut rest, 640, 64, 1_000_000);
+        assert!(rest.is_seldom() && some > 640 - CLOCK_EVERY, "{some}");
+        assert!(looks(&mut rest, 640, 64, 30).0 <= 13);
+        assert!(!rest.is_seldom());
         rest.end();
-        assert!(!rest.goes_on(1, 64, || 0) && rest.goes_on(2, 64, || 0));
+        let now_ns = rest.asked_ns;
+        assert!(!rest.goes_on(1, 64, || now_ns) && rest.goes_on(2, 64, || now_ns));
+    }
+
+    #[test]
+    fn whatever_the_pace_nobody_rests_much_longer_than_is_allowed() {
+        for pause_ns in [1, 1_000, 60_000, 130_000, 200_000, 400_000, 700_000] {
+            let mut rest = Rest::default();
+            looks(&mut rest, 100, 64, pause_ns);
+            let begin_ns = rest.asked_ns;
+            let mut last = 0;
+            for turn in 1..=1000 {
+                if !rest.goes_on(turn, 64, || begin_ns + turn * pause_ns) {
+                    let rested_ns = (turn - last) * pause_ns;
+                    assert!(rested_ns <= 3 * MOST_REST_NS, "{pause_ns}: {rested_ns}");
+                    last = turn;
+                }
+            }
+        }
     }
 }

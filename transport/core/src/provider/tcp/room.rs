@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which connection makes room for another one, where there are as many as there may be, or the system has no descriptor for more.
-//! One that was given up is made again when there is something for it, and loses nothing.
+//! One that was given up is made again when there is something for it, and loses nothing. One that moves large data is kept as long as
+//! they move: a piece of them that is on its way would begin again with each connection, and might never get through.
 
 use std::io;
 
 use super::links::Links;
+use super::side::Side;
 use super::sockets::Sockets;
 
 impl<S: Sockets> Links<S> {
@@ -12,12 +14,23 @@ impl<S: Sockets> Links<S> {
     pub(super) fn make_room(&mut self, most: usize) {
         while self.joined.len() > most {
             let is_far_above = self.joined.len() > self.limits.lines.saturating_mul(2);
-            let old = || self.oldest_line().filter(|_| is_far_above);
+            let old = || self.oldest_line(false).filter(|_| is_far_above);
             let Some(peer) = self.oldest_idle().or_else(old) else {
                 return;
             };
             self.give_up(peer);
         }
+    }
+
+    /// Whether so many connections are kept for what moves over them that others have to wait until they are through.
+    pub(super) fn is_full(&self) -> bool {
+        let most = self.limits.lines.saturating_mul(2).max(1);
+        let stays = |side: &&Side| {
+            let is_new = side.line.as_ref().is_some_and(|it| it.is_new(self.now_ns));
+            is_new || side.is_busy(self.now_ns)
+        };
+        let sides = self.joined.iter().filter_map(|peer| self.find(*peer));
+        self.joined.len() >= most && sides.filter(stays).count() >= most
     }
 
     /// Closes the connection that is missed least, and is not to the peer that is to be called, so that another one can have its
@@ -37,15 +50,13 @@ impl<S: Sockets> Links<S> {
         };
         let oldest = self
             .calls
-            .under_way()
-            .iter()
-            .copied()
+            .all()
             .find(|peer| but != Some(*peer) && is_old(peer));
         if let Some(peer) = oldest {
-            self.put_off(peer);
+            self.let_go(peer);
             return true;
         }
-        let line = self.oldest_line();
+        let line = self.oldest_line(true);
         line.into_iter().for_each(|peer| self.give_up(peer));
         line.is_some()
     }
@@ -55,18 +66,22 @@ impl<S: Sockets> Links<S> {
         let used = |peer: &u32| {
             let side = self.find(*peer)?;
             let line = side.line.as_ref().filter(|line| line.is_idle())?;
-            let is_quiet = side.session.awaits_word().is_none() && side.expects == 0;
-            is_quiet.then_some((line.used, *peer))
+            let is_quiet = side.session.awaits_word().is_none() && !side.needs_line();
+            let is_wanted = side.is_busy(self.now_ns) || line.is_new(self.now_ns);
+            (is_quiet && !is_wanted).then_some((line.used, *peer))
         };
         Some(self.joined.iter().filter_map(used).min()?.1)
     }
 
-    /// The connection that was used longest ago of those that are not new: what is under way over it goes again.
-    fn oldest_line(&self) -> Option<u32> {
+    /// The connection that was used longest ago of those that are not new and move no data: what is under way over it goes again.
+    /// `in_need`: none of them need be as old as it may be for something to come over it.
+    fn oldest_line(&self, in_need: bool) -> Option<u32> {
         let used = |peer: &u32| {
-            let line = self.find(*peer)?.line.as_ref()?;
+            let side = self.find(*peer)?;
+            let line = side.line.as_ref()?;
             let is_old = self.now_ns.saturating_sub(line.since_ns) >= HOLD_NS;
-            is_old.then_some((line.used, *peer))
+            let is_new = !in_need && line.is_new(self.now_ns);
+            (is_old && !is_new && !side.is_busy(self.now_ns)).then_some((line.used, *peer))
         };
         Some(self.joined.iter().filter_map(used).min()?.1)
     }
@@ -93,7 +108,7 @@ impl<S: Sockets> Links<S> {
             self.news.complain(words.to_owned());
         }
         for peer in self.calls.lack(self.now_ns, HOLD_NS) {
-            self.put_off(peer);
+            self.let_go(peer);
         }
     }
 }

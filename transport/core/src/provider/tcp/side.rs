@@ -6,7 +6,7 @@ use session::{Session, Slot};
 use super::address::Place;
 use super::call::Call;
 use super::memory::Stretch;
-use super::packet::Header;
+use super::packet::{HEADER_BYTES, Header, MOST_FRAME_BYTES, Write};
 use super::sockets::Sock;
 
 /// A peer.
@@ -28,13 +28,19 @@ pub(super) struct Side {
     /// Number behind the last packet that was sent to its end, over any connection: what the peer said of our stream when it began to
     /// call may be older than what a connection brought it meanwhile that has broken since.
     pub(super) sent_end: u32,
-    /// Works that the peer has to answer.
+    /// Works that the peer has to answer, and those of them that move large data.
     pub(super) expects: u32,
+    pub(super) expects_data: u32,
+    /// Packets with large data that the peer is not known to have, and its writes of which more is to come.
+    pub(super) kept_data: u32,
+    pub(super) incoming: u32,
     /// It is in the list of those that are to be told what has arrived, and was not told yet.
     pub(super) is_owing: bool,
     pub(super) owes: bool,
     /// It was asked what has arrived, and nothing has come since.
     pub(super) has_asked: bool,
+    /// A large frame waits here until it gives back buffers that frames of this process lie in.
+    pub(super) awaits_buffers: bool,
     /// Lent buffers that its frames lie in.
     pub(super) lent: u32,
     /// How often it sent what makes no sense.
@@ -56,9 +62,13 @@ impl Side {
             has_complained: false,
             sent_end: FIRST_PACKET,
             expects: 0,
+            expects_data: 0,
+            kept_data: 0,
+            incoming: 0,
             is_owing: false,
             owes: false,
             has_asked: false,
+            awaits_buffers: false,
             lent: 0,
             wrongs: 0,
             lost: None,
@@ -67,7 +77,44 @@ impl Side {
 
     /// Whether a connection is of any use.
     pub(super) fn needs_line(&self) -> bool {
-        self.lost.is_none() && (self.session.has_unsent() || self.expects != 0)
+        let awaits = self.expects != 0 || self.awaits_buffers;
+        self.lost.is_none() && (self.session.has_unsent() || awaits)
+    }
+
+    /// Whether large data are under way, over this line or the next one.
+    fn has_data(&self) -> bool {
+        self.expects_data != 0 || self.kept_data != 0 || self.incoming != 0
+    }
+
+    /// The peer has to answer one more work.
+    pub(super) fn expect(&mut self, is_large: bool) {
+        self.expects += 1;
+        self.expects_data += u32::from(is_large);
+    }
+
+    /// It has answered one.
+    pub(super) fn expect_no_more(&mut self, is_large: bool) {
+        self.expects = self.expects.saturating_sub(1);
+        self.expects_data = self.expects_data.saturating_sub(is_large.into());
+    }
+
+    /// A piece of a write of the peer's is here.
+    pub(super) fn count_incoming(&mut self, write: &Write) {
+        match (write.at == 0, write.is_last) {
+            (true, false) => self.incoming = self.incoming.saturating_add(1),
+            (false, true) => self.incoming = self.incoming.saturating_sub(1),
+            _ => {}
+        }
+    }
+
+    /// Whether the line moves large data, and should not be given up for others: they would begin again with each line.
+    pub(super) fn is_busy(&self, now_ns: u64) -> bool {
+        let is_busy = |line: &Line| {
+            let has_data = self.has_data() || line.inflow.is_some();
+            let moved = now_ns.saturating_sub(line.moved_ns) < BUSY_NS;
+            has_data && moved && now_ns.saturating_sub(line.since_ns) < LONG_NS
+        };
+        self.line.as_ref().is_some_and(is_busy)
     }
 
     /// Whether a peer may say that it has all before this number: nobody has what was not sent.
@@ -104,9 +151,12 @@ pub(super) struct Line {
     /// What has come and was not looked at.
     pub(super) rest: Vec<u8>,
     pub(super) inflow: Option<Inflow>,
-    /// When something went over it last, in turns of this process; and when it was made.
+    /// When something went over it last, in turns of this process; when it was made, and when large data moved last, or could.
     pub(super) used: u64,
     pub(super) since_ns: u64,
+    pub(super) moved_ns: u64,
+    /// Something has come over it.
+    pub(super) has_come: bool,
 }
 
 impl Line {
@@ -127,12 +177,19 @@ impl Line {
             inflow: None,
             used: 0,
             since_ns: 0,
+            moved_ns: 0,
+            has_come: false,
         }
     }
 
     /// Whether nothing is on its way, as far as this process can see.
     pub(super) fn is_idle(&self) -> bool {
         self.out.is_none() && self.rest.is_empty() && self.inflow.is_none()
+    }
+
+    /// Whether it was made a moment ago, and what it was made for may still come.
+    pub(super) fn is_new(&self, now_ns: u64) -> bool {
+        !self.has_come && now_ns.saturating_sub(self.since_ns) < NEW_NS
     }
 }
 
@@ -151,6 +208,16 @@ pub(super) enum Out {
     Bytes { bytes: Vec<u8>, at: usize },
 }
 
+impl Out {
+    /// Bytes of large data that were sent.
+    pub(super) fn large_at(&self) -> usize {
+        match self {
+            Self::Packet { at, total, .. } if *total > HEADER_BYTES + MOST_FRAME_BYTES => *at,
+            _ => 0,
+        }
+    }
+}
+
 /// Data that are coming in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inflow {
@@ -167,11 +234,50 @@ pub(super) enum Target {
     /// To the lease of a read of ours.
     Read { id: u32, at: u64 },
     /// To memory that the peer may write to, if it still may.
-    Write(super::packet::Write),
+    Write(Write),
 }
 
 /// What a target is at the moment; `None`: the bytes are dropped.
 pub(super) type Found = Option<Stretch>;
 
+/// For so long something may come over a line for the first time.
+const NEW_NS: u64 = 1_000_000_000;
+/// A line with large data under way of which none has moved for so long is as good as an idle one.
+const BUSY_NS: u64 = 5_000_000_000;
+/// After so long others have their turn however much moves.
+const LONG_NS: u64 = 60_000_000_000;
 /// Both streams of all peers begin with this number.
 pub(super) const FIRST_PACKET: u32 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_busy_while_data_move_but_not_for_ever() {
+        let mut side = Side::new();
+        side.line = Some(Line::new(3, 1, Vec::new()));
+        assert!(!side.is_busy(0), "nothing is under way");
+        type Count = fn(&mut Side) -> &mut u32;
+        let counts: [Count; 3] = [
+            |side| &mut side.expects_data,
+            |side| &mut side.kept_data,
+            |side| &mut side.incoming,
+        ];
+        for count in counts {
+            *count(&mut side) = 1;
+            assert!(side.is_busy(BUSY_NS - 1) && !side.is_busy(BUSY_NS));
+            *count(&mut side) = 0;
+        }
+        side.kept_data = 1;
+        let mut now_ns = 0;
+        while now_ns < LONG_NS {
+            assert!(side.is_busy(now_ns));
+            side.line.as_mut().unwrap().moved_ns = now_ns;
+            now_ns += BUSY_NS / 2;
+        }
+        assert!(!side.is_busy(now_ns));
+        side.line = None;
+        assert!(side.has_data() && !side.is_busy(now_ns));
+    }
+}

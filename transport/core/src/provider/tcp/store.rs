@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use session::{Ack, Slot};
 
 use super::memory::Stretch;
-use super::packet::{HEADER_BYTES, Header, Kind};
+use super::packet::{HEADER_BYTES, Header, Kind, MOST_FRAME_BYTES};
 
 /// A packet.
 #[derive(Debug, Default)]
@@ -58,6 +58,11 @@ impl Store {
         kept.bytes.len() - HEADER_BYTES + kept.data.map_or(0, Stretch::bytes)
     }
 
+    /// Whether a packet has so much that no frame could be it.
+    pub(super) fn is_large(&self, slot: Slot) -> bool {
+        self.length(slot) > MOST_FRAME_BYTES
+    }
+
     /// Writes the header of a packet that is to be sent now.
     pub(super) fn address(&mut self, slot: Slot, number: u32, ack: Ack) {
         let bytes = self.length(slot);
@@ -80,8 +85,9 @@ impl Store {
         (bytes, kept.data.map(|data| data.from(beyond)))
     }
 
-    /// The peer has it, or is lost.
-    pub(super) fn free(&mut self, slot: Slot) {
+    /// The peer has it, or is lost; answers whether it was [large](Self::is_large).
+    pub(super) fn free(&mut self, slot: Slot) -> bool {
+        let is_large = self.is_large(slot);
         let kept = &mut self.slots[slot as usize];
         kept.data = None;
         if kept.bytes.capacity() > SMALL_BYTES {
@@ -91,6 +97,7 @@ impl Store {
             self.give_back(export);
         }
         self.free.push(slot);
+        is_large
     }
 
     fn give_back(&mut self, export: u64) {

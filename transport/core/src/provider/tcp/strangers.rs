@@ -35,6 +35,17 @@ impl Strangers {
         self.all.len() < MOST_STRANGERS || self.gives_way(now_ns).is_some()
     }
 
+    /// Whether many more find room.
+    pub(super) fn has_much_room(&self) -> bool {
+        self.all.len() <= MOST_STRANGERS / 2
+    }
+
+    /// From when on one of those that are here may be sent away for another.
+    pub(super) fn give_way_at_ns(&self) -> Option<u64> {
+        let since_ns = self.all.iter().map(|one| one.since_ns).min();
+        since_ns.map(|since_ns| since_ns + HOLD_NS)
+    }
+
     /// Takes the one that makes room for another, if that is needed.
     pub(super) fn take_for_another(&mut self, now_ns: u64) -> Option<Stranger> {
         if self.all.len() < MOST_STRANGERS / 2 {

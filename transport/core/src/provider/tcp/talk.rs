@@ -41,6 +41,11 @@ impl Talk {
         Ok(true)
     }
 
+    /// What has come of a message of which more is to come.
+    pub(super) fn begun(&self) -> &[u8] {
+        &self.got
+    }
+
     /// Takes in what has come of the next message and leaves it there: what lies unread with the system wakes a process again and again.
     /// Nobody says more before it is answered.
     pub(super) fn take_in<const BYTES: usize>(

@@ -3,8 +3,11 @@
 
 mod costs;
 mod crowd;
+mod descriptors;
 mod door;
 mod hostile;
 mod other_jobs;
 mod patience;
+mod room;
+mod versions;
 mod world;

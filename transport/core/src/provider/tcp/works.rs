@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::super::verbs::Kind;
 use super::memory::Stretch;
+use super::packet::MOST_FRAME_BYTES;
 use crate::{Lease, RemoteKey, WorkId};
 
 /// One of them.
@@ -28,6 +29,11 @@ pub(super) struct Work {
 impl Work {
     pub(super) fn bytes(&self) -> u64 {
         self.lease.bytes() as u64
+    }
+
+    /// Whether it moves more than a frame could.
+    pub(super) fn is_large(&self) -> bool {
+        self.lease.bytes() > MOST_FRAME_BYTES
     }
 
     /// A part of its memory.

@@ -43,3 +43,28 @@ fn a_connection_that_broke_is_not_the_one_that_is_asked_first() {
     world.until("the end", |world| !world.all[0].links.has_line(1));
     world.until("the end", |world| world.all[0].hot.is_none());
 }
+
+#[test]
+fn who_polls_seldom_hears_at_its_next_poll() {
+    let mut world = World::new(StreamsConfig::of(0, 3), 8);
+    let turn = |world: &mut World| {
+        world.turn();
+        world.net.pass(SECOND / 1000);
+    };
+    (0..10).for_each(|_| turn(&mut world));
+    // Connecting takes some words, and each is heard at the next poll.
+    world.send(1, 0);
+    world.send(2, 0);
+    (0..8).for_each(|_| turn(&mut world));
+    assert_eq!(world.heard[0], [0, 1, 1]);
+    // Also of others than who was heard last, and after long silence.
+    for silence in [1, 10_000] {
+        for peer in [1, 2] {
+            (0..silence).for_each(|_| turn(&mut world));
+            let heard = world.heard[0][peer as usize];
+            world.send(peer, 0);
+            (0..2).for_each(|_| turn(&mut world));
+            assert_eq!(world.heard[0][peer as usize], heard + 1, "of {peer}");
+        }
+    }
+}

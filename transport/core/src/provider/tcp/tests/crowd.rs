@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Many peers and few descriptors.
 
+use super::super::call::Stage;
 use super::super::calls::MOST_CALLS;
-use super::super::{StreamsConfig, Tcp};
+use super::super::sockets::Sockets;
+use super::super::{FakeSockets, StreamsConfig, Tcp};
 use super::world::{SECOND, World};
 use crate::Peer;
 
@@ -61,6 +63,76 @@ fn peers_that_do_not_answer_are_not_in_the_way_of_others() {
     assert!(all_have_heard(&world));
 }
 
+/// All others compute for so long that each has had its turn to be called.
+fn call_all_in_vain(world: &mut World) {
+    world.busy = (1..MANY).collect();
+    (1..MANY).for_each(|peer| world.send(0, peer));
+    for _ in 0..200 {
+        (0..10).for_each(|_| world.turn());
+        world.net.pass(SECOND / 10);
+    }
+}
+
+#[test]
+fn a_peer_that_computes_finds_one_connection_of_a_caller_for_each_address() {
+    let mut world = World::new(calm(usize::MAX), 1000);
+    call_all_in_vain(&mut world);
+    // The second address of the last one is that of the caller itself, which sends itself away.
+    let (all, most) = (MANY as usize - 1, world.net.connections());
+    assert!((2 * all..2 * all + 100).contains(&most), "{most}");
+    let calls = &world.all[0].links.calls;
+    assert_eq!((calls.all().count(), calls.waiting()), (all, 0));
+    world.busy.clear();
+    world.until("all", all_have_heard);
+    assert!(world.all[0].links.calls.is_empty());
+}
+
+#[test]
+fn calls_that_stand_aside_are_no_more_than_connections_may_be() {
+    let lines = 16;
+    let mut world = World::new(calm(usize::MAX), lines);
+    call_all_in_vain(&mut world);
+    let (peak, lines) = (world.net.peak(0), lines as usize);
+    // And one of the last one, whose second address is that of the caller itself.
+    let most = 2 * (lines + MOST_CALLS) + 1;
+    assert!((2 * lines..=most).contains(&peak), "{peak} connections");
+    assert_eq!(world.all[0].links.calls.all().count(), MANY as usize - 1);
+}
+
+#[test]
+fn who_stands_aside_and_loses_its_connection_is_called_again() {
+    let mut world = World::new(calm(usize::MAX), 1000);
+    call_all_in_vain(&mut world);
+    assert!(world.all[0].links.calls.is_aside(7));
+    // What it has at the doors of others ends there unheard.
+    for peer in 1..MANY {
+        let sockets = &mut world.all[peer as usize].links.sockets;
+        while let Some((sock, _)) = sockets.accept().unwrap() {
+            sockets.close(sock);
+        }
+    }
+    world.until("the end of them", |world| {
+        !world.all[0].links.calls.is_aside(7)
+    });
+    world.busy.clear();
+    for _ in 0..200 {
+        (0..10).for_each(|_| world.turn());
+        world.net.pass(SECOND / 10);
+    }
+    assert!(all_have_heard(&world));
+}
+
+/// Whoever is connecting has its turn.
+fn nobody_connects_unseen(tcp: &Tcp<FakeSockets>) {
+    for peer in 0..MANY {
+        let call = tcp.links.find(peer).and_then(|side| side.call.as_ref());
+        let mut tries = call.iter().flat_map(|call| &call.tries);
+        if tries.any(|one| matches!(one.stage, Stage::Connecting { .. })) {
+            assert!(tcp.links.calls.is_under_way(peer), "rank {peer}");
+        }
+    }
+}
+
 #[test]
 fn connections_beyond_the_limit_are_given_up_when_nothing_is_under_way() {
     let mut world = World::new(calm(usize::MAX), 16);
@@ -97,6 +169,7 @@ fn whoever_has_no_descriptor_left_gives_connections_up_and_loses_nobody() {
         for _ in 0..400 {
             for _ in 0..100 {
                 world.turn();
+                nobody_connects_unseen(&world.all[0]);
             }
             world.net.pass(SECOND / 20);
             if all_have_heard(&world) && has_all(&world) {
@@ -140,4 +213,17 @@ fn all_reach_all_with_few_descriptors() {
     assert_eq!(heard(&world), ranks * (ranks - 1));
     let mut complaints = world.complaints.iter();
     assert!(complaints.all(|(_, words)| words.contains("ulimit -n")));
+}
+
+#[test]
+fn a_crowd_is_taken_in_as_fast_as_it_says_who_it_is() {
+    let mut world = World::new(calm(usize::MAX), 1000);
+    (1..MANY).for_each(|peer| world.send(peer, 0));
+    let mut turns = 0;
+    while world.heard[0][1..].iter().any(|count| *count == 0) {
+        world.turn();
+        turns += 1;
+        assert!(turns < 500, "it takes long");
+    }
+    assert!(world.all[0].links.strangers.is_empty());
 }

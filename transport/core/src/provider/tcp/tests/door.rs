@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Those who connect and say nothing, in great number.
 
-use super::super::Tcp;
-use super::super::sockets::{Sign, Sockets};
-use super::super::system::System;
-use super::hostile::{Liar, complaint, connect, host, until};
+use std::net::SocketAddr;
+use std::time::Duration;
 
-/// Whether the kernel says that somebody has connected.
-fn is_called(tcp: &mut Tcp<System>) -> bool {
+use super::super::sockets::{Sign, Sockets};
+use super::super::{StreamsConfig, Tcp};
+use super::hostile::{Liar, complaint, connect, host, until};
+use super::world::{SECOND, World};
+
+/// Whether the system says that somebody has connected.
+fn is_called<S: Sockets>(tcp: &mut Tcp<S>) -> bool {
     let mut signs = Vec::new();
     tcp.links.sockets.look(&mut signs);
     signs.contains(&Sign::Door)
@@ -24,4 +27,34 @@ fn a_crowd_that_says_nothing_wakes_nobody_again_and_again() {
     // So many may be ranks of a large job: nothing is said of them at once.
     assert_eq!(complaint(&mut tcp), "");
     drop(crowd);
+}
+
+#[test]
+fn where_nobody_leaves_the_door_is_opened_when_others_have_to_give_way() {
+    let mut world = World::new(StreamsConfig::of(0, 2), 8);
+    world.busy = vec![1];
+    let to = SocketAddr::from(([10, 0, 0, 0], 1));
+    let sockets = &mut world.all[1].links.sockets;
+    let crowd: Vec<_> = (0..100).map(|_| sockets.connect(to).unwrap()).collect();
+    world.until("they are too many", |world| {
+        world.all[0].links.shut_until_ns.is_some()
+    });
+    let due = |world: &World| world.all[0].links.until_due().unwrap();
+    assert!(due(&world) > Duration::from_millis(90), "{:?}", due(&world));
+    (0..1000).for_each(|_| world.turn());
+    assert!(!is_called(&mut world.all[0]));
+    // One that leaves makes room, which is seen soon; all others that wait are still too many.
+    let sockets = &mut world.all[1].links.sockets;
+    let (first, rest) = crowd.split_first().unwrap();
+    sockets.close(*first);
+    (0..20).for_each(|_| world.turn());
+    assert!(due(&world) < Duration::from_millis(6), "{:?}", due(&world));
+    // Many that leave make room at once.
+    let sockets = &mut world.all[1].links.sockets;
+    rest[..63].iter().for_each(|sock| sockets.close(*sock));
+    (0..20).for_each(|_| world.turn());
+    assert!(world.all[0].links.shut_until_ns.is_none());
+    world.net.pass(SECOND);
+    (0..20).for_each(|_| world.turn());
+    assert_eq!(world.complaints, []);
 }

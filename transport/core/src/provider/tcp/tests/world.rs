@@ -3,7 +3,7 @@
 
 use super::super::{FakeSockets, FakeStreams, StreamKey, StreamsConfig, Tcp};
 use crate::provider::verbs::NetLimits;
-use crate::{Arrived, Completions, Head, Peer};
+use crate::{Completion, Completions, Head, Outcome, Peer};
 
 pub(super) const HEAD: Head = Head {
     kind: 7,
@@ -19,6 +19,8 @@ pub(super) struct World {
     pub(super) all: Vec<Tcp<FakeSockets>>,
     /// Frames that came, by receiver and sender.
     pub(super) heard: Vec<Vec<u32>>,
+    /// Works that have ended well, by whose they are.
+    pub(super) worked: Vec<u32>,
     /// Those that take no turns: they compute.
     pub(super) busy: Vec<u32>,
     pub(super) complaints: Vec<(u32, String)>,
@@ -41,6 +43,7 @@ impl World {
         Self {
             all,
             heard: vec![vec![0; config.ranks as usize]; config.ranks as usize],
+            worked: vec![0; config.ranks as usize],
             busy: Vec::new(),
             complaints: Vec::new(),
             net,
@@ -69,10 +72,11 @@ impl World {
             self.complaints.push((me, words));
         }
         for index in 0..completions.len() {
-            let arrived = completions.take(index);
-            let arrived = arrived.as_ref().and_then(|it| it.arrived());
-            if let Some(Arrived { peer, .. }) = arrived {
-                self.heard[me as usize][peer.0 as usize] += 1;
+            let (me, done) = (me as usize, Outcome::Done);
+            match completions.take(index) {
+                Some(Completion::Arrived(it)) => self.heard[me][it.peer.0 as usize] += 1,
+                Some(Completion::Worked { outcome, .. }) if outcome == done => self.worked[me] += 1,
+                _ => {}
             }
         }
     }

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Connections that are given up for others, and what must not be lost by that.
+
+use super::super::StreamsConfig;
+use super::super::calls::MOST_CALLS;
+use super::super::memory::lent_for_ever;
+use super::world::{HEAD, SECOND, World};
+use crate::provider::verbs::Kind as WorkKind;
+use crate::{Peer, WorkId};
+
+/// Turns until rank 0 has no connection to rank 1, which others take the place of.
+fn crowd_out(world: &mut World) {
+    for _ in 0..100 {
+        for (from, to) in [(2, 0), (3, 1)] {
+            world.send(from, to);
+        }
+        (0..100).for_each(|_| world.turn());
+        world.net.pass(SECOND / 10);
+        if !world.all[0].links.has_line(1) {
+            return;
+        }
+    }
+    panic!("the connection stays");
+}
+
+#[test]
+fn buffers_that_are_given_back_while_there_is_no_connection_are_heard_of() {
+    let large = [1; 100];
+    for is_crowded in [true, false] {
+        let mut world = World::new(StreamsConfig::of(0, 4), 1);
+        for _ in 0..MOST_LENT {
+            world.all[0].post_send(Peer(1), HEAD, &large).unwrap();
+        }
+        world.until("all", |world| world.heard[1][0] == MOST_LENT);
+        if is_crowded {
+            crowd_out(&mut world);
+        } else {
+            // It waits for the buffers by then, which the other one does not know.
+            _ = world.all[0].post_send(Peer(1), HEAD, &large).unwrap_err();
+            (0..1000).for_each(|_| world.turn());
+            world.all[1].links.hang_up(0);
+        }
+        (0..MOST_LENT).for_each(|index| world.all[1].release(0, index));
+        let mut has_sent = false;
+        for _ in 0..10_000 {
+            world.turn();
+            has_sent = world.all[0].post_send(Peer(1), HEAD, &large).is_ok();
+            if has_sent {
+                break;
+            }
+        }
+        assert!(has_sent, "{is_crowded}");
+        world.until("it", |world| world.heard[1][0] == MOST_LENT + 1);
+    }
+}
+
+#[test]
+fn a_connection_that_a_frame_waits_for_stays() {
+    let mut world = World::new(StreamsConfig::of(0, 4), 1);
+    while world.all[0].post_send(Peer(1), HEAD, &[1; 100]).is_ok() {}
+    for _ in 0..100 {
+        for (from, to) in [(2, 0), (3, 0)] {
+            world.send(from, to);
+        }
+        (0..100).for_each(|_| world.turn());
+        world.net.pass(SECOND / 100);
+    }
+    assert!(world.all[0].links.has_line(1));
+    let given_up = world.all[0].counts().given_up.get();
+    assert!(given_up > 10, "others take turns: {given_up}");
+}
+
+/// The first of so many ranks reads or writes memory of all others, or they do so with its memory. Each turn takes long, so that one
+/// piece of the data takes some of what any connection may stay. Answers also how many connections the first had at a time.
+fn move_data(
+    config: StreamsConfig,
+    pairs: u32,
+    bytes: usize,
+    (kind, by_first): (WorkKind, bool),
+) -> (World, usize) {
+    let mut world = World::new(config, pairs);
+    let content = || lent_for_ever(vec![7; bytes]);
+    let far = content().address();
+    for other in 1..config.ranks {
+        let (from, to) = if by_first { (0, other) } else { (other, 0) };
+        let key = world.all[to as usize].export(Peer(from), far, bytes as u64);
+        let (tcp, name) = (&mut world.all[from as usize], WorkId(other.into()));
+        tcp.post_work(Peer(to), (kind, content()), key, 0, name);
+    }
+    let mut most = 0;
+    for _ in 0..300 {
+        world.turn();
+        world.net.pass(SECOND / 20);
+        most = most.max(world.all[0].links.joined.len());
+        if world.worked.iter().sum::<u32>() == config.ranks - 1 {
+            return (world, most);
+        }
+    }
+    panic!("{kind:?} by the first: {by_first}: {:?}", world.worked);
+}
+
+/// All of them.
+const WAYS: [(WorkKind, bool); 4] = [
+    (WorkKind::Read, true),
+    (WorkKind::Read, false),
+    (WorkKind::Write, true),
+    (WorkKind::Write, false),
+];
+
+#[test]
+fn data_get_through_where_there_are_more_peers_than_connections() {
+    for (most_open, pairs) in [(usize::MAX, 1), (usize::MAX, 3), (6, 1000)] {
+        let config = StreamsConfig {
+            most_open,
+            ..StreamsConfig::of(0, 13)
+        };
+        for way in WAYS {
+            let (world, _) = move_data(config, pairs, 768 << 10, way);
+            // None was given up that moved them.
+            let broken: u64 = world.all.iter().map(|tcp| tcp.counts().broken.get()).sum();
+            assert!(broken <= 20, "{most_open} {pairs} {way:?}: {broken} broke");
+        }
+    }
+}
+
+#[test]
+fn while_many_connections_move_data_others_wait() {
+    let (ranks, pairs) = (200, 4);
+    for way in WAYS {
+        let (world, most) = move_data(StreamsConfig::of(0, ranks), pairs, 64 << 10, way);
+        // And those who were at the door by then, and who were called.
+        assert!(most <= 2 * 4 + 64 + MOST_CALLS, "{way:?}: {most}");
+        assert!(world.complaints.is_empty(), "{:?}", world.complaints);
+    }
+}
+
+/// Bodies of one peer that are lent at a time.
+const MOST_LENT: u32 = 32;

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Hosts with another installation, whose messages may have other lengths.
+
+use std::net::SocketAddr;
+
+use super::super::sockets::{Sock, Sockets};
+use super::super::{StreamsConfig, address, proof};
+use super::world::World;
+use crate::Peer;
+
+/// The words of another version: ours with its number, and so long.
+fn words(ours: &[u8], version: u8, bytes: usize) -> Vec<u8> {
+    let mut words = ours.to_vec();
+    words[8..10].copy_from_slice(&[version, 0]);
+    words.resize(bytes, 0);
+    words
+}
+
+/// Sends all of it by hand.
+fn say(world: &mut World, from: usize, sock: Sock, bytes: &[u8]) {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        world.net.advance();
+        let sockets = &mut world.all[from].links.sockets;
+        sent += sockets.send(sock, &bytes[sent..], None).unwrap();
+    }
+}
+
+/// What comes by hand, until the end of the connection.
+fn hear(world: &mut World, at: usize, sock: Sock) -> Vec<u8> {
+    let mut heard = Vec::new();
+    for _ in 0..10_000 {
+        world.turn();
+        let mut place = [0; 100];
+        let sockets = &mut world.all[at].links.sockets;
+        match sockets.receive(sock, None, &mut place) {
+            Ok(got) => heard.extend_from_slice(&place[..got]),
+            Err(_) => return heard,
+        }
+    }
+    panic!("it does not end, after {heard:?}");
+}
+
+#[test]
+fn a_caller_of_another_version_is_answered_and_named_once() {
+    let mut world = World::new(StreamsConfig::of(0, 2), 8);
+    let ours = proof::riddle(proof::Verdict::NotMe, [0; 2]);
+    let hello = [7; proof::HELLO_BYTES];
+    let magic = &ours[..8];
+    // Shorter than ours, as long, and longer.
+    for bytes in [44, proof::HELLO_BYTES, 60] {
+        let to = SocketAddr::from(([10, 0, 0, 0], 1));
+        let sock = world.all[1].links.sockets.connect(to).unwrap();
+        let hello = words(&[magic, &hello[8..]].concat(), 1, bytes);
+        say(&mut world, 1, sock, &hello);
+        assert_eq!(hear(&mut world, 1, sock), ours, "{bytes}");
+        world.all[1].links.sockets.close(sock);
+    }
+    let [(rank, words)] = &world.complaints[..] else {
+        panic!("{:?}", world.complaints);
+    };
+    assert_eq!(*rank, 0);
+    let ours = format!("this process version {}", proof::VERSION);
+    for part in ["10.9.9.9", "version 1 ", &*ours, "one installation"] {
+        assert!(words.contains(part), "{words}");
+    }
+}
+
+#[test]
+fn a_host_of_another_version_is_named_once_and_at_once() {
+    for bytes in [12, proof::RIDDLE_BYTES, 40] {
+        let mut world = World::new(StreamsConfig::of(0, 2), 8);
+        world.busy = vec![1];
+        let identity = world.all[1].links.identity;
+        let place = ["10.0.0.1".parse().unwrap()];
+        let record = address::to_record(&place, 1, identity, "elsewhere");
+        world.all[0].learn_address(Peer(1), Some(&record));
+        world.send(0, 1);
+        let riddle = proof::riddle(proof::Verdict::NotMe, [0; 2]);
+        let riddle = words(&riddle, 9, bytes);
+        for _ in 0..3 {
+            let sock = loop {
+                world.turn();
+                if let Some((sock, _)) = world.all[1].links.sockets.accept().unwrap() {
+                    break sock;
+                }
+            };
+            say(&mut world, 1, sock, &riddle);
+            world.all[1].links.sockets.close(sock);
+        }
+        (0..1000).for_each(|_| world.turn());
+        let [(rank, words)] = &world.complaints[..] else {
+            panic!("{bytes}: {:?}", world.complaints);
+        };
+        assert_eq!(*rank, 0);
+        let parts = ["rank 1 on host elsewhere", "version 9 ", "one installation"];
+        assert!(parts.iter().all(|part| words.contains(part)), "{words}");
+    }
+}
