@@ -235,7 +235,10 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
         providers,
         network,
     };
-    Fabric::open(config).map_err(|error| explained(error, boot, values))
+    let mut fabric = Fabric::open(config).map_err(|error| explained(error, boot, values))?;
+    // After each turn: `progress.rs`.
+    fabric.promise_uncork();
+    Ok(fabric)
 }
 
 impl Values {

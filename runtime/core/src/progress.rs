@@ -29,10 +29,10 @@ impl Universe {
     fn take_in_all(&mut self) -> bool {
         let count = self.completions.len();
         self.turned_up = self.turned_up.wrapping_add(count as u64);
-        for index in 0..count {
-            if let Some(completion) = self.completions.take(index) {
-                self.take_in(completion);
-            }
+        match count {
+            0 => {}
+            1 => self.take_in_one(0),
+            _ => self.take_in_many(count),
         }
         if self.messages.pump.engine.busy_peers() != 0 {
             self.messages.pump.drain();
@@ -54,6 +54,20 @@ impl Universe {
             moved |= self.messages.gates.tend(&mut self.messages.pump);
         }
         moved
+    }
+
+    #[inline(always)]
+    fn take_in_one(&mut self, index: usize) {
+        if let Some(completion) = self.completions.take(index) {
+            self.take_in(completion);
+        }
+    }
+
+    /// What follows from all of them leaves together.
+    #[inline(never)]
+    fn take_in_many(&mut self, count: usize) {
+        (0..count).for_each(|index| self.take_in_one(index));
+        self.messages.pump.fabric.uncork();
     }
 
     /// Makes a turn of progress in one of some calls at hand.

@@ -85,7 +85,7 @@ macro_rules! carried {
 /// | sending | `caps`, `provider_of`, `max_send_bytes`; `post_send`; in a lane `post_word`, `post_at_hand`, `post_far_word`, then perhaps `ring_bell` |
 /// | memory | `export` or `offer`, `withdraw`; `register` or `expose`, `deregister`; `allocate`, `free` |
 /// | one-sided | `post_read`, `post_write`, `post_atomic` |
-/// | a turn | `poll`, then `copy_body` and `release` of each frame; in a lane `first_frame`, `look_far`, and `poll_beside_first` when `must_poll` says so |
+/// | a turn | `poll`, then `copy_body` and `release` of each frame, and `uncork` if that was promised (`promise_uncork`); in a lane `first_frame`, `look_far`, and `poll_beside_first` when `must_poll` says so |
 /// | waiting | `set_attentive`; `prepare_sleep`, then `sleep` or `stay_awake`; others: `nudge`, `nudge_all` |
 /// | the node | `claim_board`, `take_seat` or `decline_board`, `leave_board`; `make_lines`, `line_of`, `place_of` |
 /// | loss | `lose`, `why_lost`; `next_complaint`, `next_port_change` |
@@ -604,6 +604,22 @@ impl Fabric {
             sim.poll(completions);
         }
         self.later.poll(completions);
+    }
+
+    /// Promises that the caller says [`uncork`](Self::uncork) after each poll that gave more than one completion, when it has done what
+    /// follows from them: what it posts meanwhile over connections may leave together.
+    pub fn promise_uncork(&mut self) {
+        if let Some(net) = &mut self.net {
+            net.promise_uncork();
+        }
+    }
+
+    /// What follows from the last poll is done.
+    #[inline]
+    pub fn uncork(&mut self) {
+        if let Some(net) = &mut self.net {
+            net.uncork();
+        }
     }
 
     /// Copies the body of an arrived frame, or as much as fits; answers how many bytes that was.

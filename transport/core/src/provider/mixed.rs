@@ -256,6 +256,19 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
         self.way(to) == Way::Verbs && self.verbs.post_word::<BYTES>(to, head, word)
     }
 
+    pub(super) fn promise_uncork(&mut self) {
+        if let Some(tcp) = self.tcp() {
+            tcp.promise_uncork();
+        }
+    }
+
+    #[inline]
+    pub(super) fn uncork(&mut self) {
+        if let Some(tcp) = self.tcp() {
+            tcp.uncork();
+        }
+    }
+
     pub(super) fn needs_cores(&self) -> bool {
         let tcp = self.tcp.as_ref().is_ok_and(|tcp| tcp.needs_cores());
         tcp || self.verbs.needs_cores()

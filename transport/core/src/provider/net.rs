@@ -215,6 +215,14 @@ impl Net {
         verbs!(self, it => it.keep_no_more(key), else ());
     }
 
+    pub(super) fn promise_uncork(&mut self) {
+        either!(self, _ => (), tcp => tcp.promise_uncork(), mixed => mixed.promise_uncork());
+    }
+
+    pub(super) fn uncork(&mut self) {
+        either!(self, _ => (), tcp => tcp.uncork(), mixed => mixed.uncork());
+    }
+
     pub(super) fn needs_cores(&self) -> bool {
         either!(self, it => it.needs_cores())
     }

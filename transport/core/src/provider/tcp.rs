@@ -89,6 +89,8 @@ pub(super) struct Tcp<S> {
     /// Looks at which nothing had come, and whether anything came since the process last wanted to sleep.
     idle: u32,
     has_stirred: bool,
+    /// The caller says when it has done what follows from a poll.
+    corks: bool,
     rest: Rest,
     signs: Vec<Sign>,
     /// What others are told.
@@ -182,6 +184,7 @@ impl<S: Sockets> Tcp<S> {
             hot: None,
             idle: 0,
             has_stirred: false,
+            corks: false,
             rest: Rest::default(),
             signs: Vec::new(),
             addresses: Vec::new(),
@@ -367,6 +370,7 @@ impl<S: Sockets> Tcp<S> {
 
     /// Whether all that was sent has arrived, and everybody was told what has arrived here.
     pub(super) fn is_quiet(&mut self) -> bool {
+        self.uncork();
         self.links.tell_all_owed();
         self.settle();
         self.links.is_all_there() && self.moves.is_quiet()
@@ -395,6 +399,28 @@ impl<S: Sockets> Tcp<S> {
     /// Asks once what happened.
     #[inline(never)]
     pub(super) fn poll(&mut self, completions: &mut Completions) {
+        self.uncork();
+        self.poll_once(completions);
+        if self.corks && completions.len() > 1 {
+            self.links.cork();
+        }
+    }
+
+    /// From now on the caller says [`uncork`](Self::uncork) when it has done what follows from a poll.
+    pub(super) fn promise_uncork(&mut self) {
+        self.corks = true;
+    }
+
+    /// What follows from the last poll is done: what was posted meanwhile goes out together.
+    #[inline]
+    pub(super) fn uncork(&mut self) {
+        if self.links.is_corked() {
+            self.links.uncork();
+            self.settle();
+        }
+    }
+
+    fn poll_once(&mut self, completions: &mut Completions) {
         self.links.turn += 1;
         self.settle();
         // First, so that they come through however much others send.
@@ -498,6 +524,7 @@ impl<S: Sockets> Tcp<S> {
 
     /// Whether nothing is here and nothing can be done: then there is a sign when there is.
     pub(super) fn prepare_sleep(&mut self) -> bool {
+        self.uncork();
         self.links.tell_all_owed();
         self.links.look_at_clock();
         self.settle();

@@ -390,7 +390,13 @@ impl Sockets for FakeSockets {
         Ok(Some((sock, SocketAddr::from(([10, 9, 9, 9], 9)))))
     }
 
-    fn send(&mut self, sock: Sock, bytes: &[u8], memory: Option<Stretch>) -> io::Result<usize> {
+    fn send(
+        &mut self,
+        sock: Sock,
+        bytes: &[u8],
+        memory: Option<Stretch>,
+        _more: bool,
+    ) -> io::Result<usize> {
         let mut net = self.net.lock();
         let held = net.held(self.me, sock)?;
         let (now_ns, delay) = (net.now_ns, net.config.most_delay_ns);

@@ -76,6 +76,9 @@ pub(super) struct Links<S> {
     pub(super) has_told_of_descriptors: bool,
     /// Peers to whom is owed what has arrived.
     owing: Vec<u32>,
+    /// Whether packets wait, and those for whom some do.
+    is_corked: bool,
+    corked: Vec<u32>,
     pub(super) store: Store,
     pub(super) numbers: Numbers,
     pub(super) news: News,
@@ -111,6 +114,8 @@ impl<S: Sockets> Links<S> {
             is_crowded: false,
             has_told_of_descriptors: false,
             owing: Vec::new(),
+            is_corked: false,
+            corked: Vec::new(),
             store: Store::default(),
             numbers: Numbers::default(),
             news: News::default(),
@@ -189,11 +194,39 @@ impl<S: Sockets> Links<S> {
         self.flush(peer);
     }
 
+    /// What is to be sent waits until [`uncork`](Self::uncork).
+    pub(super) fn cork(&mut self) {
+        self.is_corked = true;
+    }
+
+    #[inline]
+    pub(super) fn is_corked(&self) -> bool {
+        self.is_corked
+    }
+
+    /// Sends what has waited.
+    pub(super) fn uncork(&mut self) {
+        self.is_corked = false;
+        while let Some(peer) = self.corked.pop() {
+            if let Some(side) = self.find_mut(peer) {
+                side.is_corked = false;
+            }
+            self.flush(peer);
+        }
+    }
+
     /// Sends what waits for a peer, or sees to it that it can be.
     pub(super) fn flush(&mut self, peer: u32) {
+        let is_corked = self.is_corked;
         let Some(side) = self.sides[peer as usize].as_deref_mut() else {
             return;
         };
+        if is_corked && side.line.is_some() {
+            if !std::mem::replace(&mut side.is_corked, true) {
+                self.corked.push(peer);
+            }
+            return;
+        }
         if side.line.is_none() {
             if side.needs_line() {
                 self.call(peer);
@@ -218,7 +251,9 @@ impl<S: Sockets> Links<S> {
                 break;
             };
             let had = out.large_at();
-            let (out, all) = send_one(&mut self.sockets, &self.store, sock, out)?;
+            let itself = u32::from(matches!(out, Out::Packet { .. }));
+            let more = side.session.unsent() > itself;
+            let (out, all) = send_one(&mut self.sockets, &self.store, (sock, more), out)?;
             if out.large_at() > had
                 && let Some(line) = &mut side.line
             {
@@ -451,11 +486,11 @@ fn next_out(side: &mut Side, store: &mut Store) -> Option<Out> {
     })
 }
 
-/// Sends what fits of it; answers whether that was all.
+/// Sends what fits of it, before more or not; answers whether that was all.
 fn send_one(
     sockets: &mut impl Sockets,
     store: &Store,
-    sock: Sock,
+    (sock, more): (Sock, bool),
     mut out: Out,
 ) -> io::Result<(Out, bool)> {
     loop {
@@ -464,10 +499,11 @@ fn send_one(
                 slot, at, total, ..
             } => {
                 let (bytes, data) = store.rest(*slot, *at);
-                (sockets.send(sock, bytes, data)?, total - at)
+                (sockets.send(sock, bytes, data, more)?, total - at)
             }
             Out::Bytes { bytes, at } => {
-                (sockets.send(sock, &bytes[*at..], None)?, bytes.len() - at)
+                let rest = &bytes[*at..];
+                (sockets.send(sock, rest, None, more)?, rest.len())
             }
         };
         let (Out::Packet { at, .. } | Out::Bytes { at, .. }) = &mut out;

@@ -37,6 +37,8 @@ pub(super) struct Side {
     /// It is in the list of those that are to be told what has arrived, and was not told yet.
     pub(super) is_owing: bool,
     pub(super) owes: bool,
+    /// It is in the list of those for whom packets wait.
+    pub(super) is_corked: bool,
     /// It was asked what has arrived, and nothing has come since.
     pub(super) has_asked: bool,
     /// A large frame waits here until it gives back buffers that frames of this process lie in.
@@ -67,6 +69,7 @@ impl Side {
             incoming: 0,
             is_owing: false,
             owes: false,
+            is_corked: false,
             has_asked: false,
             awaits_buffers: false,
             lent: 0,

@@ -38,8 +38,14 @@ pub(in crate::provider) trait Sockets: Debug {
     fn accept(&mut self) -> io::Result<Option<(Sock, SocketAddr)>>;
 
     /// Sends bytes and then memory, as many as fit now; answers how many. After less than all, there is a [`Sign`] when there is
-    /// room if [`want_to_send`](Self::want_to_send) holds.
-    fn send(&mut self, sock: Sock, bytes: &[u8], memory: Option<Stretch>) -> io::Result<usize>;
+    /// room if [`want_to_send`](Self::want_to_send) holds. `more`: further bytes follow at once, with which they may leave.
+    fn send(
+        &mut self,
+        sock: Sock,
+        bytes: &[u8],
+        memory: Option<Stretch>,
+        more: bool,
+    ) -> io::Result<usize>;
 
     /// Receives into memory first and then into `bytes`, as much as is here; answers how much. An end of the stream is an error.
     fn receive(

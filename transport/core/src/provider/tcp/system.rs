@@ -6,7 +6,7 @@
 //! may read or write there. Descriptors are owned, and closed once.
 #![allow(unsafe_code)]
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
@@ -25,7 +25,12 @@ pub(in crate::provider) struct System {
     doors: Vec<TcpListener>,
     socks: Vec<Option<TcpStream>>,
     free: Vec<Sock>,
+    /// Random numbers that nobody has got.
+    chance: Vec<u64>,
 }
+
+/// So many are asked for at a time.
+const CHANCE_WORDS: usize = 64;
 
 impl System {
     /// Listens at these addresses, on one of these ports; `None`: on whichever the system chooses. Answers on which, and at which
@@ -60,6 +65,7 @@ impl System {
             doors,
             socks: Vec::new(),
             free: Vec::new(),
+            chance: Vec::new(),
         };
         for door in &system.doors {
             let door = door.as_raw_fd();
@@ -217,10 +223,20 @@ impl Sockets for System {
         Ok(Some((self.keep(stream, libc::EPOLLIN)?, from)))
     }
 
-    fn send(&mut self, sock: Sock, bytes: &[u8], memory: Option<Stretch>) -> io::Result<usize> {
-        let mut stream = self.stream(sock)?;
+    fn send(
+        &mut self,
+        sock: Sock,
+        bytes: &[u8],
+        memory: Option<Stretch>,
+        more: bool,
+    ) -> io::Result<usize> {
+        let stream = self.stream(sock)?;
+        let flags = if more { libc::MSG_MORE } else { 0 } | libc::MSG_NOSIGNAL;
         let Some(memory) = memory else {
-            return or_nothing(stream.write(bytes));
+            let (place, length) = (bytes.as_ptr().cast(), bytes.len());
+            // SAFETY: reads the slice.
+            let sent = unsafe { libc::send(stream.as_raw_fd(), place, length, flags) };
+            return or_nothing(of_call(sent));
         };
         let (place, length) = memory.place();
         let mut parts = [
@@ -238,8 +254,7 @@ impl Sockets for System {
         message.msg_iov = parts.as_mut_ptr();
         message.msg_iovlen = parts.len() as _;
         // SAFETY: reads the message, its parts, the slice and the stretch.
-        let sent =
-            unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+        let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, flags) };
         or_nothing(of_call(sent))
     }
 
@@ -351,9 +366,12 @@ impl Sockets for System {
     }
 
     fn random(&mut self) -> u64 {
-        let mut words = [0];
-        wait::random_words(&mut words);
-        words[0]
+        // One call of the system for many.
+        if self.chance.is_empty() {
+            self.chance.resize(CHANCE_WORDS, 0);
+            wait::random_words(&mut self.chance);
+        }
+        self.chance.pop().unwrap_or_default()
     }
 }
 

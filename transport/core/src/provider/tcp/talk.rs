@@ -32,7 +32,7 @@ impl Talk {
     /// Sends what is to be said; `true`: all of it.
     pub(super) fn push(&mut self, sockets: &mut impl Sockets) -> io::Result<bool> {
         while !self.out.is_empty() {
-            let sent = sockets.send(self.sock, &self.out, None)?;
+            let sent = sockets.send(self.sock, &self.out, None, false)?;
             if sent == 0 {
                 return Ok(false);
             }

@@ -68,3 +68,40 @@ fn who_polls_seldom_hears_at_its_next_poll() {
         }
     }
 }
+
+#[test]
+fn what_follows_from_several_completions_leaves_together() {
+    let mut world = World::new(StreamsConfig::of(0, 2), 8);
+    world.send(1, 0);
+    world.until("the connection", |world| world.heard[0][1] == 1);
+    world.all[0].promise_uncork();
+    // With the second the caller forgets its promise, and the next poll keeps it.
+    for forgets in [false, true] {
+        (0..3).for_each(|_| world.send(1, 0));
+        world.net.pass(SECOND);
+        let mut completions = crate::Completions::new();
+        world.all[0].poll(&mut completions);
+        assert_eq!(completions.len(), 3);
+        let before = world.heard[1][0];
+        (0..2).for_each(|_| world.send(0, 1));
+        world.busy = vec![0];
+        (0..100).for_each(|_| world.turn());
+        assert_eq!(world.heard[1][0], before);
+        if !forgets {
+            world.all[0].uncork();
+            world.until("both", |world| world.heard[1][0] == before + 2);
+        }
+        world.busy.clear();
+        world.until("both", |world| world.heard[1][0] == before + 2);
+    }
+    // One alone waits for nothing.
+    world.send(1, 0);
+    world.net.pass(SECOND);
+    let mut completions = crate::Completions::new();
+    world.all[0].poll(&mut completions);
+    assert_eq!(completions.len(), 1);
+    world.busy = vec![0];
+    let before = world.heard[1][0];
+    world.send(0, 1);
+    world.until("it", |world| world.heard[1][0] == before + 1);
+}

@@ -22,7 +22,7 @@ fn say(world: &mut World, from: usize, sock: Sock, bytes: &[u8]) {
     while sent < bytes.len() {
         world.net.advance();
         let sockets = &mut world.all[from].links.sockets;
-        sent += sockets.send(sock, &bytes[sent..], None).unwrap();
+        sent += sockets.send(sock, &bytes[sent..], None, false).unwrap();
     }
 }
 
