@@ -332,15 +332,11 @@ impl<S: Sockets> Links<S> {
                 self.step(peer, Stage::Greeted { talk, hello }, may_prove)
             }
             Stage::Greeted { mut talk, hello } if !may_prove => {
-                let took = talk.take_in::<{ proof::RIDDLE_BYTES }>(sockets);
-                check_version(&talk)?;
-                took?;
+                take_riddle_in(&mut talk, sockets)?;
                 Ok(Stepped::At(Stage::Greeted { talk, hello }))
             }
             Stage::Greeted { mut talk, hello } => {
-                let pulled = talk.pull(sockets);
-                check_version(&talk)?;
-                let Some(riddle) = pulled? else {
+                let Some(riddle) = pull_first(&mut talk, sockets)? else {
                     return Ok(Stepped::At(Stage::Greeted { talk, hello }));
                 };
                 let (verdict, nonce) = proof::of_riddle(&riddle)?;
@@ -476,13 +472,11 @@ impl<S: Sockets> Links<S> {
     /// Hears what a stranger says; answers the peer that it is, and what that has of our stream, when it has proved it.
     fn listen(&mut self, stranger: &mut Stranger) -> Result<Option<(u32, Ack, Meeting)>, Refusal> {
         if stranger.meeting.is_none() {
-            let pulled = stranger.talk.pull(&mut self.sockets);
-            let hello = match check_version(&stranger.talk) {
-                Ok(()) => match pulled? {
-                    Some(hello) => Hello::of(&hello),
-                    None => return Ok(None),
-                },
-                Err(wrong) => Err(wrong),
+            let hello = match pull_first(&mut stranger.talk, &mut self.sockets) {
+                Ok(None) => return Ok(None),
+                Ok(Some(hello)) => Hello::of(&hello),
+                Err(Refusal::Wrong(wrong)) => Err(wrong),
+                Err(refusal) => return Err(refusal),
             };
             let hello = match hello {
                 Err(Wrong::Version(version)) => {
@@ -650,6 +644,23 @@ fn check_version(talk: &Talk) -> Result<(), Wrong> {
         Some(version) => Err(Wrong::Version(version)),
         None => Ok(()),
     }
+}
+
+/// The first message of the other side, if all of it has come.
+fn pull_first<const BYTES: usize>(
+    talk: &mut Talk,
+    sockets: &mut impl Sockets,
+) -> Result<Option<[u8; BYTES]>, Refusal> {
+    let pulled = talk.pull(sockets);
+    check_version(talk)?;
+    Ok(pulled?)
+}
+
+/// Leaves what has come of a riddle for later.
+fn take_riddle_in(talk: &mut Talk, sockets: &mut impl Sockets) -> Result<(), Refusal> {
+    let took = talk.take_in::<{ proof::RIDDLE_BYTES }>(sockets);
+    check_version(talk)?;
+    Ok(took?)
 }
 
 /// For people: of a process with another version, and what to do.

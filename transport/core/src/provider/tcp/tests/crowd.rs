@@ -220,7 +220,7 @@ fn a_crowd_is_taken_in_as_fast_as_it_says_who_it_is() {
     let mut world = World::new(calm(usize::MAX), 1000);
     (1..MANY).for_each(|peer| world.send(peer, 0));
     let mut turns = 0;
-    while world.heard[0][1..].iter().any(|count| *count == 0) {
+    while world.heard[0][1..].contains(&0) {
         world.turn();
         turns += 1;
         assert!(turns < 500, "it takes long");
