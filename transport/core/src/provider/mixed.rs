@@ -33,6 +33,8 @@ pub(super) struct Mixed<P: Port, S> {
     early: Early,
     /// Which is polled first changes from turn to turn.
     is_tcp_first: bool,
+    /// How often `verbs` alone was looked at, although there are connections.
+    looks: u32,
     /// Somebody may try again what was [`Full`], as it is known now how a peer is reached: nothing else wakes who waits for that.
     has_stirred: bool,
 }
@@ -83,6 +85,7 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
             ways: vec![Way::Unknown; peers as usize],
             early: Early::default(),
             is_tcp_first: false,
+            looks: 0,
             has_stirred: false,
         }
     }
@@ -278,8 +281,19 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
     #[inline(always)]
     pub(super) fn look(&mut self) -> FarLook {
         match &self.tcp {
-            Ok(tcp) if !tcp.is_alone() => FarLook::Poll,
+            Ok(tcp) if !tcp.is_alone() => self.look_beside_connections(),
             _ => self.verbs.look(),
+        }
+    }
+
+    /// Connections over which nothing has come for long are looked at now and then.
+    #[inline(never)]
+    fn look_beside_connections(&mut self) -> FarLook {
+        self.looks = self.looks.wrapping_add(1);
+        let is_idle = self.tcp.as_ref().is_ok_and(|tcp| tcp.is_idle());
+        match is_idle && !self.looks.is_multiple_of(LOOKS) {
+            true => self.verbs.look(),
+            false => FarLook::Poll,
         }
     }
 
@@ -570,6 +584,9 @@ impl Early {
 /// In the name of what is lent to the caller: `tcp` has lent it, and else `verbs`. Neither has so many that it needs the bit.
 const BY_TCP: u32 = FREE_BIT;
 
+/// Of so many looks one is at idle connections too.
+const LOOKS: u32 = 16;
+
 #[cfg(test)]
 mod tests {
     use super::super::tcp::{FakeSockets, FakeStreams, StreamKey, StreamsConfig};
@@ -609,6 +626,41 @@ mod tests {
         assert_eq!(mixed.verbs.why_lost(Peer(1)), Some("it makes no sense"));
         mixed.lose(Peer(1), "it has died");
         assert_eq!(told_lost(&mut mixed), []);
+    }
+
+    #[test]
+    fn an_idle_connection_takes_few_looks_from_a_device() {
+        let (me, limits) = (Peer(0), NetLimits::default());
+        let streams = FakeStreams::new(StreamsConfig::of(0, 2));
+        let open = |me| Tcp::open_on(&streams, me, 2, (limits, StreamKey::new(7)));
+        let (tcp, mut other) = (open(me), open(Peer(1)));
+        let record = tcp.record();
+        let devices = FakeNet::new(FakeConfig::calm(0));
+        let verbs = Verbs::open_on(&devices, me, 2, 1, (limits, 7));
+        let mut mixed = Mixed::new(verbs, Ok(tcp), 2);
+        let head = Head {
+            kind: 7,
+            len: 0,
+            flags: 0,
+            word: 1,
+        };
+        other.post_send(me, head, &[]).unwrap();
+        other.learn_address(me, Some(&record));
+        let turns = |mixed: &mut Mixed<FakePort, FakeSockets>, other: &mut Tcp<FakeSockets>| {
+            let polls = |_: &u32| {
+                let polls = matches!(mixed.look(), FarLook::Poll);
+                if polls {
+                    mixed.poll(&mut Completions::new());
+                }
+                other.poll(&mut Completions::new());
+                streams.pass(1000);
+                polls
+            };
+            (0..10_000).filter(polls).count()
+        };
+        turns(&mut mixed, &mut other);
+        assert!(!mixed.tcp().unwrap().is_alone());
+        assert!(turns(&mut mixed, &mut other) <= 10_000 / 16 + 1);
     }
 
     #[test]

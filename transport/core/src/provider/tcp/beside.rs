@@ -20,6 +20,12 @@ impl<S: Sockets> Tcp<S> {
         self.links.is_alone()
     }
 
+    /// Whether nothing is in hand, and nothing has come for long.
+    #[inline]
+    pub(in crate::provider) fn is_idle(&self) -> bool {
+        self.idle >= super::IDLE && self.backlog.is_empty() && self.moves.ready.is_empty()
+    }
+
     /// Lets a peer reach memory by a key that the other network has made.
     pub(in crate::provider) fn honour(&mut self, peer: Peer, key: RemoteKey) {
         self.moves.exports.add_key(peer.0, key);
