@@ -251,8 +251,12 @@ impl<S: Sockets> Links<S> {
                 break;
             };
             let had = out.large_at();
-            let itself = u32::from(matches!(out, Out::Packet { .. }));
-            let more = side.session.unsent() > itself;
+            // Large ones gain nothing from leaving with others.
+            let (itself, is_small) = match out {
+                Out::Packet { total, .. } => (1, total <= SMALL_BYTES),
+                Out::Bytes { .. } => (0, true),
+            };
+            let more = is_small && side.session.unsent() > itself;
             let (out, all) = send_one(&mut self.sockets, &self.store, (sock, more), out)?;
             if out.large_at() > had
                 && let Some(line) = &mut side.line
@@ -454,6 +458,9 @@ impl<S: Sockets> Links<S> {
         rests.sum::<usize>() + self.sides.capacity() * size_of::<usize>() + self.store.bytes()
     }
 }
+
+/// Packets up to this size leave with those that follow.
+const SMALL_BYTES: usize = 2048;
 
 /// What is to be sent to a peer next.
 fn next_out(side: &mut Side, store: &mut Store) -> Option<Out> {
