@@ -17,6 +17,7 @@ pub mod compare;
 pub mod curves;
 pub mod files;
 pub mod grid;
+pub mod hosts;
 pub mod icount;
 pub mod interrupt;
 pub mod limits;

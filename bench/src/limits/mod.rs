@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the machine allows, without MPI: the figures that a message-passing library is held against.
 //!
-//! Everything is measured between processes over shared memory (not between threads), because that is what ranks are.
+//! Everything is measured between processes over shared memory (not between threads), because that is what ranks are;
+//! between two hosts over TCP ([`tcp`]).
 
 mod raw;
 mod tasks;
+pub mod tcp;
 mod team;
 
 use std::path::{Path, PathBuf};
@@ -205,6 +207,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 pub fn measure(program: &Path, name: &str, budget: Duration) -> Result<Vec<Figure>, Error> {
     let (limit, sizes) = find(name).ok_or_else(|| {
         let known: Vec<_> = names().collect();
+        if tcp::names().any(|between| name.split('.').next() == Some(between)) {
+            return Error::Limit(format!("{name} is measured between two hosts: --host A,B"));
+        }
         Error::Limit(format!(
             "no limit is called \"{name}\"; known are {}",
             known.join(", ")
@@ -308,7 +313,7 @@ pub const RUN_WORD: &str = "limits-run";
 #[must_use]
 pub fn serve_if_asked() -> bool {
     let arguments: Vec<String> = std::env::args().collect();
-    if team::serve_if_asked(&arguments) {
+    if team::serve_if_asked(&arguments) || tcp::serve_if_asked(&arguments) {
         return true;
     }
     let [_, word, milliseconds, names @ ..] = arguments.as_slice() else {
@@ -362,10 +367,20 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_between_hosts_needs_two() {
+        let error = measure(Path::new("unused"), "tcp.8", Duration::ZERO).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "tcp.8 is measured between two hosts: --host A,B"
+        );
+    }
+
+    #[test]
     fn names_are_unique() {
-        let mut all: Vec<_> = names().collect();
+        let mut all: Vec<_> = names().chain(tcp::names()).collect();
+        let count = all.len();
         all.sort_unstable();
         all.dedup();
-        assert_eq!(all.len(), LIMITS.len());
+        assert_eq!(all.len(), count);
     }
 }

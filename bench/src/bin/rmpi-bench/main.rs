@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bench::curves::{self, Contender, Curve, Failure, Measured, News, Plan};
 use bench::files::Printed;
+use bench::hosts::Hosts;
 use bench::peers::{Installation, Kind, Level};
 use bench::programs::{self, Over, PROGRAMS, Program, Row};
 use bench::progress::Progress;
@@ -374,17 +375,30 @@ fn print_limits(options: &LimitsOptions) -> Result<ExitCode, Error> {
         ))
     })?;
     let mut chosen: Vec<&str> = options.names.iter().map(String::as_str).collect();
+    let hosts = options.host.as_deref();
+    let hosts = hosts.map(|names| Hosts::parse(names, options.launcher.as_deref()));
+    let hosts = hosts.transpose()?;
     if chosen.is_empty() {
-        chosen = limits::names().collect();
+        chosen = match hosts {
+            Some(_) => limits::tcp::names().collect(),
+            None => limits::names().collect(),
+        };
     }
     let _lock = lock_machine()?;
     // Not before the lock: who waits for it may be ended like any program.
     interrupt::watch()?;
-    Ok(measure_limits(&chosen, budget, options.json))
+    let program = std::env::current_exe().unwrap_or_default();
+    Ok(measure_limits(&chosen, options.json, |name| match &hosts {
+        Some(hosts) => limits::tcp::between(hosts, &program, &[name], budget).map(|it| it.figures),
+        None => limits::measure(&program, name, budget),
+    }))
 }
 
-fn measure_limits(names: &[&str], budget: Duration, json: bool) -> ExitCode {
-    let program = std::env::current_exe().unwrap_or_default();
+fn measure_limits(
+    names: &[&str],
+    json: bool,
+    measure: impl Fn(&str) -> Result<Vec<limits::Figure>, Error>,
+) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     if !json {
         print(&format!(
@@ -395,7 +409,7 @@ fn measure_limits(names: &[&str], budget: Duration, json: bool) -> ExitCode {
     let progress = Progress::new(names.len());
     for (done, name) in names.iter().enumerate() {
         progress.tell(name);
-        let figures = limits::measure(&program, name, budget);
+        let figures = measure(name);
         if interrupt::seen() {
             drop(progress);
             eprintln!(

@@ -28,8 +28,14 @@ pub(crate) enum What {
 
 #[derive(Args)]
 pub(crate) struct LimitsOptions {
-    /// Which limits; all without a name
+    /// Which limits; all without a name, with --host those between hosts
     pub(crate) names: Vec<String>,
+    /// Two hosts, for the limits between hosts
+    #[arg(long, alias = "hosts", value_name = "A,B")]
+    pub(crate) host: Option<String>,
+    /// How they are reached, if not by ssh: as rmpiexec --launcher takes it
+    #[arg(long, value_name = "LINE", requires = "host")]
+    pub(crate) launcher: Option<String>,
     /// One JSON line per figure
     #[arg(long)]
     pub(crate) json: bool,
@@ -222,8 +228,9 @@ pub(crate) fn command() -> Command {
     let limits = Command::new("limits")
         .about("The machine without MPI: cache line, copies, wake-ups")
         .after_help(format!(
-            "Limits: {}",
-            limits::names().collect::<Vec<_>>().join(", ")
+            "Limits: {}; between hosts {}",
+            limits::names().collect::<Vec<_>>().join(", "),
+            limits::tcp::names().collect::<Vec<_>>().join(", ")
         ));
     Command::new("rmpi-bench")
         .version(env!("CARGO_PKG_VERSION"))
@@ -237,7 +244,8 @@ pub(crate) fn command() -> Command {
              rmpi-bench bandwidth --sizes 64K,1M,4M --json\n  rmpi-bench barrier -n 64\n  \
              rmpi-bench latency --host n1,n2\n  \
              rmpi-bench latency --peer mpich5=target/peers/mpich5 --plot latency.svg\n  \
-             rmpi-bench limits line split --json",
+             rmpi-bench limits line split --json\n  \
+             rmpi-bench limits tcp --host n1,n2",
         )
         .arg(
             Arg::new("ranks")
@@ -325,6 +333,20 @@ mod tests {
         assert_eq!(options.host.as_deref(), Some("n1,n2"));
         assert_eq!(words, ["--sizes", "8"]);
         assert!(asked("rmpi-bench latency --host n1,n2 --peer mpich5=/opt").is_err());
+    }
+
+    #[test]
+    fn limits_are_measured_here_or_between_two_hosts() {
+        let line = "rmpi-bench limits tcp --host n1,n2";
+        let What::Limits(options) = asked(line).unwrap().what else {
+            panic!("{line}: no limits")
+        };
+        assert_eq!(
+            (options.host.as_deref(), options.launcher.as_deref()),
+            (Some("n1,n2"), None)
+        );
+        assert_eq!(options.names, ["tcp"]);
+        assert!(asked("rmpi-bench limits --launcher rsh").is_err());
     }
 
     #[test]

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What TCP allows between two hosts, without MPI: one connection, and a process on each host that is started by the remote
+//! shell. The one on the second host waits for the other and does what that asks for.
+//!
+//! Where a library may choose how to use its sockets, so may this: each manner that suits (`Way`) is measured, and the best
+//! counts.
+
+mod server;
+mod side;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Figure, json_line};
+use crate::hosts::Hosts;
+use crate::unit::Unit;
+use crate::{Error, interrupt, run};
+use side::{Address, Task, Way};
+
+/// One of the two measurements.
+#[derive(Debug)]
+struct Test {
+    name: &'static str,
+    title: &'static str,
+    unit: Unit,
+    sizes: &'static [usize],
+    task: Task,
+    ways: &'static [Way],
+}
+
+const TESTS: [Test; 2] = [
+    Test {
+        name: "tcp",
+        title: "TCP between hosts, one way",
+        unit: Unit::Us,
+        sizes: &[1, 8, 9, 64, 1 << 10, 4 << 10],
+        task: Task::PingPong,
+        ways: &Way::NON_BLOCKING,
+    },
+    Test {
+        name: "tcp-stream",
+        title: "TCP stream between hosts",
+        unit: Unit::MegabytesPerSecond,
+        sizes: &[4 << 10, 64 << 10, 1 << 20, 4 << 20],
+        task: Task::Stream,
+        ways: &Way::STREAMING,
+    },
+];
+
+/// The names of what is measured between two hosts.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    TESTS.iter().map(|test| test.name)
+}
+
+/// What was measured between two hosts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Between {
+    /// In the order of the names.
+    pub figures: Vec<Figure>,
+    /// The addresses that the connection had on both.
+    pub addresses: [String; 2],
+}
+
+/// What the process on the first host says before the figures.
+#[derive(Serialize, Deserialize)]
+struct Met {
+    addresses: [String; 2],
+}
+
+/// The first argument of the processes on the hosts.
+const SERVE_WORD: &str = "limits-tcp-serve";
+const MEASURE_WORD: &str = "limits-tcp-measure";
+/// How long a host may take to start its process.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Measures between two hosts: each name in all its sizes, or `NAME.BYTES`. `program` must be at the same path on both, and
+/// its `main` must begin with [`serve_if_asked`](super::serve_if_asked) and [`guard_if_asked`](run::guard_if_asked).
+///
+/// # Errors
+/// An unknown name, a host that cannot be reached, or what the system refused there.
+pub fn between(
+    hosts: &Hosts,
+    program: &Path,
+    names: &[&str],
+    budget: Duration,
+) -> Result<Between, Error> {
+    for name in names {
+        find(name)?;
+    }
+    let server = Server::start(hosts, program)?;
+    let mut words = vec![
+        program.display().to_string(),
+        MEASURE_WORD.to_owned(),
+        budget.as_millis().to_string(),
+        hosts.names()[1].clone(),
+    ];
+    words.extend(server.address.words());
+    words.extend(names.iter().map(|name| (*name).to_owned()));
+    let mut command = run::guarded(program, &hosts.command(0, &words));
+    let outcome = run::run(&mut command, Duration::from_secs(300))?;
+    let first = &hosts.names()[0];
+    if let Some(complaint) = outcome.complaint() {
+        return Err(Error::Limit(format!("TCP: host {first}: {complaint}")));
+    }
+    let met = outcome
+        .stdout
+        .lines()
+        .find_map(|line| serde_json::from_str::<Met>(line).ok());
+    let figures = outcome
+        .stdout
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    let met = met.ok_or_else(|| {
+        Error::Limit(format!(
+            "TCP: host {first} printed nothing that can be read"
+        ))
+    })?;
+    Ok(Between {
+        figures: figures.collect(),
+        addresses: met.addresses,
+    })
+}
+
+fn find(name: &str) -> Result<(&'static Test, Vec<usize>), Error> {
+    let (stem, size) = match name.split_once('.') {
+        Some((stem, size)) => (stem, Some(size)),
+        None => (name, None),
+    };
+    let test = TESTS.iter().find(|test| test.name == stem);
+    let sizes = |test: &'static Test| -> Vec<usize> {
+        let wanted = |known: &usize| size.is_none_or(|size| known.to_string() == size);
+        test.sizes.iter().copied().filter(wanted).collect()
+    };
+    test.map(|test| (test, sizes(test)))
+        .filter(|(_, sizes)| !sizes.is_empty())
+        .ok_or_else(|| {
+            let known: Vec<_> = names().collect();
+            Error::Limit(format!(
+                "no limit between hosts is called \"{name}\"; known are {}",
+                known.join(", ")
+            ))
+        })
+}
+
+/// The process on the second host, which ends with this.
+struct Server {
+    child: Child,
+    address: Address,
+}
+
+impl Server {
+    fn start(hosts: &Hosts, program: &Path) -> Result<Self, Error> {
+        let second = &hosts.names()[1];
+        let words = [program.display().to_string(), SERVE_WORD.to_owned()];
+        let mut command = run::guarded(program, &hosts.command(1, &words));
+        // Its input is what tells the process there that this one lives.
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0);
+        let mut child = command
+            .spawn()
+            .map_err(|e| Error::io("cannot start a remote shell", e))?;
+        match address_of(&mut child) {
+            Some(address) => Ok(Self { child, address }),
+            None => {
+                end(&mut child);
+                Err(Error::Limit(format!(
+                    "TCP: host {second}: {} does not answer there",
+                    program.display()
+                )))
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+/// The end of its input ends the process there; the remote shell gets a moment for it.
+fn end(child: &mut Child) {
+    drop(child.stdin.take());
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // It may have ended in between.
+    drop(child.kill());
+    drop(child.wait());
+}
+
+/// The line by which the process says where it waits, behind whatever a login shell printed.
+fn address_of(child: &mut Child) -> Option<Address> {
+    let stream = child.stdout.take()?;
+    let (tell, hear) = mpsc::channel();
+    std::thread::spawn(move || {
+        let lines = BufReader::new(stream).lines().map_while(Result::ok);
+        for line in lines {
+            if let Some(address) = Address::read(&line) {
+                // Nobody hears it any more where this process has given up.
+                drop(tell.send(address));
+            }
+        }
+    });
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline && !interrupt::seen() {
+        match hear.recv_timeout(Duration::from_millis(50)) {
+            Ok(address) => return Some(address),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+    }
+    None
+}
+
+/// Does what these arguments ask of a process on one of the hosts; `false`: they ask for something else.
+pub(super) fn serve_if_asked(arguments: &[String]) -> bool {
+    let failure = match arguments {
+        [_, word] if word == SERVE_WORD => server::serve().err(),
+        [_, word, rest @ ..] if word == MEASURE_WORD => measure(rest).err(),
+        _ => return false,
+    };
+    if let Some(error) = failure {
+        eprintln!("{error}");
+        std::process::exit(1);
+    }
+    true
+}
+
+/// The process on the first host.
+fn measure(words: &[String]) -> Result<(), Error> {
+    let wrong = || Error::Usage(format!("{MEASURE_WORD} is for rmpi-bench itself"));
+    let [milliseconds, host, port, token, addresses, names @ ..] = words else {
+        return Err(wrong());
+    };
+    let budget = Duration::from_millis(milliseconds.parse().map_err(|_| wrong())?);
+    let address = Address::of_words(port, token, addresses).ok_or_else(wrong)?;
+    let place = address.find(host)?;
+    let met = Met {
+        addresses: place.addresses.clone(),
+    };
+    let line = serde_json::to_string(&met);
+    println!(
+        "{}",
+        line.map_err(|e| Error::Program(format!("cannot write JSON: {e}")))?
+    );
+    for name in names {
+        let (test, sizes) = find(name)?;
+        for size in sizes {
+            print!("{}", json_line(&figure(test, size, &place, budget)?));
+        }
+    }
+    Ok(())
+}
+
+/// The best way's figure.
+fn figure(
+    test: &Test,
+    size: usize,
+    place: &side::Place,
+    budget: Duration,
+) -> Result<Figure, Error> {
+    let mut best = None;
+    let each = budget / u32::try_from(test.ways.len()).unwrap_or(1);
+    for way in test.ways {
+        let seconds = place.measure(test.task, *way, size, each)?;
+        let value = |seconds: f64| test.unit.from_seconds(seconds, size);
+        let figure = Figure {
+            id: format!("{}.{size}", test.name),
+            title: format!("{}, {}", test.title, way.words()),
+            unit: test.unit,
+            size,
+            median: value(seconds.median),
+            p99: value(seconds.p99),
+            best: value(seconds.min),
+            worst: value(seconds.max),
+            batches: seconds.count,
+        };
+        best = match best {
+            Some(Figure { median, .. }) if test.unit.better(median, figure.median) == median => {
+                best
+            }
+            _ => Some(figure),
+        };
+    }
+    best.ok_or_else(|| Error::Limit("nothing was measured".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stands_for_all_sizes_or_for_one() {
+        assert_eq!(find("tcp").unwrap().1, [1, 8, 9, 64, 1024, 4096]);
+        assert_eq!(find("tcp-stream.65536").unwrap().1, [65536]);
+        for wrong in ["tcp.7", "line", "tcp-stream.64K"] {
+            let error = find(wrong).unwrap_err().to_string();
+            assert!(
+                error.contains(wrong) && error.contains("tcp, tcp-stream"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end that waits, on the second host, and does what the other asks for. It ends with its standard input: that is the
+//! connection to who started it.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+
+use super::side::{Address, Buffers, JOB_BYTES, Job, Line, TOKEN_BYTES, WELCOME};
+use crate::Error;
+
+/// Who knows the word says it at once.
+const FIRST_WORD: Duration = Duration::from_secs(2);
+
+pub(super) fn serve() -> Result<(), Error> {
+    let refused = |e| Error::io("cannot wait for a connection", e);
+    let listener = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0"));
+    let listener = listener.map_err(refused)?;
+    let address = Address {
+        port: listener.local_addr().map_err(refused)?.port(),
+        token: token().map_err(|e| Error::io("cannot read /dev/urandom", e))?,
+        addresses: addresses(),
+    };
+    std::thread::spawn(|| {
+        // Whatever ends it: nobody is there any more.
+        drop(io::copy(&mut io::stdin(), &mut io::sink()));
+        std::process::exit(0);
+    });
+    println!("{}", address.line());
+    io::stdout()
+        .flush()
+        .map_err(|e| Error::io("cannot write to standard output", e))?;
+    for stream in listener.incoming().flatten() {
+        // One that breaks is made anew by the other end, or not at all.
+        drop(converse(stream, address.token.as_bytes()));
+    }
+    Ok(())
+}
+
+fn token() -> io::Result<String> {
+    let mut bytes = [0; TOKEN_BYTES / 2];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The addresses of this host that lead elsewhere, and then those of its own.
+fn addresses() -> Vec<IpAddr> {
+    let mut found: Vec<IpAddr> = Vec::new();
+    for interface in getifaddrs().into_iter().flatten() {
+        let up = InterfaceFlags::IFF_UP;
+        let Some(address) = interface.address.filter(|_| interface.flags.contains(up)) else {
+            continue;
+        };
+        let four = address.as_sockaddr_in().map(|it| IpAddr::V4(it.ip()));
+        let six = address.as_sockaddr_in6().map(|it| IpAddr::V6(it.ip()));
+        found.extend(four.or(six).filter(leads_elsewhere));
+    }
+    found.push(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    found
+}
+
+fn leads_elsewhere(address: &IpAddr) -> bool {
+    let of_one_link = match address {
+        IpAddr::V4(four) => four.is_link_local(),
+        IpAddr::V6(six) => six.is_unicast_link_local(),
+    };
+    !of_one_link && !address.is_loopback()
+}
+
+/// One connection, until its end.
+fn converse(stream: TcpStream, token: &[u8]) -> io::Result<()> {
+    stream.set_read_timeout(Some(FIRST_WORD))?;
+    let mut said = [0; TOKEN_BYTES];
+    (&stream).read_exact(&mut said)?;
+    if said != token {
+        return Ok(());
+    }
+    let mut line = Line::new(stream)?;
+    line.send(&WELCOME)?;
+    let mut buffers = Buffers::new(1);
+    loop {
+        let mut bytes = [0; JOB_BYTES];
+        line.receive(&mut bytes)?;
+        let Some(job) = Job::read(bytes) else {
+            return Ok(());
+        };
+        if buffers.size() != job.size {
+            buffers = Buffers::new(job.size);
+        }
+        line.answer(job, &mut buffers)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::side::{Task, Way};
+    use super::*;
+    use std::time::Duration;
+
+    const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+    /// The waiting end, for two connections.
+    fn waiting() -> (Address, std::thread::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address {
+            port: listener.local_addr().unwrap().port(),
+            token: TOKEN.to_owned(),
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+        };
+        let server = std::thread::spawn(move || {
+            for stream in listener.incoming().take(2).flatten() {
+                drop(converse(stream, TOKEN.as_bytes()));
+            }
+        });
+        (address, server)
+    }
+
+    #[test]
+    fn both_ends_measure_over_one_connection() {
+        let (address, server) = waiting();
+        let place = address.find("no.such.host.invalid").unwrap();
+        assert_eq!(place.addresses, ["127.0.0.1", "127.0.0.1"]);
+        let summary = place.measure(Task::Stream, Way::STREAMING[1], 4096, Duration::ZERO);
+        let summary = summary.unwrap();
+        assert!(summary.count == 3 && summary.median > 0.0, "{summary:?}");
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn who_does_not_know_the_word_is_not_answered() {
+        let (address, server) = waiting();
+        for word in [[b'0'; TOKEN_BYTES].as_slice(), b"GET / HTTP/1.0\r\n\r\n"] {
+            let mut stream = TcpStream::connect(("127.0.0.1", address.port)).unwrap();
+            stream.write_all(word).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut answer = Vec::new();
+            // A reset is an answer too: nothing came.
+            drop(stream.read_to_end(&mut answer));
+            assert!(answer.is_empty(), "{answer:?}");
+        }
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn what_else_waits_at_that_port_is_not_taken_for_the_other_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address {
+            port: listener.local_addr().unwrap().port(),
+            token: TOKEN.to_owned(),
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+        };
+        let other = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"220 mail.example ESMTP\r\n").unwrap();
+            drop(stream.read_to_end(&mut Vec::new()));
+        });
+        let error = address.find("no.such.host.invalid").err().unwrap();
+        assert!(
+            error
+                .to_string()
+                .contains("cannot be reached over TCP from here: tried 127.0.0.1:"),
+            "{error}"
+        );
+        other.join().unwrap();
+    }
+
+    #[test]
+    fn a_link_local_address_leads_nowhere_else() {
+        let leads = |text: &str| leads_elsewhere(&text.parse().unwrap());
+        assert!(leads("10.0.0.1") && leads("fd77::1"));
+        assert!(!leads("127.0.0.1") && !leads("::1") && !leads("fe80::1") && !leads("169.254.1.1"));
+    }
+}

@@ -1,0 +1,524 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What both ends of the connection have in common, and the end that measures.
+//!
+//! The measuring end says its token, then one [`Job`] after the other; each batch begins when the other end has said that it
+//! is ready. Of what comes from the network only lengths within bounds are believed.
+
+use std::hint::spin_loop;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{setsockopt, sockopt};
+
+use crate::Error;
+use crate::stats::Summary;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    /// One message at a time, there and back.
+    PingPong,
+    /// Messages one way, and a byte back when all have come.
+    Stream,
+}
+
+/// What an end does while there is nothing for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// The socket never waits; it is looked at again and again.
+    Spin,
+    /// The same, and others may run between two looks: both ends may have come to lie on one CPU.
+    Yield,
+    /// The call waits.
+    Block,
+}
+
+/// How an end uses its socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    wait: Wait,
+    /// Buffers of 4 MiB are asked for; otherwise the system sizes them as it goes.
+    buffers: bool,
+}
+
+impl Way {
+    const fn new(wait: Wait, buffers: bool) -> Self {
+        Self { wait, buffers }
+    }
+
+    pub(super) const NON_BLOCKING: [Self; 2] =
+        [Self::new(Wait::Spin, false), Self::new(Wait::Yield, false)];
+    pub(super) const STREAMING: [Self; 4] = [
+        Self::new(Wait::Spin, false),
+        Self::new(Wait::Block, false),
+        Self::new(Wait::Spin, true),
+        Self::new(Wait::Block, true),
+    ];
+
+    pub(super) fn words(self) -> String {
+        let wait = match self.wait {
+            Wait::Spin => "non-blocking",
+            Wait::Yield => "yielding",
+            Wait::Block => "blocking",
+        };
+        let buffers = if self.buffers { ", 4 MiB buffers" } else { "" };
+        format!("{wait}{buffers}")
+    }
+}
+
+impl Wait {
+    const ALL: [Self; 3] = [Self::Spin, Self::Yield, Self::Block];
+
+    fn number(self) -> u8 {
+        match self {
+            Self::Spin => 0,
+            Self::Yield => 1,
+            Self::Block => 2,
+        }
+    }
+
+    fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|wait| wait.number() == number)
+    }
+}
+
+/// One batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) task: Task,
+    pub(super) way: Way,
+    pub(super) size: usize,
+    pub(super) count: u64,
+}
+
+pub(super) const LARGEST: usize = 4 << 20;
+const MOST_MESSAGES: u64 = 1 << 32;
+pub(super) const TOKEN_BYTES: usize = 32;
+/// The answer to the token.
+pub(super) const WELCOME: [u8; 8] = *b"rmpi tcp";
+pub(super) const JOB_BYTES: usize = 16;
+/// How long one end waits for the other.
+const STUCK_AFTER: Duration = Duration::from_secs(30);
+/// Distinct buffers that large messages rotate over, as those of the benchmarks do.
+const BUFFERS: usize = 64;
+
+impl Job {
+    pub(super) fn bytes(&self) -> [u8; JOB_BYTES] {
+        let mut bytes = [0; JOB_BYTES];
+        bytes[0] = u8::from(self.task == Task::Stream);
+        bytes[1] = self.way.wait.number();
+        bytes[2] = u8::from(self.way.buffers);
+        bytes[4..8].copy_from_slice(&u32::try_from(self.size).unwrap_or(0).to_le_bytes());
+        bytes[8..].copy_from_slice(&self.count.to_le_bytes());
+        bytes
+    }
+
+    /// `None`: nothing that was asked for by a process of ours.
+    pub(super) fn read(bytes: [u8; JOB_BYTES]) -> Option<Self> {
+        let flag = |at: usize| (bytes[at] < 2).then_some(bytes[at] == 1);
+        let size = u32::from_le_bytes(bytes[4..8].try_into().ok()?);
+        let size = usize::try_from(size).ok()?;
+        let count = u64::from_le_bytes(bytes[8..].try_into().ok()?);
+        let good = (1..=LARGEST).contains(&size) && (1..=MOST_MESSAGES).contains(&count);
+        good.then_some(())?;
+        Some(Self {
+            task: if flag(0)? {
+                Task::Stream
+            } else {
+                Task::PingPong
+            },
+            way: Way {
+                wait: Wait::of_number(bytes[1])?,
+                buffers: flag(2)?,
+            },
+            size,
+            count,
+        })
+    }
+}
+
+/// Memory that messages rotate over.
+pub(super) struct Buffers {
+    bytes: Vec<u8>,
+    size: usize,
+}
+
+impl Buffers {
+    pub(super) fn new(size: usize) -> Self {
+        // Written, so that no batch meets memory that the system has yet to give.
+        Self {
+            bytes: vec![1; size * BUFFERS],
+            size,
+        }
+    }
+
+    pub(super) const fn size(&self) -> usize {
+        self.size
+    }
+
+    fn at(&mut self, message: u64) -> &mut [u8] {
+        let at = usize::try_from(message % BUFFERS as u64).unwrap_or(0) * self.size;
+        &mut self.bytes[at..at + self.size]
+    }
+}
+
+/// A connection, used in one way.
+pub(super) struct Line {
+    stream: TcpStream,
+    wait: Wait,
+}
+
+impl Line {
+    /// Messages are never held back to be sent with later ones.
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(STUCK_AFTER))?;
+        stream.set_write_timeout(Some(STUCK_AFTER))?;
+        Ok(Self {
+            stream,
+            wait: Wait::Block,
+        })
+    }
+
+    pub(super) fn waits(&mut self) -> io::Result<()> {
+        self.wait = Wait::Block;
+        self.stream.set_nonblocking(false)
+    }
+
+    fn set(&mut self, way: Way) -> io::Result<()> {
+        if way.buffers {
+            setsockopt(&self.stream, sockopt::SndBuf, &LARGEST)?;
+            setsockopt(&self.stream, sockopt::RcvBuf, &LARGEST)?;
+        }
+        self.wait = way.wait;
+        self.stream.set_nonblocking(way.wait != Wait::Block)
+    }
+
+    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut sent = 0;
+        let mut patience = Patience::default();
+        while sent < bytes.len() {
+            match self.stream.write(&bytes[sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(more) => sent += more,
+                Err(error) => self.look_again(error, &mut patience)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn receive(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        let mut come = 0;
+        let mut patience = Patience::default();
+        while come < bytes.len() {
+            match self.stream.read(&mut bytes[come..]) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(more) => come += more,
+                Err(error) => self.look_again(error, &mut patience)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn look_again(&self, error: io::Error, patience: &mut Patience) -> io::Result<()> {
+        match error.kind() {
+            ErrorKind::Interrupted => Ok(()),
+            ErrorKind::WouldBlock if self.wait != Wait::Block => {
+                match self.wait {
+                    Wait::Yield => std::thread::yield_now(),
+                    _ => spin_loop(),
+                }
+                patience.look()
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// This end's part of a batch, behind the first word. The measuring end sends first.
+    pub(super) fn run(&mut self, job: Job, buffers: &mut Buffers, first: bool) -> io::Result<()> {
+        let mut done = [0];
+        for message in 0..job.count {
+            let buffer = buffers.at(message);
+            if first {
+                self.send(buffer)?;
+            }
+            if job.task == Task::PingPong || !first {
+                self.receive(buffer)?;
+            }
+            if job.task == Task::PingPong && !first {
+                self.send(buffer)?;
+            }
+        }
+        match (job.task, first) {
+            (Task::PingPong, _) => Ok(()),
+            (Task::Stream, true) => self.receive(&mut done),
+            (Task::Stream, false) => self.send(&done),
+        }
+    }
+
+    /// The other end's part of a batch: says that it is ready, and does what it is asked for.
+    pub(super) fn answer(&mut self, job: Job, buffers: &mut Buffers) -> io::Result<()> {
+        self.set(job.way)?;
+        self.send(&[1])?;
+        self.run(job, buffers, false)?;
+        self.waits()
+    }
+
+    /// Seconds per message, one way.
+    fn batch(&mut self, job: Job, buffers: &mut Buffers) -> io::Result<f64> {
+        self.waits()?;
+        self.send(&job.bytes())?;
+        self.receive(&mut [0])?;
+        self.set(job.way)?;
+        let start = Instant::now();
+        self.run(job, buffers, true)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let ways = if job.task == Task::PingPong { 2.0 } else { 1.0 };
+        #[allow(clippy::cast_precision_loss, reason = "a number of messages")]
+        let messages = job.count as f64;
+        Ok(seconds / messages / ways)
+    }
+}
+
+/// How long somebody who spins goes on without anything.
+#[derive(Default)]
+struct Patience {
+    looks: u32,
+    since: Option<Instant>,
+}
+
+impl Patience {
+    fn look(&mut self) -> io::Result<()> {
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(1024) {
+            let since = *self.since.get_or_insert_with(Instant::now);
+            if since.elapsed() > STUCK_AFTER {
+                return Err(ErrorKind::TimedOut.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the other end waits, and the word that opens it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) port: u16,
+    pub(super) token: String,
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+const ADDRESS_WORD: &str = "rmpi-limits-tcp";
+
+impl Address {
+    /// The line that [`Address::read`] reads.
+    pub(super) fn line(&self) -> String {
+        format!("{ADDRESS_WORD} {}", self.words().join(" "))
+    }
+
+    pub(super) fn read(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            [word, port, token, addresses] if *word == ADDRESS_WORD => {
+                Self::of_words(port, token, addresses)
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn words(&self) -> [String; 3] {
+        let addresses: Vec<String> = self.addresses.iter().map(IpAddr::to_string).collect();
+        [
+            self.port.to_string(),
+            self.token.clone(),
+            addresses.join(","),
+        ]
+    }
+
+    pub(super) fn of_words(port: &str, token: &str, addresses: &str) -> Option<Self> {
+        let good = token.len() == TOKEN_BYTES && token.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let addresses: Result<Vec<IpAddr>, _> = addresses.split(',').map(str::parse).collect();
+        Some(Self {
+            port: port.parse().ok()?,
+            token: good.then(|| token.to_owned())?,
+            addresses: addresses.ok()?,
+        })
+    }
+
+    /// Finds the address at which it answers: that of the host's name as it is known here, or one that it has told.
+    pub(super) fn find(self, host: &str) -> Result<Place, Error> {
+        let named = (host, self.port).to_socket_addrs().into_iter().flatten();
+        let told = self
+            .addresses
+            .iter()
+            .map(|address| SocketAddr::new(*address, self.port));
+        let candidates: Vec<SocketAddr> = named.chain(told).collect();
+        for at in candidates.iter().copied() {
+            let Ok(stream) = connect(at, &self.token) else {
+                continue;
+            };
+            let ends = (stream.stream.local_addr(), stream.stream.peer_addr());
+            if let (Ok(own), Ok(other)) = ends {
+                let plain = |end: SocketAddr| end.ip().to_canonical().to_string();
+                return Ok(Place {
+                    at,
+                    token: self.token,
+                    addresses: [plain(own), plain(other)],
+                });
+            }
+        }
+        let tried: Vec<String> = candidates.iter().map(SocketAddr::to_string).collect();
+        Err(Error::Limit(format!(
+            "host {host} cannot be reached over TCP from here: tried {}",
+            tried.join(", ")
+        )))
+    }
+}
+
+fn connect(at: SocketAddr, token: &str) -> io::Result<Line> {
+    let wait = Duration::from_secs(5);
+    let stream = TcpStream::connect_timeout(&at, wait)?;
+    let mut line = Line::new(stream)?;
+    line.stream.set_read_timeout(Some(wait))?;
+    line.send(token.as_bytes())?;
+    let mut answer = [0; WELCOME.len()];
+    line.receive(&mut answer)?;
+    if answer != WELCOME {
+        // Something else waits at that port of another host that has the address too.
+        return Err(ErrorKind::InvalidData.into());
+    }
+    line.stream.set_read_timeout(Some(STUCK_AFTER))?;
+    Ok(line)
+}
+
+/// The other end, reached.
+pub(super) struct Place {
+    at: SocketAddr,
+    token: String,
+    pub(super) addresses: [String; 2],
+}
+
+/// About so long takes a batch of a ping-pong.
+const BATCH: Duration = Duration::from_micros(500);
+/// As many messages as the benchmarks have under way, but for large ones.
+const WINDOW: u64 = 64;
+const WINDOW_BYTES: usize = 32 << 20;
+const LEAST_BATCHES: usize = 3;
+
+impl Place {
+    /// Seconds per message over a connection of its own.
+    pub(super) fn measure(
+        &self,
+        task: Task,
+        way: Way,
+        size: usize,
+        budget: Duration,
+    ) -> Result<Summary, Error> {
+        let seconds = self.samples(task, way, size, budget);
+        let seconds = seconds.map_err(|e| Error::io("the connection between the hosts", e))?;
+        Summary::of(&seconds).ok_or_else(|| Error::Limit("nothing was measured".to_owned()))
+    }
+
+    fn samples(&self, task: Task, way: Way, size: usize, budget: Duration) -> io::Result<Vec<f64>> {
+        let mut line = connect(self.at, &self.token)?;
+        let mut buffers = Buffers::new(size);
+        let job = |count| Job {
+            task,
+            way,
+            size,
+            count,
+        };
+        let in_window = (WINDOW_BYTES / size) as u64;
+        let window = WINDOW.min(in_window).max(1);
+        // Also the warm-up.
+        let one = line.batch(job(window), &mut buffers)?;
+        let count = match task {
+            Task::Stream => window,
+            Task::PingPong => trips(one),
+        };
+        line.batch(job(count), &mut buffers)?;
+        let (start, mut samples) = (Instant::now(), Vec::new());
+        while samples.len() < LEAST_BATCHES || start.elapsed() < budget {
+            samples.push(line.batch(job(count), &mut buffers)?);
+        }
+        Ok(samples)
+    }
+}
+
+/// Round trips that take about as long as a batch, where one way takes so many seconds.
+fn trips(one_way: f64) -> u64 {
+    let trips = BATCH.as_secs_f64() / (2.0 * one_way.max(1e-9));
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "within bounds"
+    )]
+    let trips = trips.clamp(1.0, 1e5) as u64;
+    trips
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_read_as_it_was_written() {
+        for way in [Way::STREAMING, [Way::NON_BLOCKING[1]; 4]].concat() {
+            for task in [Task::PingPong, Task::Stream] {
+                let job = Job {
+                    task,
+                    way,
+                    size: LARGEST,
+                    count: 7,
+                };
+                assert_eq!(Job::read(job.bytes()), Some(job));
+            }
+        }
+    }
+
+    #[test]
+    fn a_job_out_of_bounds_is_none() {
+        let job = |size, count| Job {
+            task: Task::Stream,
+            way: Way::NON_BLOCKING[0],
+            size,
+            count,
+        };
+        for wrong in [
+            job(0, 1),
+            job(LARGEST + 1, 1),
+            job(8, 0),
+            job(8, MOST_MESSAGES + 1),
+        ] {
+            assert_eq!(Job::read(wrong.bytes()), None, "{wrong:?}");
+        }
+        let mut bytes = job(8, 1).bytes();
+        bytes[1] = 3;
+        assert_eq!(Job::read(bytes), None);
+        assert_eq!(Job::read([0xff; JOB_BYTES]), None);
+    }
+
+    #[test]
+    fn an_address_is_found_among_what_a_login_shell_prints() {
+        let address = Address {
+            port: 4711,
+            token: "0123456789abcdef".repeat(2),
+            addresses: vec!["10.77.0.2".parse().unwrap(), "::1".parse().unwrap()],
+        };
+        assert_eq!(Address::read(&address.line()), Some(address));
+        for noise in [
+            "",
+            "Welcome to n2",
+            "rmpi-limits-tcp 4711 short 10.77.0.2",
+            "rmpi-limits-tcp many words",
+        ] {
+            assert_eq!(Address::read(noise), None, "{noise}");
+        }
+    }
+
+    #[test]
+    fn a_batch_takes_about_as_long_as_it_should() {
+        assert_eq!((trips(5e-6), trips(1.0), trips(0.0)), (50, 1, 100_000));
+    }
+}
