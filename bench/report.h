@@ -16,12 +16,22 @@ struct column {
     double per_iteration; /* how many of the thing (hops, messages) one iteration holds */
 };
 
+/* rmpi's counters of what went over a network: frames of any, and datagrams, which only verbs sends. */
+enum { NET_FRAMES, NET_DATAGRAMS, NET_COUNTERS };
+
+struct net_counters {
+    int open; /* 0: this MPI has no such counters */
+    MPI_T_pvar_session session;
+    MPI_T_pvar_handle handles[NET_COUNTERS];
+};
+
 struct report {
     const struct program *program;
     const struct options *options;
     struct column column;
     const char *const *extras; /* titles of the further columns, MAX_EXTRAS or a null at the end; or null */
     int ranks, rows;
+    struct net_counters net;
 };
 
 static inline double column_value(const struct column *column, size_t size, double seconds) {
@@ -54,6 +64,32 @@ static inline void library_version(char *to, size_t room) {
         if (*c == '\t')
             *c = ' ';
     plain_text(to, room, version);
+}
+
+/* Counts from here on. Only rmpi is asked: what other MPIs call so is something else. */
+static inline void open_net_counters(struct net_counters *net, const char *library) {
+    static const char *const names[NET_COUNTERS] = {"net_frames_sent", "net_datagrams"};
+    int provided, index, count;
+    if (strncmp(library, "rmpi ", 5) != 0 || MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS ||
+        MPI_T_pvar_session_create(&net->session) != MPI_SUCCESS)
+        return;
+    for (int i = 0; i < NET_COUNTERS; i++)
+        if (MPI_T_pvar_get_index(names[i], MPI_T_PVAR_CLASS_COUNTER, &index) != MPI_SUCCESS ||
+            MPI_T_pvar_handle_alloc(net->session, index, NULL, &net->handles[i], &count) != MPI_SUCCESS ||
+            MPI_T_pvar_start(net->session, net->handles[i]) != MPI_SUCCESS)
+            return;
+    net->open = 1;
+}
+
+/* What has carried messages over a network since then; NULL: nothing that is known. */
+static inline const char *carrier(const struct net_counters *net) {
+    unsigned long long values[NET_COUNTERS] = {0};
+    for (int i = 0; i < NET_COUNTERS; i++)
+        if (!net->open || MPI_T_pvar_read(net->session, net->handles[i], &values[i]) != MPI_SUCCESS)
+            return NULL;
+    if (values[NET_FRAMES] == 0)
+        return NULL;
+    return values[NET_DATAGRAMS] ? "verbs" : "tcp";
 }
 
 static inline void cpu_model(char *to, size_t room) {
@@ -102,11 +138,13 @@ static inline void print_json_head(const struct report *report, const char *libr
 /* Rank 0 only. */
 static inline struct report open_report(const struct program *program, const struct options *options,
                                         struct column column, const char *const *extras) {
-    struct report report = {program, options, column, extras, 0, 0};
+    struct report report = {program, options, column, extras, 0, 0, {0}};
     char library[256], machine[256];
     MPI_Comm_size(MPI_COMM_WORLD, &report.ranks);
     library_version(library, sizeof library);
     machine_name(machine, sizeof machine);
+    if (options->json == ONE_LINE)
+        open_net_counters(&report.net, library);
     if (options->json) {
         print_json_head(&report, library, machine);
         return report;
@@ -167,7 +205,10 @@ static inline void report_row(struct report *report, size_t size, const struct t
 }
 
 static inline void close_report(const struct report *report) {
-    if (report->options->json == ONE_LINE)
+    const char *carried_by = carrier(&report->net);
+    if (report->options->json == ONE_LINE && carried_by)
+        printf("],\"carrier\":\"%s\"}\n", carried_by);
+    else if (report->options->json == ONE_LINE)
         printf("]}\n");
     fflush(stdout);
 }

@@ -188,6 +188,9 @@ pub struct Report {
     /// The machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
+    /// What carried the messages over a network, where the library says it: `tcp` or `verbs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carrier: Option<String>,
     /// How many rows there will be.
     #[serde(default)]
     pub steps: usize,

@@ -56,6 +56,25 @@ fn run(
 
 #[test]
 #[ignore = "needs an installed rmpi: cargo xtask test ranks"]
+fn what_carries_messages_over_a_network_is_told() {
+    let (mpicc, mpiexec) = mpi();
+    let folder = tempfile::tempdir().unwrap();
+    let binary = folder.path().join("latency");
+    compile(&mpicc, "latency", &binary);
+    for (providers, carrier) in [("tcp", Some("tcp")), ("shm,tcp", None)] {
+        let mut command = Command::new(&mpiexec);
+        command.env("RMPI_PROVIDERS", providers);
+        command.args(["-n", "2"]).arg(&binary);
+        command.args(["--sizes", "8", "--seconds", "0.02", "--json"]);
+        let output = command.output().unwrap();
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        let report = Report::parse(&stdout).unwrap();
+        assert_eq!(report.carrier.as_deref(), carrier, "{providers}: {stdout}");
+    }
+}
+
+#[test]
+#[ignore = "needs an installed rmpi: cargo xtask test ranks"]
 fn programs_compile_without_a_warning_and_validate_what_they_send() {
     let (mpicc, mpiexec) = mpi();
     let folder = tempfile::tempdir().unwrap();
