@@ -12,13 +12,24 @@
 //! | one CPU, best | also the throttle variables | also `mpi_yield_when_idle` | `I_MPI_PIN=0 I_MPI_FABRICS=shm I_MPI_WAIT_MODE=1` |
 //! | many ranks, default | nothing | `--oversubscribe` | nothing |
 //! | many ranks, best | `-bind-to core` and the throttle variables | as on one CPU | as on one CPU |
+//! | two hosts, default | nothing | nothing | nothing |
+//! | two hosts, best | `MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp` (4: `UCX_TLS=tcp,self`) | `--bind-to none --mca pml ob1 --mca btl tcp,self` | `I_MPI_FABRICS=ofi FI_PROVIDER=tcp I_MPI_PIN=0` |
 //!
 //! rmpi has one setting, the default: no option at all.
+//!
+//! The best settings for two hosts are those for TCP. What is said of the hosts themselves, and of the remote shell:
+//!
+//! | | hosts | remote shell |
+//! |---|---|---|
+//! | rmpi, and others that are not known | `--host A,B` | `--launcher LINE` |
+//! | MPICH, Intel MPI | `-hosts A,B -ppn 1` | `-launcher ssh`; another one: `-launcher rsh -launcher-exec FILE` |
+//! | Open MPI | `--host A:1,B:1` | another one than `ssh`: `--prtemca plm_ssh_agent FILE` (4: `--mca plm_rsh_agent FILE`) |
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Error;
+use crate::hosts::Hosts;
 use crate::machine;
 
 /// Which MPI a prefix holds.
@@ -49,6 +60,8 @@ pub enum Case {
     OneCpu,
     /// Many more ranks than CPUs.
     Crowd,
+    /// A rank on each of two hosts.
+    TwoHosts,
 }
 
 /// How much its user knows.
@@ -127,6 +140,23 @@ const INTEL_WAIT: &[(&str, &str)] = &[
     ("I_MPI_FABRICS", "shm"),
     ("I_MPI_WAIT_MODE", "1"),
 ];
+const MPICH5_TCP: &[(&str, &str)] = &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("FI_PROVIDER", "tcp")];
+const MPICH4_TCP: &[(&str, &str)] = &[("UCX_TLS", "tcp,self")];
+const OPENMPI_TCP: &[&str] = &[
+    "--bind-to",
+    "none",
+    "--mca",
+    "pml",
+    "ob1",
+    "--mca",
+    "btl",
+    "tcp,self",
+];
+const INTEL_TCP: &[(&str, &str)] = &[
+    ("I_MPI_FABRICS", "ofi"),
+    ("FI_PROVIDER", "tcp"),
+    ("I_MPI_PIN", "0"),
+];
 
 impl Kind {
     /// The kinds that can be named, in the order of the tables.
@@ -157,6 +187,7 @@ impl Kind {
             (Self::Openmpi5 | Self::Openmpi4, ..) => Self::openmpi(case, level),
             (Self::Intel, Case::TwoRanks, Level::Best) => setting(&[], INTEL_SHM),
             (Self::Intel, Case::OneCpu | Case::Crowd, Level::Best) => setting(&[], INTEL_WAIT),
+            (Self::Intel, Case::TwoHosts, Level::Best) => setting(&[], INTEL_TCP),
         }
     }
 
@@ -165,7 +196,9 @@ impl Kind {
             (Case::TwoRanks, Level::Default) => setting(&["-bind-to", "core"], &[]),
             (Case::TwoRanks, Level::Best) => setting(&["-bind-to", "core"], MPICH_UCX),
             (Case::OneCpu, Level::Default) => setting(&["-bind-to", "none"], &[]),
-            (Case::Crowd, Level::Default) => setting(&[], &[]),
+            (Case::Crowd | Case::TwoHosts, Level::Default) => setting(&[], &[]),
+            (Case::TwoHosts, Level::Best) if self == Self::Mpich4 => setting(&[], MPICH4_TCP),
+            (Case::TwoHosts, Level::Best) => setting(&[], MPICH5_TCP),
             (_, Level::Best) if self == Self::Mpich4 => None,
             (Case::OneCpu, Level::Best) => setting(&["-bind-to", "none"], MPICH_THROTTLE),
             (Case::Crowd, Level::Best) => setting(&["-bind-to", "core"], MPICH_THROTTLE),
@@ -183,7 +216,52 @@ impl Kind {
             }
             (Case::Crowd, Level::Default) => setting(&["--oversubscribe"], &[]),
             (Case::OneCpu | Case::Crowd, Level::Best) => setting(OPENMPI_YIELD, &[]),
+            (Case::TwoHosts, Level::Default) => setting(&[], &[]),
+            (Case::TwoHosts, Level::Best) => setting(OPENMPI_TCP, &[]),
         }
+    }
+
+    /// The words by which a launcher starts one rank on each host; `script` stands in for the remote shell where that is not
+    /// `ssh`.
+    fn words_for(self, hosts: &Hosts, script: &Path) -> Vec<String> {
+        let [one, other] = hosts.names();
+        let both = format!("{one},{other}");
+        let script = hosts.launcher().map(|_| script.display().to_string());
+        let shell = |words: &[&str]| -> Vec<String> {
+            let words = words.iter().map(|word| (*word).to_owned());
+            script
+                .iter()
+                .flat_map(|script| words.clone().chain([script.clone()]))
+                .collect()
+        };
+        let (hosts, shell) = match self {
+            Self::Rmpi | Self::Other => {
+                let line = hosts.launcher().map(str::to_owned);
+                let line = line
+                    .into_iter()
+                    .flat_map(|line| ["--launcher".to_owned(), line]);
+                (vec!["--host".to_owned(), both], line.collect())
+            }
+            Self::Mpich5 | Self::Mpich4 | Self::Intel => {
+                let words = ["-hosts", &both, "-ppn", "1"].map(str::to_owned);
+                let shell = match script {
+                    Some(_) => shell(&["-launcher", "rsh", "-launcher-exec"]),
+                    None => ["-launcher", "ssh"].map(str::to_owned).to_vec(),
+                };
+                (words.to_vec(), shell)
+            }
+            Self::Openmpi5 | Self::Openmpi4 => {
+                let agent = match self {
+                    Self::Openmpi5 => ["--prtemca", "plm_ssh_agent"],
+                    _ => ["--mca", "plm_rsh_agent"],
+                };
+                (
+                    vec!["--host".to_owned(), format!("{one}:1,{other}:1")],
+                    shell(&agent),
+                )
+            }
+        };
+        [hosts, shell].concat()
     }
 
     /// The suffix that Debian gives the commands, where several MPIs share a prefix.
@@ -291,6 +369,20 @@ impl Installation {
             .args(["-n", &ranks.to_string()]);
         command
     }
+
+    /// The same for one rank on each of two hosts. `script` is a file with what [`Hosts::script`] says, if it says anything.
+    #[must_use]
+    pub fn launcher_over(&self, setting: Setting, hosts: &Hosts, script: &Path) -> Command {
+        let mut command = Command::new(&self.mpiexec);
+        command
+            .envs(self.environment())
+            .envs(setting.environment.iter().copied());
+        command
+            .args(setting.options)
+            .args(self.kind.words_for(hosts, script))
+            .args(["-n", "2"]);
+        command
+    }
 }
 
 fn find_command(prefix: &Path, word: &str, kind: Kind) -> Result<PathBuf, Error> {
@@ -322,7 +414,7 @@ pub fn can_mask() -> bool {
 mod tests {
     use super::*;
 
-    const CASES: [Case; 3] = [Case::TwoRanks, Case::OneCpu, Case::Crowd];
+    const CASES: [Case; 4] = [Case::TwoRanks, Case::OneCpu, Case::Crowd, Case::TwoHosts];
 
     #[test]
     fn every_kind_has_a_default_in_every_case() {
@@ -355,6 +447,47 @@ mod tests {
                 Some(Setting::default())
             );
             assert_eq!(Kind::Rmpi.setting(case, Level::Best), None);
+        }
+    }
+
+    fn over(kind: Kind, launcher: Option<&str>) -> String {
+        let hosts = Hosts::parse("n1,n2", launcher).unwrap();
+        kind.words_for(&hosts, Path::new("/shared/shell")).join(" ")
+    }
+
+    #[test]
+    fn every_peer_gets_its_own_words_for_hosts() {
+        for (kind, words) in [
+            (Kind::Rmpi, "--host n1,n2"),
+            (Kind::Other, "--host n1,n2"),
+            (Kind::Mpich5, "-hosts n1,n2 -ppn 1 -launcher ssh"),
+            (Kind::Mpich4, "-hosts n1,n2 -ppn 1 -launcher ssh"),
+            (Kind::Intel, "-hosts n1,n2 -ppn 1 -launcher ssh"),
+            (Kind::Openmpi5, "--host n1:1,n2:1"),
+            (Kind::Openmpi4, "--host n1:1,n2:1"),
+        ] {
+            assert_eq!(over(kind, None), words, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn every_peer_gets_its_own_words_for_another_remote_shell() {
+        let hydra = "-hosts n1,n2 -ppn 1 -launcher rsh -launcher-exec /shared/shell";
+        for (kind, words) in [
+            (Kind::Rmpi, "--host n1,n2 --launcher ssh -i key"),
+            (Kind::Mpich5, hydra),
+            (Kind::Mpich4, hydra),
+            (Kind::Intel, hydra),
+            (
+                Kind::Openmpi5,
+                "--host n1:1,n2:1 --prtemca plm_ssh_agent /shared/shell",
+            ),
+            (
+                Kind::Openmpi4,
+                "--host n1:1,n2:1 --mca plm_rsh_agent /shared/shell",
+            ),
+        ] {
+            assert_eq!(over(kind, Some("ssh -i key")), words, "{kind:?}");
         }
     }
 

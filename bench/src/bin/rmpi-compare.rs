@@ -14,6 +14,7 @@ use bench::compare::{self, Wish, fetch};
 use bench::grid::cells::Extent;
 use bench::grid::store::Store;
 use bench::grid::{self, Asked};
+use bench::hosts::Hosts;
 use bench::peers::Level;
 use bench::progress::Progress;
 use bench::{Error, files, interrupt, limits, lock, machine, programs, run};
@@ -36,6 +37,12 @@ struct Cli {
     /// Which settings of the peers
     #[arg(long, value_enum, default_value = "both")]
     settings: Settings,
+    /// Two hosts: measures between them, one rank on each, beside TCP without MPI. Without --rows only the group hosts
+    #[arg(long, alias = "hosts", value_name = "A,B", conflicts_with = "grid")]
+    host: Option<String>,
+    /// How hosts are reached, if not by ssh: as rmpiexec --launcher takes it
+    #[arg(long, value_name = "LINE", requires = "host")]
+    launcher: Option<String>,
     /// Rows or groups of rows, separated by commas; all without this. Of the grid also operations and sizes, as in coll8+bcast+64K
     #[arg(long, value_name = "ROW,...", value_delimiter = ',')]
     rows: Vec<String>,
@@ -92,6 +99,7 @@ fn after_help() -> &'static str {
      Examples:\n  rmpi-compare --fetch target/peers\n  \
      rmpi-compare --peer mpich5=target/peers/mpich5 --rows latency8,rate8\n  \
      rmpi-compare --peer mpich4=/usr --rows onecore --rounds 9 --markdown RESULTS.md --check\n  \
+     rmpi-compare --host n1,n2 --peer mpich5=target/peers/mpich5 --markdown hosts.md\n  \
      rmpi-compare --rmpi target/rmpi --against /opt/rmpi-before --rows latency8,rate8,crowd --rounds 15\n  \
      rmpi-compare --peer mpich5=target/peers/mpich5 --grid short --resume grid.json --markdown grid.md --plot grid.svg"
 }
@@ -151,7 +159,7 @@ fn list(cli: &Cli) -> Result<String, Error> {
         };
         let bars: Vec<String> = row.bars.iter().map(any).collect();
         text.push_str(&format!(
-            "{:<18}{:<14}{:<42}{}\n",
+            "{:<20}{:<14}{:<42}{}\n",
             row.id,
             row.group,
             row.title,
@@ -175,13 +183,18 @@ fn compare_all(cli: &Cli) -> Result<ExitCode, Error> {
     for (option, file) in named_files(cli) {
         files::try_writable(option, file)?;
     }
-    let work = std::env::temp_dir().join(format!("rmpi-compare.{}", std::process::id()));
+    let hosts = cli.host.as_deref();
+    let hosts = hosts.map(|names| Hosts::parse(names, cli.launcher.as_deref()));
+    let hosts = hosts.transpose()?;
+    let work = work_folder(hosts.is_some())?;
     if let Some(extent) = cli.grid {
         return measure_grid(cli, extent, &work);
     }
-    let plan = compare::plan(&wish(cli, &work), |warning| {
-        eprintln!("rmpi-compare: {warning}")
-    })?;
+    let wish = Wish {
+        hosts,
+        ..wish(cli, &work)
+    };
+    let plan = compare::plan(&wish, |warning| eprintln!("rmpi-compare: {warning}"))?;
     let obstacles = compare::obstacles(&plan);
     if !obstacles.is_empty() {
         return Err(Error::Usage(format!(
@@ -200,6 +213,16 @@ fn compare_all(cli: &Cli) -> Result<ExitCode, Error> {
         Err(error) => Err(error),
         Ok(comparison) => show(cli, &plan, &comparison),
     }
+}
+
+/// Where the binaries of this run lie. Other hosts must see them: folders for temporary files are each host's own.
+fn work_folder(for_hosts: bool) -> Result<PathBuf, Error> {
+    let folder = match for_hosts {
+        true => std::env::current_dir()
+            .map_err(|e| Error::Usage(format!("cannot use this folder: {e}")))?,
+        false => std::env::temp_dir(),
+    };
+    Ok(folder.join(format!("rmpi-compare.{}", std::process::id())))
 }
 
 /// The binaries of this run are of no use to anybody else.
@@ -272,6 +295,7 @@ fn wish(cli: &Cli, work: &Path) -> Wish {
         peers: cli.peers.clone(),
         levels,
         rows: cli.rows.clone(),
+        hosts: None,
         rounds: usize::from(cli.rounds.unwrap_or(7)),
         limit: Duration::from_secs(cli.limit),
         work: work.to_owned(),

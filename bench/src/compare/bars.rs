@@ -23,6 +23,8 @@ pub enum Placement {
     Crowd,
     /// One of two ranks runs under callgrind.
     Counted,
+    /// A rank on each of two hosts.
+    Hosts,
 }
 
 impl Placement {
@@ -33,6 +35,7 @@ impl Placement {
             Self::Pair | Self::Apart | Self::Counted => Case::TwoRanks,
             Self::MaskAround | Self::MaskBehind => Case::OneCpu,
             Self::Crowd => Case::Crowd,
+            Self::Hosts => Case::TwoHosts,
         }
     }
 }
@@ -108,6 +111,8 @@ pub enum Bar {
     Limit(f64),
     /// So many times better than the best peer; 1 means better at all.
     Peer(f64),
+    /// At least as good as the best peer.
+    Level,
     /// At most this figure.
     Value(f64),
 }
@@ -142,6 +147,7 @@ impl Bar {
             Self::Limit(factor) => format!("≥ {factor} × limit"),
             Self::Peer(1.0) => "better than every peer".to_owned(),
             Self::Peer(factor) => format!("≥ {factor} × better than every peer"),
+            Self::Level => "no peer better".to_owned(),
             Self::Value(most) => format!("≤ {} {}", unit.show(most), unit.label()),
         }
     }
@@ -159,6 +165,7 @@ mod tests {
             "≥ 0.95 × limit"
         );
         assert_eq!(Bar::Value(1536.0).words(Unit::Kib), "≤ 1536 KiB");
+        assert_eq!(Bar::Level.words(Unit::Us), "no peer better");
     }
 
     fn copies(id: &str, median: f64) -> Figure {

@@ -29,6 +29,8 @@ pub enum Verdict {
     Shown,
     /// Something that a bar needs was not measured.
     Missing,
+    /// It is measured between two hosts, and none were named.
+    NeedsHosts,
 }
 
 impl Verdict {
@@ -40,6 +42,7 @@ impl Verdict {
             Self::Fail => "**FAIL**",
             Self::Shown => "",
             Self::Missing => "not measured",
+            Self::NeedsHosts => "not run: needs --host",
         }
     }
 }
@@ -70,6 +73,7 @@ pub fn judge(row: &Row, series: &Series) -> Judged {
     let holds = |bar: &Bar| match *bar {
         Bar::Limit(factor) => to_limit.map(|ratio| within_limit(row.unit, ratio.median, factor)),
         Bar::Peer(factor) => better.map(|ratio| ahead(ratio.median, factor)),
+        Bar::Level => better.map(|ratio| ratio.median >= 1.0),
         Bar::Value(most) => own.map(|own| own.median <= most),
     };
     let verdict = verdict(row.bars, holds);
@@ -192,6 +196,22 @@ mod tests {
             judge(row, &series(&[12.0], &[10.0], &[12.1])).verdict,
             Verdict::Pass
         );
+    }
+
+    #[test]
+    fn between_hosts_no_peer_may_be_better_and_the_raw_connection_is_near() {
+        let row = row("hosts-bandwidth1m");
+        let verdict =
+            |own: f64, raw: f64, peer: f64| judge(row, &series(&[own], &[raw], &[peer])).verdict;
+        assert_eq!(verdict(90.0, 100.0, 90.0), Verdict::Pass);
+        assert_eq!(verdict(89.0, 100.0, 80.0), Verdict::Fail);
+        assert_eq!(verdict(95.0, 100.0, 96.0), Verdict::Fail);
+        let row = self::row("hosts-latency8");
+        let verdict =
+            |own: f64, raw: f64, peer: f64| judge(row, &series(&[own], &[raw], &[peer])).verdict;
+        assert_eq!(verdict(11.5, 10.0, 11.6), Verdict::Pass);
+        assert_eq!(verdict(11.6, 10.0, 12.0), Verdict::Fail);
+        assert_eq!(verdict(11.0, 10.0, 11.0), Verdict::Fail);
     }
 
     #[test]

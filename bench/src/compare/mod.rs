@@ -2,6 +2,7 @@
 //! rmpi against other MPIs and against the machine, in alternating rounds of one run.
 
 pub mod bars;
+pub mod between;
 pub mod change;
 pub mod fetch;
 pub mod judge;
@@ -15,9 +16,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::Error;
+use crate::hosts::Hosts;
 use crate::peers::{Installation, Kind, Level};
 use bars::{Placement, Row};
-use rounds::{Contender, Plan};
+use rounds::{Chosen, Contender, Plan};
 use rows::RUNS;
 
 /// What the user wants compared.
@@ -31,13 +33,15 @@ pub struct Wish {
     pub peers: Vec<String>,
     /// Only these settings of the peers; both without any.
     pub levels: Vec<Level>,
-    /// Rows or groups; all without any.
+    /// Rows or groups; all without any, or with hosts those that need them.
     pub rows: Vec<String>,
+    /// Two hosts between which is measured.
+    pub hosts: Option<Hosts>,
     /// How many rounds.
     pub rounds: usize,
     /// The longest that one run may take.
     pub limit: Duration,
-    /// A folder for binaries.
+    /// A folder for binaries, which both hosts must see.
     pub work: PathBuf,
 }
 
@@ -46,7 +50,7 @@ pub struct Wish {
 /// # Errors
 /// When a peer or a row does not exist, or there is nobody to measure.
 pub fn plan(wish: &Wish, warn: impl FnMut(&str)) -> Result<Plan, Error> {
-    let rows = rounds::choose_rows(&wish.rows)?;
+    let Chosen { rows, left_out } = rounds::choose_rows(&wish.rows, wish.hosts.is_some())?;
     let levels = |mpi: &Installation| levels_of(mpi, &rows, &wish.levels);
     let Contenders {
         all: contenders,
@@ -64,9 +68,12 @@ pub fn plan(wish: &Wish, warn: impl FnMut(&str)) -> Result<Plan, Error> {
         old,
         rows,
         runs,
+        left_out,
         rounds: wish.rounds,
         limit: wish.limit,
         program,
+        hosts: wish.hosts.clone(),
+        script: wish.work.join("remote-shell"),
     })
 }
 

@@ -2,7 +2,7 @@
 //! A comparison as a plot: a row for each figure, a dot for each MPI, all in relation to rmpi.
 
 use super::bars::Bar;
-use super::report::{Comparison, Line};
+use super::report::{Between, Comparison, Line};
 use super::rows::ROWS;
 use crate::plot::{Dots, Scale, Thing, dots};
 use crate::unit::Unit;
@@ -30,7 +30,7 @@ pub fn picture(comparison: &Comparison, own: Option<usize>) -> String {
         .map_or(&[][..], |line| &line.contenders);
     let than = if own.is_some() { "rmpi" } else { "the best" };
     dots(&Dots {
-        title: "rmpi and other MPIs on one machine, in one run".to_owned(),
+        title: comparison.title(),
         notes: notes(comparison, rows.iter().any(|row| row.bar.is_some())),
         axis: format!(
             "how many times worse than {than}: more time, memory or instructions, less per second"
@@ -51,6 +51,7 @@ fn notes(comparison: &Comparison, with_bars: bool) -> Vec<String> {
             comparison.rounds, machine.commit
         ),
     ];
+    notes.extend(comparison.between.as_ref().map(Between::words));
     if with_bars {
         notes.push("Upright strokes: no other MPI may lie left of them.".to_owned());
     }
@@ -83,6 +84,7 @@ fn bar(line: &Line) -> Option<f64> {
     let row = ROWS.iter().find(|row| row.id == line.id)?;
     row.bars.iter().find_map(|alternatives| match alternatives {
         [Bar::Peer(factor)] => Some(*factor),
+        [Bar::Level] => Some(1.0),
         _ => None,
     })
 }
@@ -121,6 +123,7 @@ mod tests {
     fn comparison(rows: Vec<Line>) -> Comparison {
         Comparison {
             machine: machine::describe(),
+            between: None,
             libraries: Vec::new(),
             planned: 7,
             rounds: 3,
@@ -128,6 +131,7 @@ mod tests {
             with_peers: true,
             line: None,
             rows,
+            not_run: Vec::new(),
             close: Vec::new(),
             changes: Vec::new(),
             failures: Vec::new(),

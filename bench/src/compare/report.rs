@@ -34,11 +34,26 @@ pub struct Line {
     pub contenders: Vec<(String, Option<Summary>)>,
 }
 
+/// Between which hosts was measured, and over what.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Between {
+    /// Their names.
+    pub hosts: [String; 2],
+    /// The remote shell, where it is another one than `ssh`.
+    pub launcher: Option<String>,
+    /// What carried rmpi's messages, as its library says: `tcp` or `verbs`.
+    pub interconnect: Option<String>,
+    /// Between these addresses TCP was measured without MPI.
+    pub raw: Option<[String; 2]>,
+}
+
 /// The whole comparison.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
     /// Where and when.
     pub machine: Description,
+    /// The hosts, where there are two.
+    pub between: Option<Between>,
     /// What each library says it is.
     pub libraries: Vec<(String, String)>,
     /// How many rounds there were to be.
@@ -53,6 +68,8 @@ pub struct Comparison {
     pub line: Option<Summary>,
     /// Rounds with the CPUs on different cores.
     pub rows: Vec<Line>,
+    /// Rows with bars that need two hosts, where none were named.
+    pub not_run: Vec<Line>,
     /// Rounds in which both CPUs were one core; rows without such rounds are left out.
     pub close: Vec<Line>,
     /// The new build against the old one, where there is one.
@@ -80,6 +97,7 @@ pub fn conclude(plan: &Plan, measured: &Measured, machine: Description) -> Compa
     }
     Comparison {
         machine,
+        between: between(plan, measured),
         libraries: libraries
             .map(|(name, text)| (name.clone(), text.clone()))
             .collect(),
@@ -89,10 +107,43 @@ pub fn conclude(plan: &Plan, measured: &Measured, machine: Description) -> Compa
         with_peers: plan.contenders.len() > builds(plan),
         line: Summary::of(&measured.lines),
         rows: lines(false).collect(),
+        not_run: plan
+            .left_out
+            .iter()
+            .filter_map(|row| not_run(row))
+            .collect(),
         close: lines(true).filter(anything).collect(),
         changes: change::changes(plan, measured),
         failures,
     }
+}
+
+fn between(plan: &Plan, measured: &Measured) -> Option<Between> {
+    let hosts = plan.hosts.as_ref()?;
+    let own = plan.own.map(|own| &plan.contenders[own].mpi.name);
+    Some(Between {
+        hosts: hosts.names().clone(),
+        launcher: hosts.launcher().map(str::to_owned),
+        interconnect: own.and_then(|own| measured.carriers.get(own).cloned()),
+        raw: measured.addresses.clone(),
+    })
+}
+
+/// A row with bars that needs hosts.
+fn not_run(row: &Row) -> Option<Line> {
+    let judged = Judged {
+        verdict: Verdict::NeedsHosts,
+        ..judge(row, &Series::default())
+    };
+    (!row.bars.is_empty()).then(|| Line {
+        id: row.id,
+        title: row.title,
+        unit: row.unit,
+        bars: row.bars.iter().map(|bar| words(bar, row.unit)).collect(),
+        best_peer: None,
+        judged,
+        contenders: Vec::new(),
+    })
 }
 
 /// How many of the contenders are builds of ours.
@@ -176,17 +227,29 @@ impl Comparison {
         self.with_peers || self.changes.is_empty()
     }
 
+    /// What it is, in a line.
+    #[must_use]
+    pub fn title(&self) -> String {
+        match &self.between {
+            Some(Between {
+                hosts: [one, other],
+                ..
+            }) => format!("rmpi and other MPIs between hosts {one} and {other}, in one run"),
+            None => "rmpi and other MPIs on one machine, in one run".to_owned(),
+        }
+    }
+
     /// The report as text.
     #[must_use]
     pub fn markdown(&self, contenders: &[Contender]) -> String {
-        let mut text = String::from("# rmpi and other MPIs on one machine, in one run\n\n");
+        let mut text = format!("# {}\n\n", self.title());
         self.head(&mut text);
         if !self.changes.is_empty() {
             change::table(&mut text, &self.changes);
         }
         if self.judges_bars() {
             text.push_str("## What must hold\n\n");
-            ratios(&mut text, &self.rows, true);
+            ratios(&mut text, self.rows.iter().chain(&self.not_run), true);
         } else {
             text.push_str("## The new build and the machine\n\n");
             ratios(&mut text, &self.rows, false);
@@ -249,6 +312,9 @@ impl Comparison {
                 three_digits(line.max)
             );
         }
+        if let Some(between) = &self.between {
+            let _ = writeln!(text, "{}", between.words());
+        }
         text.push('\n');
         for (name, library) in &self.libraries {
             let _ = writeln!(text, "- {name}: {library}");
@@ -267,8 +333,28 @@ impl Comparison {
     }
 }
 
+impl Between {
+    /// The same in a line.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let [one, other] = &self.hosts;
+        let shell = self.launcher.as_deref().unwrap_or("ssh");
+        let carrier = match &self.interconnect {
+            Some(carrier) => format!("rmpi's messages went over {carrier}"),
+            None => "what carried rmpi's messages is not known".to_owned(),
+        };
+        let raw = match &self.raw {
+            Some([from, to]) => {
+                format!("; the limit is TCP without MPI from {from} to {to}")
+            }
+            None => String::new(),
+        };
+        format!("Hosts {one} and {other}, reached by `{shell}`: {carrier}{raw}.")
+    }
+}
+
 /// The table of ratios; `with_verdicts` also what must hold and whether it does.
-fn ratios(text: &mut String, lines: &[Line], with_verdicts: bool) {
+fn ratios<'a>(text: &mut String, lines: impl IntoIterator<Item = &'a Line>, with_verdicts: bool) {
     text.push_str("| row | unit | limit | rmpi | rmpi ÷ limit | best peer | times better |");
     text.push_str(if with_verdicts {
         " must hold | |\n"
@@ -377,6 +463,43 @@ mod tests {
         let more = Summary::of(&[2.0, 3.0, 4.0]).unwrap();
         assert_eq!(shown(Unit::Us, Some(&more)), "3.00 (2.00–4.00)");
         assert_eq!(shown(Unit::Us, None), "–");
+    }
+
+    #[test]
+    fn hosts_and_what_is_between_them_are_named() {
+        let mut between = Between {
+            hosts: ["n1".to_owned(), "n2".to_owned()],
+            launcher: None,
+            interconnect: Some("tcp".to_owned()),
+            raw: Some(["10.77.0.1".to_owned(), "10.77.0.2".to_owned()]),
+        };
+        assert_eq!(
+            between.words(),
+            "Hosts n1 and n2, reached by `ssh`: rmpi's messages went over tcp; the limit is TCP without MPI from 10.77.0.1 to \
+             10.77.0.2."
+        );
+        between.interconnect = None;
+        between.launcher = Some("ssh -i key".to_owned());
+        between.raw = None;
+        assert_eq!(
+            between.words(),
+            "Hosts n1 and n2, reached by `ssh -i key`: what carried rmpi's messages is not known."
+        );
+    }
+
+    #[test]
+    fn a_row_that_needs_hosts_is_shown_with_its_bars() {
+        let row = |id: &str| ROWS.iter().find(|row| row.id == id).unwrap();
+        let line = not_run(row("hosts-latency8")).unwrap();
+        let mut text = String::new();
+        ratios(&mut text, [&line], true);
+        assert!(
+            text.ends_with(
+                "| two hosts: latency 8 B | µs | – | – | – | – | – | ≤ 1.15 × limit; better than every peer | not run: needs --host |\n"
+            ),
+            "{text}"
+        );
+        assert!(not_run(row("hosts-latency0")).is_none());
     }
 
     #[test]

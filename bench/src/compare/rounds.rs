@@ -7,15 +7,19 @@
 //! the runs of pairs; a run before and after which it differed is repeated, and a sample knows on which side it is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use super::bars::{LimitOf, Placement, Row, Run, Source};
+use super::between;
 use super::rows::ROWS;
 use super::start::start;
-use crate::limits::{Figure, RUN_WORD};
-use crate::peers::{Installation, Level};
+use crate::hosts::Hosts;
+use crate::limits::{Figure, RUN_WORD, tcp};
+use crate::peers::{Installation, Level, Setting};
 use crate::programs::Report;
 use crate::stats::Summary;
 use crate::{Error, icount, interrupt, machine, programs, run};
@@ -59,14 +63,20 @@ pub struct Plan {
     pub old: Option<usize>,
     /// Which rows.
     pub rows: Vec<&'static Row>,
-    /// Their runs.
+    /// Rows that were wanted too and need hosts, where none are named.
+    pub left_out: Vec<&'static Row>,
+    /// The runs of the rows.
     pub runs: Vec<&'static Run>,
     /// How many rounds.
     pub rounds: usize,
     /// The longest that one run may take.
     pub limit: Duration,
-    /// This binary: it measures the limits in a process of its own.
+    /// This binary: it measures the limits in a process of its own, between hosts also there.
     pub program: PathBuf,
+    /// Two hosts for the runs that need them.
+    pub hosts: Option<Hosts>,
+    /// Where the script for another remote shell than `ssh` lies, if one is named.
+    pub script: PathBuf,
 }
 
 /// What a run gave.
@@ -89,6 +99,10 @@ pub struct Measured {
     pub failures: Vec<(String, &'static str, String)>,
     /// What each contender's library says it is.
     pub libraries: BTreeMap<String, String>,
+    /// What each contender said carries its messages between hosts.
+    pub carriers: BTreeMap<String, String>,
+    /// The addresses of both hosts that the raw connection had last.
+    pub addresses: Option<[String; 2]>,
     /// The cache line between runs, in µs.
     pub lines: Vec<f64>,
     /// How many rounds were finished.
@@ -136,8 +150,9 @@ impl Measured {
 /// # Errors
 /// What a compiler said.
 pub fn build(plan: &Plan) -> Result<(), Error> {
+    write_script(plan)?;
     for contender in &plan.contenders {
-        std::fs::create_dir_all(&contender.binaries)
+        fs::create_dir_all(&contender.binaries)
             .map_err(|e| Error::io(format!("cannot make {}", contender.binaries.display()), e))?;
         for run in plan
             .runs
@@ -152,6 +167,19 @@ pub fn build(plan: &Plan) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// For peers that take one word for a remote shell.
+fn write_script(plan: &Plan) -> Result<(), Error> {
+    let Some(text) = plan.hosts.as_ref().and_then(Hosts::script) else {
+        return Ok(());
+    };
+    let executable = fs::Permissions::from_mode(0o755);
+    let folder = plan.script.parent().unwrap_or(&plan.script);
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&plan.script, text))
+        .and_then(|()| fs::set_permissions(&plan.script, executable))
+        .map_err(|e| Error::io(format!("cannot write {}", plan.script.display()), e))
 }
 
 /// Measures everything; `tell` hears what comes next. A signal ends it: then only the finished rounds are there.
@@ -191,7 +219,7 @@ pub fn steps(plan: &Plan) -> usize {
     of(counted) + of(others) * plan.rounds
 }
 
-fn setting_of(contender: &Contender, run: &Run) -> Option<crate::peers::Setting> {
+fn setting_of(contender: &Contender, run: &Run) -> Option<Setting> {
     contender
         .mpi
         .kind
@@ -316,11 +344,27 @@ impl Group<'_> {
             return Ok(BTreeMap::new());
         }
         let names: Vec<_> = names.into_iter().collect();
-        let figures = figures(&self.plan.program, &names, LIMIT_MS)?;
+        let figures = match self.run.placement {
+            Placement::Hosts => self.raw(&names)?,
+            _ => figures(&self.plan.program, &names, LIMIT_MS)?,
+        };
         Ok(limits
             .into_iter()
             .filter_map(|(row, limit)| Some((row.id, limit.value(&figures)?)))
             .collect())
+    }
+
+    /// What TCP allows between the hosts.
+    fn raw(&mut self, names: &[&str]) -> Result<Vec<Figure>, Error> {
+        let budget = Duration::from_millis(LIMIT_MS.into());
+        let raw = tcp::between(self.hosts()?, &self.plan.program, names, budget)?;
+        self.measured.addresses = Some(raw.addresses);
+        Ok(raw.figures)
+    }
+
+    fn hosts(&self) -> Result<&Hosts, Error> {
+        let hosts = self.plan.hosts.as_ref();
+        hosts.ok_or_else(|| Error::Usage("no hosts are named (--host A,B)".to_owned()))
     }
 
     fn contend(&mut self, index: usize) -> Result<BTreeMap<&'static str, f64>, Error> {
@@ -352,6 +396,11 @@ impl Group<'_> {
         self.measured
             .libraries
             .insert(contender.mpi.name.clone(), report.library.clone());
+        if let Some(carrier) = &report.carrier {
+            self.measured
+                .carriers
+                .insert(contender.mpi.name.clone(), carrier.clone());
+        }
         let value = |row: &Row| match row.source {
             Source::Size(size) => report.median(size),
             Source::Wall => Some(wall_ms),
@@ -365,14 +414,13 @@ impl Group<'_> {
     fn command(&self, contender: &Contender) -> Result<Command, Error> {
         let setting = setting_of(contender, self.run)
             .ok_or_else(|| Error::Usage("there is no such setting".to_owned()))?;
-        let cpu = machine::cpus().first();
-        let around = (self.run.placement == Placement::MaskAround).then_some(cpu);
-        let mut command = contender.mpi.launcher(setting, self.run.ranks, around);
-        if self.run.placement == Placement::MaskBehind {
-            command.args(["taskset", "-c", &cpu.to_string()]);
-        }
-        // What a launcher leaves there when it is killed goes away with our binaries.
-        command.env("TMPDIR", &contender.binaries);
+        let mut command = match self.run.placement {
+            Placement::Hosts => {
+                let mpi = &contender.mpi;
+                mpi.launcher_over(setting, self.hosts()?, &self.plan.script)
+            }
+            _ => self.launcher_here(contender, setting),
+        };
         command
             .arg(contender.binaries.join(self.run.program))
             .args(self.run.options);
@@ -380,6 +428,18 @@ impl Group<'_> {
             command.arg("--json");
         }
         Ok(command)
+    }
+
+    fn launcher_here(&self, contender: &Contender, setting: Setting) -> Command {
+        let cpu = machine::cpus().first();
+        let around = (self.run.placement == Placement::MaskAround).then_some(cpu);
+        let mut command = contender.mpi.launcher(setting, self.run.ranks, around);
+        if self.run.placement == Placement::MaskBehind {
+            command.args(["taskset", "-c", &cpu.to_string()]);
+        }
+        // What a launcher leaves there when it is killed goes away with our binaries. Between hosts it stays each one's own.
+        command.env("TMPDIR", &contender.binaries);
+        command
     }
 
     fn count(&self, contender: &Contender) -> Result<BTreeMap<&'static str, f64>, Error> {
@@ -436,11 +496,20 @@ fn figures(program: &Path, names: &[&str], milliseconds: u32) -> Result<Vec<Figu
     Ok(figures)
 }
 
-/// The rows that are chosen by names, groups or nothing at all (then all).
+/// The rows that are wanted.
+#[derive(Debug)]
+pub struct Chosen {
+    /// Those that can be measured.
+    pub rows: Vec<&'static Row>,
+    /// Those that need hosts, where none are named.
+    pub left_out: Vec<&'static Row>,
+}
+
+/// The rows that are chosen by names, groups or nothing at all: then all, or where hosts are named those that need them.
 ///
 /// # Errors
-/// When a name is neither a row nor a group.
-pub fn choose_rows(words: &[String]) -> Result<Vec<&'static Row>, Error> {
+/// When a name is neither a row nor a group, or all that is wanted needs hosts.
+pub fn choose_rows(words: &[String], with_hosts: bool) -> Result<Chosen, Error> {
     let known = |word: &String| ROWS.iter().any(|row| row.id == word || row.group == word);
     if let Some(wrong) = words.iter().find(|word| !known(word)) {
         let mut groups: Vec<_> = ROWS.iter().map(|row| row.group).collect();
@@ -452,10 +521,22 @@ pub fn choose_rows(words: &[String]) -> Result<Vec<&'static Row>, Error> {
             rows.join(", ")
         )));
     }
-    let chosen = |row: &&Row| {
-        words.is_empty() || words.iter().any(|word| row.id == word || row.group == word)
+    let needs_hosts = |row: &&Row| row.group == between::GROUP;
+    let named = |row: &&Row| words.iter().any(|word| row.id == word || row.group == word);
+    let wanted = |row: &&Row| match words.is_empty() {
+        true => needs_hosts(row) || !with_hosts,
+        false => named(row),
     };
-    Ok(ROWS.iter().filter(chosen).collect())
+    let wanted = ROWS.iter().filter(wanted);
+    let (left_out, rows): (Vec<_>, Vec<_>) =
+        wanted.partition(|row| needs_hosts(row) && !with_hosts);
+    match rows.first() {
+        None => Err(Error::Usage(format!(
+            "{} is measured between two hosts: name them with --host A,B",
+            words.join(", ")
+        ))),
+        Some(_) => Ok(Chosen { rows, left_out }),
+    }
 }
 
 #[cfg(test)]
@@ -464,23 +545,51 @@ mod tests {
 
     fn ids(words: &[&str]) -> Vec<&'static str> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        choose_rows(&words)
-            .unwrap()
-            .iter()
-            .map(|row| row.id)
-            .collect()
+        let chosen = choose_rows(&words, false).unwrap();
+        chosen.rows.iter().map(|row| row.id).collect()
     }
 
     #[test]
     fn rows_are_chosen_by_name_and_by_group() {
         assert_eq!(ids(&["rate8", "latency8"]), ["latency8", "rate8"]);
         assert_eq!(ids(&["onecore"]), ["onecore-around", "onecore-behind"]);
-        assert_eq!(ids(&[]).len(), ROWS.len());
+        let between = between::ROWS.len();
+        assert_eq!(ids(&[]).len() + between, ROWS.len());
+    }
+
+    #[test]
+    fn rows_between_hosts_are_chosen_where_there_are_hosts() {
+        let chosen = |words: &[&str], with_hosts: bool| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            choose_rows(&words, with_hosts)
+        };
+        let ids = |rows: &[&Row]| rows.iter().map(|row| row.id).collect::<Vec<_>>();
+        let all = chosen(&[], true).unwrap();
+        assert!(all.rows.iter().all(|row| row.group == "hosts") && all.left_out.is_empty());
+        assert_eq!(all.rows.len(), between::ROWS.len());
+        let both = chosen(&["rate8", "hosts-latency8"], true).unwrap();
+        assert_eq!(ids(&both.rows), ["rate8", "hosts-latency8"]);
+        let without = chosen(&["rate8", "hosts-latency8"], false).unwrap();
+        assert_eq!(
+            (ids(&without.rows), ids(&without.left_out)),
+            (vec!["rate8"], vec!["hosts-latency8"])
+        );
+        assert_eq!(
+            chosen(&[], false).unwrap().left_out.len(),
+            between::ROWS.len()
+        );
+        let error = chosen(&["hosts"], false).unwrap_err().to_string();
+        assert!(
+            error.contains("hosts is measured between two hosts") && error.contains("--host A,B"),
+            "{error}"
+        );
     }
 
     #[test]
     fn an_unknown_row_is_told_with_the_known_ones() {
-        let error = choose_rows(&["latncy".to_owned()]).unwrap_err().to_string();
+        let error = choose_rows(&["latncy".to_owned()], false)
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("latncy") && error.contains("latency8"),
             "{error}"

@@ -2,6 +2,7 @@
 //! The tables of what is compared: one of runs, one of rows with what must hold of them.
 
 use super::bars::{Bar, LimitOf, Placement, Row, Run, Source};
+use super::between;
 use crate::icount::{ISEND_BUDGET, SUM_BUDGET};
 use crate::unit::Unit;
 
@@ -77,7 +78,21 @@ const HALO: &[&str] = &[
 ];
 
 /// All runs.
-pub const RUNS: &[Run] = &[
+pub const RUNS: &[Run] = &{
+    let mut all = [HERE_RUNS[0]; HERE_RUNS.len() + between::RUNS.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = match at < HERE_RUNS.len() {
+            true => HERE_RUNS[at],
+            false => between::RUNS[at - HERE_RUNS.len()],
+        };
+        at += 1;
+    }
+    all
+};
+
+/// Those on this machine.
+const HERE_RUNS: &[Run] = &[
     pair(
         "latency",
         "latency",
@@ -323,7 +338,21 @@ const fn sum(id: &'static str, title: &'static str) -> Row {
 }
 
 /// All rows, in the order of the tables.
-pub const ROWS: &[Row] = &[
+pub const ROWS: &[Row] = &{
+    let mut all = [HERE_ROWS[0]; HERE_ROWS.len() + between::ROWS.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = match at < HERE_ROWS.len() {
+            true => HERE_ROWS[at],
+            false => between::ROWS[at - HERE_ROWS.len()],
+        };
+        at += 1;
+    }
+    all
+};
+
+/// Those on this machine.
+const HERE_ROWS: &[Row] = &[
     time("latency0", PAIR, "latency 0 B", LATENCY, 0).near("line"),
     time("latency1", PAIR, "latency 1 B", LATENCY, 1).near("line"),
     time("latency8", PAIR, "latency 8 B", LATENCY, 8)
@@ -710,7 +739,20 @@ mod tests {
         let limits = ROWS.iter().filter_map(|row| row.limit);
         for figure in limits.clone().flat_map(|limit| limit.figures().to_vec()) {
             let name = figure.split('.').next().unwrap();
-            assert!(limits::names().any(|known| known == name), "{name}");
+            let mut known = limits::names().chain(limits::tcp::names());
+            assert!(known.any(|known| known == name), "{name}");
+        }
+        for row in ROWS {
+            let between_hosts = run_of(row).placement == Placement::Hosts;
+            let figures = row.limit.iter().flat_map(|limit| limit.figures());
+            let mut stems = figures.map(|figure| figure.split('.').next().unwrap_or_default());
+            let is_tcp = |stem: &str| limits::tcp::names().any(|known| known == stem);
+            assert!(
+                stems.all(|stem| is_tcp(stem) == between_hosts),
+                "{}",
+                row.id
+            );
+            assert_eq!(row.group == between::GROUP, between_hosts, "{}", row.id);
         }
         for limit in limits {
             if let LimitOf::Own(row) = limit {

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The part of the tables that is measured between two hosts: a rank on each, held against TCP without MPI.
+
+use super::bars::{Bar, LimitOf, Placement, Row, Run, Source};
+use crate::unit::Unit;
+
+/// The rows that need two hosts.
+pub const GROUP: &str = "hosts";
+
+const LATENCY: &str = "hosts-latency";
+const BANDWIDTH: &str = "hosts-bandwidth";
+const ALLREDUCE: &str = "hosts-allreduce";
+
+const fn run(id: &'static str, program: &'static str, options: &'static [&'static str]) -> Run {
+    Run {
+        id,
+        program,
+        options,
+        ranks: 2,
+        placement: Placement::Hosts,
+        repeats: 1,
+    }
+}
+
+pub(super) const RUNS: [Run; 3] = [
+    run(
+        LATENCY,
+        "latency",
+        &["--sizes", "0,1,8,9,64,1K,4K", "--seconds", "0.3"],
+    ),
+    run(
+        BANDWIDTH,
+        "bandwidth",
+        &["--sizes", "4K,64K,1M,4M", "--seconds", "0.3"],
+    ),
+    run(
+        ALLREDUCE,
+        "allreduce",
+        &["--sizes", "8", "--seconds", "0.3"],
+    ),
+];
+
+const fn latency(id: &'static str, title: &'static str, size: usize, raw: &'static str) -> Row {
+    Row {
+        id,
+        group: GROUP,
+        title,
+        run: LATENCY,
+        source: Source::Size(size),
+        unit: Unit::Us,
+        limit: Some(LimitOf::Figure(raw)),
+        bars: &[],
+    }
+}
+
+const fn bandwidth(id: &'static str, title: &'static str, size: usize, raw: &'static str) -> Row {
+    Row {
+        run: BANDWIDTH,
+        unit: Unit::MegabytesPerSecond,
+        ..latency(id, title, size, raw)
+    }
+}
+
+/// Near what TCP gives without MPI, and no other MPI gives more.
+const NEAR_RAW: &[&[Bar]] = &[&[Bar::Limit(0.9)], &[Bar::Level]];
+
+pub(super) const ROWS: [Row; 12] = [
+    Row {
+        limit: None,
+        ..latency("hosts-latency0", "two hosts: latency 0 B", 0, "")
+    },
+    latency("hosts-latency1", "two hosts: latency 1 B", 1, "tcp.1"),
+    Row {
+        bars: &[&[Bar::Limit(1.15)], &[Bar::Peer(1.0)]],
+        ..latency("hosts-latency8", "two hosts: latency 8 B", 8, "tcp.8")
+    },
+    latency("hosts-latency9", "two hosts: latency 9 B", 9, "tcp.9"),
+    latency("hosts-latency64", "two hosts: latency 64 B", 64, "tcp.64"),
+    latency(
+        "hosts-latency1k",
+        "two hosts: latency 1 KiB",
+        1 << 10,
+        "tcp.1024",
+    ),
+    latency(
+        "hosts-latency4k",
+        "two hosts: latency 4 KiB",
+        4 << 10,
+        "tcp.4096",
+    ),
+    bandwidth(
+        "hosts-bandwidth4k",
+        "two hosts: bandwidth 4 KiB",
+        4 << 10,
+        "tcp-stream.4096",
+    ),
+    Row {
+        bars: NEAR_RAW,
+        ..bandwidth(
+            "hosts-bandwidth64k",
+            "two hosts: bandwidth 64 KiB",
+            64 << 10,
+            "tcp-stream.65536",
+        )
+    },
+    Row {
+        bars: NEAR_RAW,
+        ..bandwidth(
+            "hosts-bandwidth1m",
+            "two hosts: bandwidth 1 MiB",
+            1 << 20,
+            "tcp-stream.1048576",
+        )
+    },
+    Row {
+        bars: NEAR_RAW,
+        ..bandwidth(
+            "hosts-bandwidth4m",
+            "two hosts: bandwidth 4 MiB",
+            4 << 20,
+            "tcp-stream.4194304",
+        )
+    },
+    Row {
+        run: ALLREDUCE,
+        limit: None,
+        ..latency("hosts-allreduce8", "two hosts: allreduce 8 B", 8, "")
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_must_hold_between_hosts_stands_here() {
+        for row in &ROWS {
+            let wanted: &[&[Bar]] = match row.id {
+                "hosts-latency8" => &[&[Bar::Limit(1.15)], &[Bar::Peer(1.0)]],
+                "hosts-bandwidth64k" | "hosts-bandwidth1m" | "hosts-bandwidth4m" => {
+                    &[&[Bar::Limit(0.9)], &[Bar::Level]]
+                }
+                _ => &[],
+            };
+            assert_eq!(row.bars, wanted, "{}", row.id);
+        }
+    }
+
+    #[test]
+    fn every_row_is_held_against_its_own_size() {
+        for row in &ROWS {
+            let Some(LimitOf::Figure(name)) = row.limit else {
+                continue;
+            };
+            let Source::Size(size) = row.source else {
+                panic!("{}", row.id)
+            };
+            assert!(name.ends_with(&format!(".{size}")), "{}", row.id);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Measuring between two hosts: this machine under two names, reached by a script that takes every host for it, and MPIs that are
+//! shell scripts. TCP without MPI is measured for real; its figures depend on the machine, so only sense is tested.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use bench::limits::Figure;
+
+/// Names that no resolver knows.
+const HOSTS: &str = "n1.invalid,n2.invalid";
+
+fn script(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A remote shell that notes the host.
+fn remote_shell(folder: &Path) {
+    script(
+        &folder.join("here"),
+        "echo welcome; echo \"$1\" >> reached; shift; cd / && exec sh -c \"$*\"",
+    );
+}
+
+/// An MPI whose launcher notes its words and runs the program, which prints that line.
+fn install(folder: &Path, name: &str, commands: [&str; 2], line: &str) {
+    let bin = folder.join(name).join("bin");
+    let program = folder.join(name).join("program");
+    script(&program, &format!("echo '{line}'"));
+    let copy = format!(
+        "while [ \"$1\" != -o ]; do shift; done\ncp {} \"$2\"",
+        program.display()
+    );
+    let launch = format!(
+        "echo \"$@\" >> {}\nwhile [ \"$1\" != -n ]; do shift; done\nshift 2\nexec \"$@\"",
+        folder.join(name).join("words").display()
+    );
+    script(&bin.join(commands[0]), &copy);
+    script(&bin.join(commands[1]), &launch);
+}
+
+fn latency(median: f64, more: &str) -> String {
+    format!(
+        "{{\"benchmark\":\"latency\",\"unit\":\"us\",\"ranks\":2,\"library\":\"fake\",\"rows\":[{{\"size\":8,\"median\":{median}}}]{more}}}"
+    )
+}
+
+fn compare(folder: &Path, words: &[&str]) -> Output {
+    let own = latency(0.001, ",\"carrier\":\"tcp\"");
+    install(folder, "rmpi", ["rmpicc", "rmpiexec"], &own);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rmpi-compare"));
+    // A lock of this test's own: a real measurement may be running.
+    command.env("TMPDIR", folder).current_dir(folder);
+    command.args(["--rmpi", "rmpi", "--rounds", "1"]);
+    command.args(words).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What the launcher of that MPI was called with, but for the program.
+fn words_of(folder: &Path, name: &str) -> String {
+    let words = fs::read_to_string(folder.join(name).join("words")).unwrap();
+    let line = words.lines().last().unwrap();
+    line.split(" -n 2 ").next().unwrap().to_owned()
+}
+
+/// Compares with three peers; everybody has one figure.
+fn compare_with_peers(folder: &Path) -> Output {
+    remote_shell(folder);
+    let mut words = vec!["--host", HOSTS, "--launcher", "./here"];
+    words.extend(["--rows", "hosts-latency8", "--check", "--json", "out.json"]);
+    words.extend(["--plot", "out.svg", "--markdown", "out.md"]);
+    for name in ["mpich5", "openmpi5", "itself"] {
+        install(folder, name, ["mpicc", "mpiexec"], &latency(2000.0, ""));
+    }
+    words.extend(["--peer", "mpich5=mpich5", "--peer", "openmpi5=openmpi5"]);
+    words.extend(["--peer", "itself=itself"]);
+    compare(folder, &words)
+}
+
+#[test]
+fn hosts_are_named_and_held_against_raw_tcp() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let output = compare_with_peers(folder);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
+    for wanted in [
+        "# rmpi and other MPIs between hosts n1.invalid and n2.invalid",
+        "reached by `./here`: rmpi's messages went over tcp; the limit is TCP without MPI from ",
+        "≤ 1.15 × limit; better than every peer | pass |",
+    ] {
+        assert!(stdout.contains(wanted), "{wanted}: {stdout}");
+    }
+    let kept = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&kept("out.json")).unwrap();
+    let between = &json["between"];
+    assert_eq!(between["hosts"][1], "n2.invalid");
+    assert_eq!(between["interconnect"], "tcp");
+    assert_eq!(json["rows"].as_array().unwrap().len(), 1);
+    assert!(json["rows"][0]["judged"]["limit"]["median"].as_f64() > Some(0.0));
+    assert!(kept("out.md").ends_with(&stdout));
+    assert!(kept("out.svg").contains("n2.invalid"));
+}
+
+#[test]
+fn everybody_is_started_on_both_hosts_in_words_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    compare_with_peers(folder);
+    let reached = fs::read_to_string(folder.join("reached")).unwrap();
+    assert_eq!(reached, "n2.invalid\nn1.invalid\n");
+    let mpich = words_of(folder, "mpich5");
+    let shell = mpich.strip_prefix(&format!(
+        "-hosts {HOSTS} -ppn 1 -launcher rsh -launcher-exec "
+    ));
+    assert!(shell.unwrap().ends_with("/remote-shell"), "{mpich}");
+    let openmpi = words_of(folder, "openmpi5");
+    let words = "--host n1.invalid:1,n2.invalid:1 --prtemca plm_ssh_agent /";
+    assert!(openmpi.contains(words), "{openmpi}");
+    for name in ["rmpi", "itself"] {
+        let words = format!("--host {HOSTS} --launcher ./here");
+        assert_eq!(words_of(folder, name), words, "{name}");
+    }
+    let left = fs::read_dir(folder).unwrap().flatten();
+    let left: Vec<String> = left
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    let binaries = |name: &String| name.starts_with("rmpi-compare.");
+    assert!(!left.iter().any(binaries), "{left:?}");
+}
+
+#[test]
+fn a_host_that_is_not_reached_is_named_and_is_no_pass() {
+    let folder = tempfile::tempdir().unwrap();
+    script(&folder.path().join("away"), "exit 255");
+    let mut words = vec!["--host", HOSTS, "--launcher", "./away"];
+    words.extend(["--rows", "hosts-latency8", "--check"]);
+    let output = compare(folder.path(), &words);
+    let stdout = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{stdout}");
+    assert!(
+        stdout.contains("- the machine, hosts-latency: TCP: host n2.invalid: "),
+        "{stdout}"
+    );
+    assert!(stdout.contains("| not measured |"), "{stdout}");
+}
+
+#[test]
+fn without_hosts_their_rows_are_listed_and_fail_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = [
+        "--rows",
+        "startup64,hosts-latency8",
+        "--settings",
+        "default",
+    ];
+    let output = compare(folder.path(), &words);
+    let stdout = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{stdout}");
+    let line = stdout
+        .lines()
+        .find(|line| line.contains("two hosts: latency 8 B"));
+    let bars = "≤ 1.15 × limit; better than every peer | not run: needs --host |";
+    assert!(line.unwrap().ends_with(bars), "{stdout}");
+    let words = fs::read_to_string(folder.path().join("rmpi/words")).unwrap();
+    assert!(!words.contains("latency"), "{words}");
+}
+
+#[test]
+fn wrong_words_about_hosts_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for (words, wanted) in [
+        (&["--host", "n1"][..], "--host n1: these are 1 hosts"),
+        (&["--host", "n1,n2:4"], "n2:4 says slots"),
+        (
+            &["--host", HOSTS, "--launcher", "'"],
+            "--launcher: a ' is not closed",
+        ),
+        (&["--launcher", "rsh"], "--host <A,B>"),
+        (&["--host", HOSTS, "--grid", "short"], "cannot be used with"),
+        (
+            &["--rows", "hosts-latency8"],
+            "measured between two hosts: name them with --host A,B",
+        ),
+    ] {
+        let output = compare(folder.path(), words);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {stderr}");
+        assert!(stderr.contains(wanted), "{words:?}: {stderr}");
+    }
+}
+
+#[test]
+fn limits_between_hosts_are_there_for_everybody() {
+    let folder = tempfile::tempdir().unwrap();
+    remote_shell(folder.path());
+    let limits = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rmpi-bench"));
+        command.env("TMPDIR", folder.path());
+        command.current_dir(folder.path());
+        command.args(["limits", "--json", "--seconds", "0.01"]);
+        command.args(words).output().unwrap()
+    };
+    let mut words = vec!["tcp.8", "tcp-stream.4096"];
+    words.extend(["--host", HOSTS, "--launcher", "./here"]);
+    let output = limits(&words);
+    let stdout = text(&output.stdout);
+    let figures: Vec<Figure> = stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let ids: Vec<&str> = figures.iter().map(|figure| figure.id.as_str()).collect();
+    assert_eq!(
+        ids,
+        ["tcp.8", "tcp-stream.4096"],
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(figures.iter().all(|figure| figure.median > 0.0), "{stdout}");
+    let output = limits(&["tcp"]);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains("tcp is measured between two hosts: --host A,B"),
+        "{stderr}"
+    );
+}
