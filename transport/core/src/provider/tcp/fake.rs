@@ -74,9 +74,20 @@ impl StreamsConfig {
 struct Queue {
     pieces: VecDeque<(u64, Vec<u8>)>,
     bytes: usize,
+    /// What leaves with what follows.
+    held: Vec<u8>,
 }
 
 impl Queue {
+    /// Takes bytes that leave now, or with what follows.
+    fn send(&mut self, at_ns: u64, bytes: Vec<u8>, more: bool) {
+        self.held.extend(bytes);
+        if !more {
+            let all = std::mem::take(&mut self.held);
+            self.push(at_ns, all);
+        }
+    }
+
     fn push(&mut self, at_ns: u64, bytes: Vec<u8>) {
         let last_ns = self.pieces.back().map_or(0, |(at_ns, _)| *at_ns);
         self.bytes += bytes.len();
@@ -395,7 +406,7 @@ impl Sockets for FakeSockets {
         sock: Sock,
         bytes: &[u8],
         memory: Option<Stretch>,
-        _more: bool,
+        more: bool,
     ) -> io::Result<usize> {
         let mut net = self.net.lock();
         let held = net.held(self.me, sock)?;
@@ -414,7 +425,7 @@ impl Sockets for FakeSockets {
             all.resize(count, 0);
             memory.copy_to(&mut all[from..]);
         }
-        net.connections[held.connection].ends[1 - held.end].push(late_ns, all);
+        net.connections[held.connection].ends[1 - held.end].send(late_ns, all, more);
         Ok(count)
     }
 
@@ -448,7 +459,10 @@ impl Sockets for FakeSockets {
         let mut net = self.net.lock();
         if let Ok(held) = net.held(self.me, sock) {
             net.processes[self.me as usize].socks[sock as usize] = None;
-            net.connections[held.connection].closed[1 - held.end] = true;
+            let now_ns = net.now_ns;
+            let connection = &mut net.connections[held.connection];
+            connection.ends[1 - held.end].send(now_ns, Vec::new(), false);
+            connection.closed[1 - held.end] = true;
         }
     }
 
