@@ -67,6 +67,9 @@ impl Universe {
     #[inline(never)]
     fn take_in_many(&mut self, count: usize) {
         (0..count).for_each(|index| self.take_in_one(index));
+        if self.messages.pump.engine.busy_peers() != 0 {
+            self.messages.pump.drain();
+        }
         self.messages.pump.fabric.uncork();
     }
 

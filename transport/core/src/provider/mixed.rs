@@ -528,6 +528,10 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
         }
         if is_any_lost {
             self.sift(Way::Tcp, completions, before);
+            if completions.len() <= 1 {
+                // The caller will not say that it has done what follows.
+                self.uncork();
+            }
         }
     }
 

@@ -72,7 +72,8 @@ pub(super) fn from_record(record: &[u8]) -> Option<Place> {
         rest = &after[if address.is_ipv4() { 4 } else { 16 }..];
         addresses.push(SocketAddr::new(address, port));
     }
-    let host = String::from_utf8_lossy(rest).into_owned();
+    // It is shown to people.
+    let host = String::from_utf8_lossy(rest).replace(char::is_control, "?");
     Some(Place {
         addresses,
         identity,

@@ -23,6 +23,13 @@ impl<S: Sockets> Links<S> {
                     call.forgive(passed_ns);
                 }
             }
+            for index in 0..self.joined.len() {
+                let peer = self.joined[index];
+                let line = self.find_mut(peer).and_then(|side| side.line.as_mut());
+                if let Some(line) = line {
+                    line.forgive(passed_ns);
+                }
+            }
         }
         for peer in self.calls.under_way().to_vec() {
             self.look_at_call(peer);

@@ -204,14 +204,18 @@ impl<S: Sockets> Links<S> {
         self.is_corked
     }
 
-    /// Sends what has waited.
+    /// Sends what has waited. What has not begun, as so much waited already, may go on.
     pub(super) fn uncork(&mut self) {
         self.is_corked = false;
-        while let Some(peer) = self.corked.pop() {
+        for peer in std::mem::take(&mut self.corked) {
             if let Some(side) = self.find_mut(peer) {
                 side.is_corked = false;
             }
             self.flush(peer);
+            let line = self.find(peer).and_then(|side| side.line.as_ref());
+            if line.is_some_and(|line| !line.is_blocked) {
+                self.upshots.push_back(Upshot::GoOn(peer));
+            }
         }
     }
 
@@ -238,7 +242,7 @@ impl<S: Sockets> Links<S> {
         }
     }
 
-    fn send_some(&mut self, peer: u32) -> io::Result<()> {
+    pub(super) fn send_some(&mut self, peer: u32) -> io::Result<()> {
         let side = self.sides[peer as usize].as_deref_mut();
         let (turn, now_ns) = (self.turn, self.now_ns);
         let Some(side) = side else {

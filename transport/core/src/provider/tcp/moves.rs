@@ -451,3 +451,11 @@ impl Moves {
 pub(super) const MOST_ASKED: u32 = 32;
 /// Packets with data that wait in front of a connection, at most.
 const MOST_UNSENT: u32 = 2;
+
+#[cfg(test)]
+impl Moves {
+    /// Works for a peer that have not begun.
+    pub(super) fn waiting(&mut self, peer: u32) -> usize {
+        self.desk(peer).waiting.len()
+    }
+}

@@ -87,9 +87,12 @@ impl<S: Sockets> Links<S> {
     }
 
     fn give_up(&mut self, peer: u32) {
-        // What has come is acknowledged first: else the peer would connect again only to send the same.
-        if self.find(peer).is_some_and(|side| side.owes) {
-            self.tell(peer);
+        // What has come is acknowledged first, also where packets wait: else the peer would connect again only to send the same.
+        let side = self.find_mut(peer).filter(|side| side.owes);
+        if let Some(line) = side.and_then(|side| side.line.as_mut()) {
+            line.owes_note = true;
+            // If it is broken, it is no more than closed.
+            let _ = self.send_some(peer);
         }
         if self.hang_up(peer) {
             self.counts.given_up.add(1);

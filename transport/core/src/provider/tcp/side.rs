@@ -190,6 +190,12 @@ impl Line {
         self.out.is_none() && self.rest.is_empty() && self.inflow.is_none()
     }
 
+    /// This process was away for so long: that says nothing of the peer.
+    pub(super) fn forgive(&mut self, passed_ns: u64) {
+        self.since_ns = self.since_ns.saturating_add(passed_ns);
+        self.moved_ns = self.moved_ns.saturating_add(passed_ns);
+    }
+
     /// Whether it was made a moment ago, and what it was made for may still come.
     pub(super) fn is_new(&self, now_ns: u64) -> bool {
         !self.has_come && now_ns.saturating_sub(self.since_ns) < NEW_NS

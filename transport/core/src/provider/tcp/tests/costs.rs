@@ -2,7 +2,10 @@
 //! How often the system is asked where there is nothing to hear.
 
 use super::super::StreamsConfig;
+use super::super::memory::lent_for_ever;
 use super::world::{SECOND, World};
+use crate::provider::verbs::Kind;
+use crate::{Peer, WorkId};
 
 fn looks_in(world: &mut World, turns: u64) -> u64 {
     let before = world.net.looks(0);
@@ -104,4 +107,28 @@ fn what_follows_from_several_completions_leaves_together() {
     let before = world.heard[1][0];
     world.send(0, 1);
     world.until("it", |world| world.heard[1][0] == before + 1);
+}
+
+/// Works wait where much is unsent already; here that is so only as long as packets wait for others.
+#[test]
+fn works_that_are_begun_in_one_turn_all_leave_at_its_end() {
+    for kind in [Kind::Read, Kind::Write] {
+        let mut world = World::new(StreamsConfig::of(0, 2), 8);
+        world.send(1, 0);
+        world.until("the connection", |world| world.heard[0][1] == 1);
+        world.all[0].promise_uncork();
+        (0..2).for_each(|_| world.send(1, 0));
+        world.net.pass(SECOND);
+        world.all[0].poll(&mut crate::Completions::new());
+        let content = || lent_for_ever(vec![7; 3000]);
+        let far = content().address();
+        let key = world.all[1].export(Peer(0), far, 3000);
+        for name in 0..16 {
+            world.all[0].post_work(Peer(1), (kind, content()), key, 0, WorkId(name));
+        }
+        assert!(world.all[0].links.find(1).unwrap().session.unsent() > 0);
+        world.all[0].uncork();
+        assert_eq!(world.all[0].links.find(1).unwrap().session.unsent(), 0);
+        assert_eq!(world.all[0].moves.waiting(1), 0);
+    }
 }
