@@ -392,6 +392,10 @@ fn tell_all(
 /// What is said before the first rank says anything.
 fn first_words(request: &Request, names: &[String], facts: &[Facts]) -> Vec<String> {
     let mut words = request.remarks.clone();
+    let providers = std::env::var("RMPI_PROVIDERS").unwrap_or_default();
+    if providers.is_empty() || providers.contains("verbs") {
+        words.extend(too_little_locked(names, facts));
+    }
     if request.verbose {
         let ranks = counted(request.size(), "rank", "ranks");
         let hosts = counted(number(facts.len()), "host", "hosts");
@@ -406,6 +410,26 @@ fn first_words(request: &Request, names: &[String], facts: &[Facts]) -> Vec<Stri
     words
 }
 
+/// Which hosts have devices, and let processes lock too little memory for them.
+fn too_little_locked(names: &[String], facts: &[Facts]) -> Option<String> {
+    let lacks = |facts: &Facts| facts.has_devices && facts.locked < LEAST_LOCKED_BYTES;
+    let few = names.iter().zip(facts).filter(|(_, facts)| lacks(facts));
+    let few: Vec<(&str, u64)> = few
+        .map(|(name, facts)| (name.as_str(), facts.locked))
+        .collect();
+    let least = few.iter().map(|(_, locked)| locked >> 10).min()?;
+    let hosts: Vec<&str> = few.iter().map(|(name, _)| *name).collect();
+    Some(format!(
+        "{}: a process may lock {least} KiB of memory (ulimit -l), and devices of InfiniBand and RoCE want more: messages go another way \
+         or are copied; `* - memlock unlimited` in /etc/security/limits.conf there, or `LimitMEMLOCK=infinity` for the daemon that starts \
+         the ranks",
+        gather::named(&hosts)
+    ))
+}
+
+/// What ranks register at first, and some buffers of programs.
+const LEAST_LOCKED_BYTES: u64 = 16 << 20;
+
 /// What a host has said of itself.
 fn described((name, facts): (&String, &Facts)) -> String {
     let locked = match facts.locked {
@@ -418,4 +442,34 @@ fn described((name, facts): (&String, &Facts)) -> String {
         counted(facts.cpus, "CPU", "CPUs"),
         counted(facts.cores, "core", "cores")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_with_devices_and_little_memory_to_lock_are_named() {
+        let facts = |locked, has_devices| Facts {
+            name: String::new(),
+            cpus: 1,
+            cores: 1,
+            locked,
+            has_devices,
+        };
+        let names = ["a", "b", "c", "d"].map(String::from);
+        let mut all = [
+            facts(8 << 20, true),
+            facts(64 << 10, true),
+            facts(64 << 10, false),
+            facts(u64::MAX, true),
+        ];
+        let words = too_little_locked(&names, &all).unwrap();
+        assert!(
+            words.starts_with("hosts a, b: a process may lock 64 KiB"),
+            "{words}"
+        );
+        all.iter_mut().for_each(|facts| facts.locked = u64::MAX);
+        assert_eq!(too_little_locked(&names, &all), None);
+    }
 }

@@ -101,7 +101,7 @@ impl<'a, T> Answers<'a, T> {
 }
 
 /// Hosts that have the same to say.
-fn named(hosts: &[&str]) -> String {
+pub(crate) fn named(hosts: &[&str]) -> String {
     match hosts {
         [only] => format!("host {only}"),
         hosts if hosts.len() <= MOST_NAMED => format!("hosts {}", hosts.join(", ")),

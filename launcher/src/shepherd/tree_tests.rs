@@ -259,6 +259,7 @@ impl World {
                 cpus: 2,
                 cores: 2,
                 locked: 1,
+                has_devices: false,
             });
             self.hosts[host].life = Life::Running(Box::new(tree));
             let end = self.dice.millis(120_000);

@@ -93,6 +93,8 @@ pub(crate) struct Facts {
     pub(crate) cores: u32,
     /// Bytes that a process may lock in memory there.
     pub(crate) locked: u64,
+    /// It has devices of InfiniBand or RoCE, which read and write locked memory.
+    pub(crate) has_devices: bool,
 }
 
 /// Why a node is lost.
@@ -210,7 +212,7 @@ pub(crate) fn greeting() -> Vec<u8> {
 
 /// What both ends must have in common.
 fn release() -> &'static str {
-    concat!(env!("CARGO_PKG_VERSION"), "/", 1)
+    concat!(env!("CARGO_PKG_VERSION"), "/", 2)
 }
 
 /// What came of looking for the greeting.
@@ -285,6 +287,7 @@ mod tests {
             cpus: 16,
             cores: 8,
             locked: u64::MAX,
+            has_devices: true,
         };
         let loss = Loss {
             words: "is gone".into(),
