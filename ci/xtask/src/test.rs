@@ -63,27 +63,27 @@ const LONG_STAGES: &[TestStage] = &[
 const STAGES: &[TestStage] = &[
     TestStage {
         name: "tidy",
-        budget: minutes(4),
+        budget: minutes(2),
         run: tidy::run,
     },
     TestStage {
         name: "unit",
-        budget: minutes(5),
+        budget: minutes(7),
         run: unit::run,
     },
     TestStage {
         name: "model",
-        budget: minutes(2),
+        budget: minutes(1),
         run: model::run,
     },
     TestStage {
         name: "abi",
-        budget: minutes(3),
+        budget: minutes(2),
         run: abi::run,
     },
     TestStage {
         name: "ranks",
-        budget: minutes(5),
+        budget: minutes(7),
         run: ranks::run,
     },
     TestStage {
@@ -103,12 +103,12 @@ const STAGES: &[TestStage] = &[
     },
     TestStage {
         name: "faults",
-        budget: minutes(2),
+        budget: minutes(1),
         run: faults::run,
     },
     TestStage {
         name: "softroce",
-        budget: minutes(4),
+        budget: minutes(7),
         run: softroce::run,
     },
     TestStage {
@@ -118,7 +118,7 @@ const STAGES: &[TestStage] = &[
     },
     TestStage {
         name: "suites",
-        budget: minutes(9),
+        budget: minutes(8),
         run: suites::run,
     },
 ];
