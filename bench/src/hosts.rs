@@ -4,6 +4,8 @@
 use std::fs;
 use std::process::Command;
 
+use remote_shell::{SSH, joined, split};
+
 use crate::Error;
 
 /// Two hosts; one rank is started on each.
@@ -13,20 +15,6 @@ pub struct Hosts {
     /// The line of `--launcher`; without one `ssh`.
     launcher: Option<String>,
 }
-
-/// `ssh` with options that keep it from asking anybody anything, as `rmpiexec` calls it.
-const SSH: [&str; 10] = [
-    "ssh",
-    "-x",
-    "-a",
-    "-T",
-    "-o",
-    "BatchMode=yes",
-    "-o",
-    "ConnectTimeout=20",
-    "-o",
-    "ClearAllForwardings=yes",
-];
 
 impl Hosts {
     /// Reads `A,B`, and the remote shell that `--launcher` names.
@@ -75,8 +63,8 @@ impl Hosts {
     #[must_use]
     pub fn script(&self) -> Option<String> {
         let line = self.launcher.as_deref()?;
-        let words: Vec<String> = split(line).ok()?.iter().map(|word| quoted(word)).collect();
-        Some(format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" ")))
+        let words = joined(&split(line).ok()?);
+        Some(format!("#!/bin/sh\nexec {words} \"$@\"\n"))
     }
 
     /// The command that runs these words on the first host (0) or the second (1).
@@ -93,10 +81,9 @@ impl Hosts {
             Some(Ok(words)) => words,
             _ => SSH.map(str::to_owned).to_vec(),
         };
-        let there: Vec<String> = words.iter().map(|word| quoted(word)).collect();
         let mut command = Command::new(&shell[0]);
         command.args(&shell[1..]).arg(name);
-        command.arg(format!("exec {}", there.join(" ")));
+        command.arg(format!("exec {}", joined(words)));
         command
     }
 }
@@ -122,44 +109,6 @@ fn check(name: &str) -> Result<(), String> {
 fn is_here(name: &str) -> bool {
     let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     ["localhost", "127.0.0.1", own.trim()].contains(&name)
-}
-
-/// The words of a line, between blanks, with quotes as in a shell; at least one.
-fn split(line: &str) -> Result<Vec<String>, String> {
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-    let mut letters = line.chars();
-    while let Some(letter) = letters.next() {
-        match (quote, letter) {
-            (Some(mark), letter) if letter == mark => quote = None,
-            (None, '\'' | '"') => {
-                quote = Some(letter);
-                word.get_or_insert_default();
-            }
-            (None | Some('"'), '\\') => {
-                let next = letters.next().ok_or("it ends with a \\")?;
-                word.get_or_insert_default().push(next);
-            }
-            (None, ' ' | '\t' | '\n') => words.extend(word.take()),
-            (_, letter) => word.get_or_insert_default().push(letter),
-        }
-    }
-    if let Some(mark) = quote {
-        return Err(format!("a {mark} is not closed"));
-    }
-    words.extend(word);
-    match words.is_empty() {
-        true => Err("it is empty".to_owned()),
-        false => Ok(words),
-    }
-}
-
-/// A word as every login shell takes it for one.
-fn quoted(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./:=,-+@%".contains(letter);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    }
 }
 
 #[cfg(test)]

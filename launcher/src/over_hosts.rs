@@ -206,7 +206,11 @@ impl Asked {
 
 /// How hosts are reached.
 fn shell(request: &Request) -> Result<Shell, Stop> {
-    let line = request.launcher.as_deref().map(Shell::words).transpose();
+    let line = request
+        .launcher
+        .as_deref()
+        .map(remote_shell::split)
+        .transpose();
     let line = line.map_err(|words| stop(format!("--launcher: {words}"), USAGE_CODE))?;
     Ok(Shell {
         line: line.unwrap_or_default(),

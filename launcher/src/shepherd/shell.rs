@@ -3,61 +3,12 @@
 
 use super::shape::Target;
 use super::words::Shell;
-
-/// Options of `ssh` that keep it from asking anybody anything, from forwarding, and from waiting for ever.
-const SSH: [&str; 14] = [
-    "ssh",
-    "-x",
-    "-a",
-    "-T",
-    "-o",
-    "BatchMode=yes",
-    "-o",
-    "ConnectTimeout=20",
-    "-o",
-    "ControlMaster=no",
-    "-o",
-    "ControlPath=none",
-    "-o",
-    "ClearAllForwardings=yes",
-];
+use remote_shell::{SSH, joined, quoted};
 
 /// The hidden option by which `rmpiexec` is a shepherd.
 pub(crate) const OPTION: &str = "--shepherd";
 
 impl Shell {
-    /// What the line of `--launcher` says: words between blanks, with quotes as in a shell.
-    ///
-    /// # Errors
-    /// With words for the user.
-    pub(crate) fn words(line: &str) -> Result<Vec<String>, String> {
-        let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-        let mut letters = line.chars();
-        while let Some(letter) = letters.next() {
-            match (quote, letter) {
-                (Some(mark), letter) if letter == mark => quote = None,
-                (None, '\'' | '"') => {
-                    quote = Some(letter);
-                    word.get_or_insert_default();
-                }
-                (None | Some('"'), '\\') => {
-                    let next = letters.next().ok_or("it ends with a \\")?;
-                    word.get_or_insert_default().push(next);
-                }
-                (None, ' ' | '\t' | '\n') => words.extend(word.take()),
-                (_, letter) => word.get_or_insert_default().push(letter),
-            }
-        }
-        if let Some(mark) = quote {
-            return Err(format!("a {mark} is not closed"));
-        }
-        words.extend(word);
-        match words.is_empty() {
-            true => Err("it is empty".to_owned()),
-            false => Ok(words),
-        }
-    }
-
     /// What is called to start a shepherd on a host.
     pub(crate) fn command(&self, target: &Target) -> Vec<String> {
         let mut words = self.to(target);
@@ -67,8 +18,7 @@ impl Shell {
 
     /// The same as a line of shell, but for the word that says what is to be done there.
     pub(crate) fn line_to(&self, target: &Target) -> String {
-        let words: Vec<String> = self.to(target).iter().map(|word| quoted(word)).collect();
-        words.join(" ")
+        joined(&self.to(target))
     }
 
     fn to(&self, target: &Target) -> Vec<String> {
@@ -92,15 +42,6 @@ impl Shell {
 
     fn name(&self) -> &str {
         self.line.first().map_or("ssh", String::as_str)
-    }
-}
-
-/// A word as every login shell takes it for one.
-fn quoted(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./:=,-+@%".contains(letter);
-    match word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
     }
 }
 
@@ -230,19 +171,6 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_split_as_by_a_shell() {
-        let words = |line| Shell::words(line).unwrap();
-        assert_eq!(words("ssh -p 22"), ["ssh", "-p", "22"]);
-        assert_eq!(
-            words(" 'a b'c  \"d 'e\" f\\ g ''"),
-            ["a bc", "d 'e", "f g", ""]
-        );
-        for wrong in ["", "  ", "'a", "a\\"] {
-            assert!(Shell::words(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
     fn the_shell_is_told_the_host_and_what_to_start() {
         let ssh = shell(&[], "/opt/my rmpi/bin/rmpiexec").command(&target(Some("me"), Some(2222)));
         assert_eq!(
@@ -261,7 +189,6 @@ mod tests {
             other,
             ["rsh", "-n", "me@n1", "exec /bin/rmpiexec --shepherd"]
         );
-        assert_eq!(quoted("it's"), "'it'\\''s'");
     }
 
     #[test]

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a remote shell is called, by `rmpiexec` and by the programs that measure between hosts: `ssh` and its options, the words of
+//! the line that `--launcher` names, and words that are handed to a shell.
+//!
+//! **Knows** the options of `ssh` and how shells quote.
+//! **Never** starts anything, and makes no system call.
+
+/// `ssh` with options that keep it from asking anybody anything, from forwarding, and from waiting for ever.
+pub const SSH: [&str; 14] = [
+    "ssh",
+    "-x",
+    "-a",
+    "-T",
+    "-o",
+    "BatchMode=yes",
+    "-o",
+    "ConnectTimeout=20",
+    "-o",
+    "ControlMaster=no",
+    "-o",
+    "ControlPath=none",
+    "-o",
+    "ClearAllForwardings=yes",
+];
+
+/// The words of a line, between blanks, with quotes as in a shell; at least one.
+///
+/// # Errors
+/// With words for the user.
+pub fn split(line: &str) -> Result<Vec<String>, String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        match (quote, letter) {
+            (Some(mark), letter) if letter == mark => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            (None | Some('"'), '\\') => {
+                let next = letters.next().ok_or("it ends with a \\")?;
+                word.get_or_insert_default().push(next);
+            }
+            (None, ' ' | '\t' | '\n') => words.extend(word.take()),
+            (_, letter) => word.get_or_insert_default().push(letter),
+        }
+    }
+    if let Some(mark) = quote {
+        return Err(format!("a {mark} is not closed"));
+    }
+    words.extend(word);
+    match words.is_empty() {
+        true => Err("it is empty".to_owned()),
+        false => Ok(words),
+    }
+}
+
+/// A word as every login shell takes it for one.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./:=,-+@%".contains(letter);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// These words as a line of shell.
+#[must_use]
+pub fn joined(words: &[String]) -> String {
+    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code may panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_split_as_by_a_shell() {
+        let words = |line| split(line).unwrap();
+        assert_eq!(words("ssh -p 22"), ["ssh", "-p", "22"]);
+        assert_eq!(
+            words(" 'a b'c  \"d 'e\" f\\ g ''"),
+            ["a bc", "d 'e", "f g", ""]
+        );
+        for wrong in ["", "  ", "'a", "a\\"] {
+            assert!(split(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_was_joined_is_split_into_the_same() {
+        let words = ["a", "it's", "", "two words", "\"$x\"", "\\"].map(String::from);
+        assert_eq!(split(&joined(&words)).unwrap(), words);
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+    }
+}
