@@ -5,7 +5,7 @@
 //! collected before that is collected.
 
 use engine::{Collected, Kind, Peer, Received, State, wire};
-use transport::{FarLook, FarWord};
+use transport::{Arrived, FarLook, FarWord};
 
 use crate::Universe;
 use crate::pump::{Look, Small};
@@ -98,6 +98,10 @@ impl Universe {
             match self.messages.pump.fabric.look_far() {
                 FarLook::Nothing => {}
                 FarLook::Word(far) => return self.take_in_far(token, far),
+                FarLook::Frame(arrived) => {
+                    self.take_in_one_far(&arrived);
+                    break;
+                }
                 FarLook::Poll => {
                     self.progress();
                     break;
@@ -126,6 +130,16 @@ impl Universe {
         }
         self.take_in_any_far(far);
         None
+    }
+
+    /// Takes in a frame that came from far alone, and does what waited for it.
+    #[inline(never)]
+    fn take_in_one_far(&mut self, arrived: &Arrived) {
+        self.turned_up = self.turned_up.wrapping_add(1);
+        self.take_in_frame(arrived);
+        if self.messages.pump.engine.busy_peers() != 0 {
+            self.messages.pump.drain();
+        }
     }
 
     #[inline(never)]

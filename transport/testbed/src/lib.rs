@@ -345,12 +345,16 @@ impl Rank {
 
     /// The fast path of receiving from far: takes a frame of one word, if that is what comes next.
     fn take_far(&mut self) -> bool {
-        let FarLook::Word(far) = self.fabric.look_far() else {
-            return false;
+        let arrived = match self.fabric.look_far() {
+            FarLook::Word(far) => {
+                let arrived = far.arrived();
+                assert_eq!((arrived.bytes(), arrived.is_lent()), (8, false));
+                self.far_words += 1;
+                arrived
+            }
+            FarLook::Frame(arrived) => arrived,
+            FarLook::Nothing | FarLook::Poll => return false,
         };
-        let arrived = far.arrived();
-        assert_eq!((arrived.bytes(), arrived.is_lent()), (8, false));
-        self.far_words += 1;
         if let Some(Completion::Arrived(arrived)) = self.give_to_guest(Completion::Arrived(arrived))
         {
             self.file(&arrived);

@@ -9,8 +9,8 @@ use std::io;
 
 use super::links::Upshot;
 use super::packet::{
-    Answer, Change, DATA_BYTES, FRAME_BYTES, HEADER_BYTES, Header, Kind, Read, WRITE_BYTES, Write,
-    head_of,
+    Answer, Change, DATA_BYTES, FRAME_BYTES, HEADER_BYTES, Header, Kind, MOST_FRAME_BYTES, Read,
+    WRITE_BYTES, Write, head_of,
 };
 use super::proof::{u32_at, u64_at};
 use super::side::{Found, Inflow, Side, Target};
@@ -44,11 +44,21 @@ impl Buffer {
         &mut self.bytes[self.to..]
     }
 
-    /// Begins with what was left at a connection.
-    fn start(&mut self, rest: &mut Vec<u8>) {
+    /// A place for at most so many bytes, while nothing waits.
+    fn place_for(&mut self, bytes: usize) -> &mut [u8] {
+        self.make();
+        &mut self.bytes[..bytes.min(BUFFER_BYTES)]
+    }
+
+    fn make(&mut self) {
         if self.bytes.is_empty() {
             self.bytes.resize(BUFFER_BYTES, 0);
         }
+    }
+
+    /// Begins with what was left at a connection.
+    fn start(&mut self, rest: &mut Vec<u8>) {
+        self.make();
         self.bytes[..rest.len()].copy_from_slice(rest);
         (self.from, self.to) = (0, rest.len());
         rest.clear();
@@ -110,35 +120,54 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Whether a frame with a body of eight bytes, and nothing else, has come where something came last: the fast path of waiting.
+    /// Whether a frame, and nothing else, has come where something came last: the fast path of waiting.
     pub(in crate::provider) fn look(&mut self) -> FarLook {
         let Some(peer) = self.hot.filter(|_| self.has_nothing_to_do()) else {
             return FarLook::Poll;
         };
-        let line = self.links.find(peer).and_then(|side| side.line.as_ref());
+        let Some(side) = self.links.find(peer) else {
+            return FarLook::Poll;
+        };
+        let line = side.line.as_ref();
         let Some(line) = line.filter(|line| line.rest.is_empty() && line.inflow.is_none()) else {
             return FarLook::Poll;
         };
-        let mut bytes = [0; 2 * WORD_FRAME_BYTES];
-        let got = match self.links.sockets.receive(line.sock, None, &mut bytes) {
-            Ok(0) => return FarLook::Nothing,
-            Ok(got) => got,
+        // Data that were asked for shall go where they belong, not through the buffer.
+        let most = if side.expects_data == 0 {
+            HEADER_BYTES + MOST_FRAME_BYTES + 1
+        } else {
+            2 * WORD_FRAME_BYTES
+        };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let place = buffer.place_for(most);
+        let found = match self.links.sockets.receive(line.sock, None, place) {
+            Ok(0) => FarLook::Nothing,
+            Ok(got) => self.look_at(peer, &place[..got]),
             Err(error) => {
                 self.links.broke(peer, &error);
-                return FarLook::Poll;
+                FarLook::Poll
             }
         };
+        self.buffer = buffer;
+        found
+    }
+
+    /// These bytes are all that has come from a peer of which nothing else waits.
+    fn look_at(&mut self, peer: u32, bytes: &[u8]) -> FarLook {
         self.has_stirred = true;
         self.idle = 0;
-        if let Some(word) = self.take_word(peer, &bytes[..got]) {
-            return FarLook::Word(word);
+        if let Some((head, body)) = self.take_frame(peer, bytes) {
+            let Ok(word) = body.try_into() else {
+                return FarLook::Frame(self.arrived(peer, head, body));
+            };
+            return FarLook::Word(FarWord {
+                peer: Peer(peer),
+                head: Head { len: 8, ..head },
+                word: u64::from_ne_bytes(word),
+            });
         }
-        let line = self
-            .links
-            .find_mut(peer)
-            .and_then(|side| side.line.as_mut());
-        if let Some(line) = line {
-            line.rest.extend_from_slice(&bytes[..got]);
+        if let Some(line) = &mut self.links.of(peer).line {
+            line.rest.extend_from_slice(bytes);
         }
         self.wait_for(peer);
         FarLook::Poll
@@ -148,31 +177,27 @@ impl<S: Sockets> Tcp<S> {
         self.backlog.is_empty() && self.moves.ready.is_empty() && self.links.upshots.is_empty()
     }
 
-    /// Takes a frame in, if that is what these bytes are, and no more.
-    fn take_word(&mut self, peer: u32, bytes: &[u8]) -> Option<FarWord> {
-        let (header, body) = bytes.split_first_chunk::<HEADER_BYTES>()?;
-        let (fixed, word) = body.split_first_chunk::<FRAME_BYTES>()?;
-        let word = u64::from_ne_bytes(word.try_into().ok()?);
+    /// Takes a frame in, if that is what these bytes are, and no more; answers its head and its body.
+    fn take_frame<'a>(&mut self, peer: u32, bytes: &'a [u8]) -> Option<(Head, &'a [u8])> {
+        let (header, packet) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+        let (fixed, body) = packet.split_first_chunk::<FRAME_BYTES>()?;
         let header = Header::of(header)?;
-        let is_next = header.number == self.links.find(peer)?.session.ack().next;
-        let is_it = header.kind == Kind::Frame && header.bytes == body.len() && is_next;
-        if !is_it || !self.links.acknowledge(peer, header.ack) {
+        let side = self.links.find(peer)?;
+        let is_next = header.number == side.session.ack().next;
+        let has_room = self.may_take(peer, body.len());
+        let is_it = header.kind == Kind::Frame && header.bytes == packet.len();
+        if !is_it || !is_next || !has_room || !self.links.acknowledge(peer, header.ack) {
             return None;
         }
         self.accept(peer);
         let turn = self.links.turn;
         if let Some(line) = &mut self.links.of(peer).line {
-            line.used = turn;
+            (line.used, line.has_come) = (turn, true);
         }
         if self.moves.has_desk(peer) {
             self.links.upshots.push_back(Upshot::GoOn(peer));
         }
-        let head = Head {
-            len: 8,
-            ..head_of(fixed)
-        };
-        let peer = Peer(peer);
-        Some(FarWord { peer, head, word })
+        Some((head_of(fixed), body))
     }
 
     /// Answers what came, and goes on where there is room again.
@@ -370,6 +395,22 @@ impl<S: Sockets> Tcp<S> {
 
     fn hand_up(&mut self, peer: u32, bytes: &[u8], completions: &mut Completions) -> bool {
         let (fixed, body) = bytes.split_at(FRAME_BYTES);
+        let has_room = self.may_take(peer, body.len());
+        if has_room {
+            let arrived = self.arrived(peer, head_of(fixed), body);
+            completions.push(Completion::Arrived(arrived));
+        }
+        has_room
+    }
+
+    /// Whether a body of so many bytes is taken in from a peer: those that are lent are counted.
+    fn may_take(&self, peer: u32, bytes: usize) -> bool {
+        let lent = self.links.find(peer).map_or(MOST_LENT, |side| side.lent);
+        bytes <= ring::SLOT_BODY_BYTES || lent < MOST_LENT
+    }
+
+    /// A frame as it is handed up. [`may_take`](Self::may_take) was asked for its body.
+    fn arrived(&mut self, peer: u32, head: Head, body: &[u8]) -> Arrived {
         let mut words = [0u64; ring::SLOT_BODY_BYTES / 8];
         let buffer = if body.len() <= ring::SLOT_BODY_BYTES {
             for (word, chunk) in words.iter_mut().zip(body.chunks(8)) {
@@ -381,23 +422,18 @@ impl<S: Sockets> Tcp<S> {
                 bytes: u8::try_from(body.len()).unwrap_or(u8::MAX),
             }
         } else {
-            let side = self.links.of(peer);
-            if side.lent == MOST_LENT {
-                return false;
-            }
-            side.lent += 1;
+            self.links.of(peer).lent += 1;
             RecvBuffer::Lent {
                 index: self.bodies.lend(body),
                 bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
             }
         };
-        completions.push(Completion::Arrived(Arrived {
+        Arrived {
             peer: Peer(peer),
-            head: head_of(fixed),
+            head,
             words,
             body: buffer,
-        }));
-        true
+        }
     }
 
     /// Data begin.

@@ -18,6 +18,8 @@ pub enum FarLook {
     Nothing,
     /// A frame with a body of eight bytes.
     Word(FarWord),
+    /// A frame with another body, as a poll would tell it.
+    Frame(Arrived),
     /// Something else is there or has to be done: [`poll`](crate::Fabric::poll).
     Poll,
 }

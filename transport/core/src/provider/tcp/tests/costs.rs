@@ -3,9 +3,9 @@
 
 use super::super::StreamsConfig;
 use super::super::memory::lent_for_ever;
-use super::world::{SECOND, World};
+use super::world::{HEAD, SECOND, World};
 use crate::provider::verbs::Kind;
-use crate::{Peer, WorkId};
+use crate::{FarLook, Peer, RecvBuffer, WorkId};
 
 fn looks_in(world: &mut World, turns: u64) -> u64 {
     let before = world.net.looks(0);
@@ -107,6 +107,39 @@ fn what_follows_from_several_completions_leaves_together() {
     let before = world.heard[1][0];
     world.send(0, 1);
     world.until("it", |world| world.heard[1][0] == before + 1);
+}
+
+#[test]
+fn a_frame_that_comes_alone_is_taken_by_a_look_whatever_its_size() {
+    let mut world = World::new(StreamsConfig::of(0, 2), 8);
+    world.send(1, 0);
+    world.until("the connection", |world| world.heard[0][1] == 1);
+    for bytes in [0, 1, 7, 8, 9, 47, 48, 49, 64, 1000, 4096] {
+        let body: Vec<u8> = (0..=255).cycle().take(bytes).collect();
+        world.all[1].post_send(Peer(0), HEAD, &body).unwrap();
+        world.net.pass(SECOND);
+        let before = world.net.looks(0);
+        let arrived = match world.all[0].look() {
+            FarLook::Word(word) => word.arrived(),
+            FarLook::Frame(arrived) => arrived,
+            other => panic!("{bytes} bytes: {other:?}"),
+        };
+        assert_eq!(world.net.looks(0), before, "{bytes} bytes");
+        assert_eq!((arrived.peer, arrived.head), (Peer(1), HEAD));
+        let mut words = arrived.words.map(u64::to_ne_bytes).concat();
+        if let RecvBuffer::Lent { index, .. } = arrived.body {
+            words.resize(bytes, 0);
+            assert_eq!(world.all[0].bodies.copy(index, &mut words), bytes);
+            world.all[0].release(1, index);
+        }
+        assert_eq!(words[..bytes], body, "{bytes} bytes");
+        assert_eq!(arrived.bytes() as usize, bytes);
+    }
+    // Several at once are a matter of a poll.
+    (0..2).for_each(|_| world.send(1, 0));
+    world.net.pass(SECOND);
+    assert!(matches!(world.all[0].look(), FarLook::Poll));
+    world.until("both", |world| world.heard[0][1] == 3);
 }
 
 /// Works wait where much is unsent already; here that is so only as long as packets wait for others.
