@@ -416,9 +416,12 @@ impl Pump {
                 for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
                     *to = word.to_ne_bytes();
                 }
-                self.fabric
-                    .post_send(peer, head, &bytes[..usize::from(count) * 8])
-                    .is_ok()
+                let body = &bytes[..usize::from(count) * 8];
+                // Its data move in a later turn.
+                if frame.head.kind == wire::RTS && self.fabric.has_network() {
+                    return self.fabric.post_send_deferrable(peer, head, body).is_ok();
+                }
+                self.fabric.post_send(peer, head, body).is_ok()
             }
             Body::Payload {
                 request,

@@ -214,6 +214,28 @@ impl Fabric {
         carried!(self, peer, post_send(peer, head, body))
     }
 
+    /// As [`post_send`](Self::post_send), for frames that only announce what a later poll has to move: if something was posted to the
+    /// peer since the last poll already, it may leave with what is posted to it next, or with the next poll. Who does not poll for long
+    /// sends it 0.2 s later.
+    ///
+    /// # Errors
+    /// As those of [`post_send`](Self::post_send).
+    ///
+    /// # Panics
+    /// As [`post_send`](Self::post_send).
+    #[inline]
+    pub fn post_send_deferrable(
+        &mut self,
+        peer: Peer,
+        head: Head,
+        body: &[u8],
+    ) -> Result<(), Full> {
+        match self.peers.route(peer) {
+            Route::Net => self.net().post_send_deferrable(peer, head, body),
+            _ => self.post_send(peer, head, body),
+        }
+    }
+
     /// Posts a send of `BYTES` bytes, eight or four (`head.len` says so too), or says `None` where that takes more than a
     /// slot at hand: the fast path. After `Some(false)` the caller must [`ring_bell`](Self::ring_bell).
     #[inline(always)]

@@ -113,9 +113,17 @@ impl Rank {
         }
     }
 
-    /// Sends, however often the transport is full.
+    /// Sends, however often the transport is full; now and then such that it may leave later.
     pub async fn send(&mut self, to: u32, head: Head, body: &[u8]) {
-        while self.fabric.post_send(Peer(to), head, body).is_err() {
+        let defers = self.random.below(4) == 0;
+        loop {
+            let posted = match defers {
+                true => self.fabric.post_send_deferrable(Peer(to), head, body),
+                false => self.fabric.post_send(Peer(to), head, body),
+            };
+            if posted.is_ok() {
+                return;
+            }
             self.turn().await;
         }
     }

@@ -344,6 +344,13 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
         }
     }
 
+    fn post_send_deferrable(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+        match (self.way(to), &mut self.tcp) {
+            (Way::Tcp, Ok(tcp)) => tcp.post_send_deferrable(to, head, body),
+            _ => self.post_send(to, head, body),
+        }
+    }
+
     fn copy_lent(&self, _peer: Peer, index: u32, bytes: u32, target: &mut [u8]) -> usize {
         match &self.tcp {
             Ok(tcp) if index & BY_TCP != 0 => tcp.copy_lent(index & !BY_TCP, target),

@@ -264,6 +264,16 @@ impl Wire for Net {
         either!(self, it => it.post_send(to, head, body))
     }
 
+    #[inline(never)]
+    fn post_send_deferrable(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+        either!(
+            self,
+            it => it.post_send(to, head, body),
+            it => it.post_send_deferrable(to, head, body),
+            it => it.post_send_deferrable(to, head, body)
+        )
+    }
+
     fn copy_lent(&self, peer: Peer, index: u32, bytes: u32, target: &mut [u8]) -> usize {
         either!(
             self,

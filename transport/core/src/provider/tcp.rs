@@ -25,6 +25,7 @@ mod call;
 mod calls;
 mod clock;
 mod fake;
+mod held;
 mod interfaces;
 mod keys;
 mod links;
@@ -62,6 +63,7 @@ use moves::Moves;
 use packet::{Kind as PacketKind, Maker};
 use rest::Rest;
 pub use secrets::StreamKey;
+use session::Slot;
 pub use settings::TcpTerms;
 use sockets::Sign;
 pub(super) use sockets::Sockets;
@@ -228,6 +230,32 @@ impl<S: Sockets> Tcp<S> {
     /// Posts a send.
     #[inline(never)]
     pub(super) fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+        let slot = self.make_frame(to, head, body)?;
+        if let Some(slot) = slot {
+            self.links.post(to.0, slot);
+            self.settle();
+        }
+        Ok(())
+    }
+
+    /// Posts a send that may leave with the next one, or with the next poll.
+    pub(super) fn post_send_deferrable(
+        &mut self,
+        to: Peer,
+        head: Head,
+        body: &[u8],
+    ) -> Result<(), Full> {
+        let slot = self.make_frame(to, head, body)?;
+        if let Some(slot) = slot {
+            self.links.post_deferrable(to.0, slot);
+            self.settle();
+        }
+        Ok(())
+    }
+
+    /// A packet for a peer, if there is room; `None`: the peer is lost, and nobody will ever read it.
+    #[inline(always)]
+    fn make_frame(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<Option<Slot>, Full> {
         assert!(
             body.len() <= ring::layout::POOL_BUFFER_BYTES,
             "a send of {} bytes",
@@ -236,8 +264,7 @@ impl<S: Sockets> Tcp<S> {
         let is_ordered = self.moves.is_ordered(to.0);
         let side = self.links.of(to.0);
         if side.lost.is_some() {
-            // The caller was told; nobody will ever read this.
-            return Ok(());
+            return Ok(None);
         }
         let is_large = body.len() > ring::SLOT_BODY_BYTES;
         let lacks_buffers = is_large && !side.session.may_lend();
@@ -252,9 +279,7 @@ impl<S: Sockets> Tcp<S> {
         let make = |bytes: &mut Vec<u8>| Maker::new(bytes).frame(head, body);
         let slot = self.links.store.keep(PacketKind::Frame, make, None, None);
         self.links.counts.sends.add(1);
-        self.links.post(to.0, slot);
-        self.settle();
-        Ok(())
+        Ok(Some(slot))
     }
 
     /// Copies a body that was lent.
@@ -414,6 +439,7 @@ impl<S: Sockets> Tcp<S> {
     /// What follows from the last poll is done: what was posted meanwhile goes out together.
     #[inline]
     pub(super) fn uncork(&mut self) {
+        self.links.push_held();
         if self.links.is_corked() {
             self.links.uncork();
             self.settle();

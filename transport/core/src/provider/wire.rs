@@ -20,6 +20,11 @@ pub(super) trait Wire {
     /// Posts a send.
     fn post_send(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Full>;
 
+    /// Posts a send that may leave with the next one to this peer, or with the next poll.
+    fn post_send_deferrable(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+        self.post_send(peer, head, body)
+    }
+
     /// Copies the body of a frame of this peer that lies in buffer `index`.
     fn copy_lent(&self, peer: Peer, index: u32, bytes: u32, target: &mut [u8]) -> usize;
 

@@ -174,7 +174,8 @@ impl<S: Sockets> Tcp<S> {
     }
 
     fn has_nothing_to_do(&self) -> bool {
-        self.backlog.is_empty() && self.moves.ready.is_empty() && self.links.upshots.is_empty()
+        let is_all_out = self.links.held.is_empty() && self.links.upshots.is_empty();
+        is_all_out && self.backlog.is_empty() && self.moves.ready.is_empty()
     }
 
     /// Takes a frame in, if that is what these bytes are, and no more; answers its head and its body.

@@ -429,6 +429,15 @@ impl Sockets for FakeSockets {
         Ok(count)
     }
 
+    fn push(&mut self, sock: Sock) {
+        let mut net = self.net.lock();
+        let (now_ns, delay) = (net.now_ns, net.config.most_delay_ns);
+        let late_ns = now_ns + net.random.below(delay);
+        if let Ok(held) = net.held(self.me, sock) {
+            net.connections[held.connection].ends[1 - held.end].send(late_ns, Vec::new(), false);
+        }
+    }
+
     fn receive(
         &mut self,
         sock: Sock,

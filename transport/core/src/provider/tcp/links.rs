@@ -5,6 +5,7 @@
 //! | file | what its methods do |
 //! |------|---------------------|
 //! | `links.rs` | keep and send packets, break connections |
+//! | `held.rs` | send packets later, with others |
 //! | `meet.rs` | make connections: call, be called, join |
 //! | `clock.rs` | what is due |
 //! | `room.rs` | give connections up for others |
@@ -78,7 +79,9 @@ pub(super) struct Links<S> {
     owing: Vec<u32>,
     /// Whether packets wait, and those for whom some do.
     is_corked: bool,
-    corked: Vec<u32>,
+    pub(super) corked: Vec<u32>,
+    /// Peers to whom something was sent that the system keeps for what may follow.
+    pub(super) held: Vec<u32>,
     pub(super) store: Store,
     pub(super) numbers: Numbers,
     pub(super) news: News,
@@ -116,6 +119,7 @@ impl<S: Sockets> Links<S> {
             owing: Vec::new(),
             is_corked: false,
             corked: Vec::new(),
+            held: Vec::new(),
             store: Store::default(),
             numbers: Numbers::default(),
             news: News::default(),
@@ -186,12 +190,18 @@ impl<S: Sockets> Links<S> {
 
     /// Keeps a packet for a peer, for which there is room, and sends it when that is possible.
     pub(super) fn post(&mut self, peer: u32, slot: Slot) {
+        self.keep(peer, slot);
+        self.flush(peer);
+    }
+
+    pub(super) fn keep(&mut self, peer: u32, slot: Slot) {
+        let turn = self.turn;
         let bytes = u32::try_from(self.store.length(slot)).unwrap_or(u32::MAX);
         let is_large = self.store.is_large(slot);
         let side = self.of(peer);
         side.session.keep(slot, bytes);
         side.kept_data += u32::from(is_large);
-        self.flush(peer);
+        side.posted = turn;
     }
 
     /// What is to be sent waits until [`uncork`](Self::uncork).
@@ -237,12 +247,13 @@ impl<S: Sockets> Links<S> {
             }
             return;
         }
-        if let Err(error) = self.send_some(peer) {
+        if let Err(error) = self.send_some(peer, false) {
             self.broke(peer, &error);
         }
     }
 
-    pub(super) fn send_some(&mut self, peer: u32) -> io::Result<()> {
+    /// Sends what waits for a peer. `defers`: the last of it may leave with what follows.
+    pub(super) fn send_some(&mut self, peer: u32, defers: bool) -> io::Result<()> {
         let side = self.sides[peer as usize].as_deref_mut();
         let (turn, now_ns) = (self.turn, self.now_ns);
         let Some(side) = side else {
@@ -260,12 +271,13 @@ impl<S: Sockets> Links<S> {
                 Out::Packet { total, .. } => (1, total <= SMALL_BYTES),
                 Out::Bytes { .. } => (0, true),
             };
-            let more = is_small && side.session.unsent() > itself;
+            let more = is_small && (defers || side.session.unsent() > itself);
             let (out, all) = send_one(&mut self.sockets, &self.store, (sock, more), out)?;
-            if out.large_at() > had
-                && let Some(line) = &mut side.line
-            {
-                line.moved_ns = now_ns;
+            if let Some(line) = &mut side.line {
+                line.is_held = more;
+                if out.large_at() > had {
+                    line.moved_ns = now_ns;
+                }
             }
             match (all, out) {
                 (true, Out::Packet { number, .. }) => {

@@ -92,7 +92,7 @@ impl<S: Sockets> Links<S> {
         if let Some(line) = side.and_then(|side| side.line.as_mut()) {
             line.owes_note = true;
             // If it is broken, it is no more than closed.
-            let _ = self.send_some(peer);
+            let _ = self.send_some(peer, false);
         }
         if self.hang_up(peer) {
             self.counts.given_up.add(1);

@@ -39,6 +39,8 @@ pub(super) struct Side {
     pub(super) owes: bool,
     /// It is in the list of those for whom packets wait.
     pub(super) is_corked: bool,
+    /// The turn in which something was posted to it last.
+    pub(super) posted: u64,
     /// It was asked what has arrived, and nothing has come since.
     pub(super) has_asked: bool,
     /// A large frame waits here until it gives back buffers that frames of this process lie in.
@@ -70,6 +72,7 @@ impl Side {
             is_owing: false,
             owes: false,
             is_corked: false,
+            posted: 0,
             has_asked: false,
             awaits_buffers: false,
             lent: 0,
@@ -160,6 +163,8 @@ pub(super) struct Line {
     pub(super) moved_ns: u64,
     /// Something has come over it.
     pub(super) has_come: bool,
+    /// The system keeps the end of what was sent for what may follow.
+    pub(super) is_held: bool,
 }
 
 impl Line {
@@ -182,6 +187,7 @@ impl Line {
             since_ns: 0,
             moved_ns: 0,
             has_come: false,
+            is_held: false,
         }
     }
 

@@ -38,7 +38,8 @@ pub(in crate::provider) trait Sockets: Debug {
     fn accept(&mut self) -> io::Result<Option<(Sock, SocketAddr)>>;
 
     /// Sends bytes and then memory, as many as fit now; answers how many. After less than all, there is a [`Sign`] when there is
-    /// room if [`want_to_send`](Self::want_to_send) holds. `more`: further bytes follow at once, with which they may leave.
+    /// room if [`want_to_send`](Self::want_to_send) holds. `more`: further bytes follow, with which they may leave, or a
+    /// [`push`](Self::push).
     fn send(
         &mut self,
         sock: Sock,
@@ -46,6 +47,9 @@ pub(in crate::provider) trait Sockets: Debug {
         memory: Option<Stretch>,
         more: bool,
     ) -> io::Result<usize>;
+
+    /// What was sent last leaves now, although more was said to follow.
+    fn push(&mut self, sock: Sock);
 
     /// Receives into memory first and then into `bytes`, as much as is here; answers how much. An end of the stream is an error.
     fn receive(

@@ -258,6 +258,13 @@ impl Sockets for System {
         or_nothing(of_call(sent))
     }
 
+    fn push(&mut self, sock: Sock) {
+        if let Ok(stream) = self.stream(sock) {
+            // Set already: to set it again sends what is there. Without it the system sends it 200 ms later.
+            _ = stream.set_nodelay(true);
+        }
+    }
+
     fn receive(
         &mut self,
         sock: Sock,

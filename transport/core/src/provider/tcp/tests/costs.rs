@@ -142,6 +142,41 @@ fn a_frame_that_comes_alone_is_taken_by_a_look_whatever_its_size() {
     world.until("both", |world| world.heard[0][1] == 3);
 }
 
+#[test]
+fn of_announcements_the_first_leaves_at_once_and_the_others_with_what_follows() {
+    let mut world = World::new(StreamsConfig::of(0, 2), 8);
+    world.send(0, 1);
+    world.until("the connection", |world| world.heard[1][0] == 1);
+    let announce = |world: &mut World| {
+        let tcp = &mut world.all[0];
+        tcp.post_send_deferrable(Peer(1), HEAD, b"x").unwrap();
+    };
+    let mut expected = 1;
+    for sends in [false, true] {
+        (0..3).for_each(|_| announce(&mut world));
+        world.busy = vec![0];
+        (0..100).for_each(|_| world.turn());
+        assert_eq!(world.heard[1][0], expected + 1);
+        // Whoever waits for what comes, looks.
+        assert!(matches!(world.all[0].look(), FarLook::Poll));
+        expected += 3;
+        if sends {
+            world.send(0, 1);
+            expected += 1;
+        } else {
+            world.busy.clear();
+        }
+        world.until("all", |world| world.heard[1][0] == expected);
+        world.busy.clear();
+        world.turn();
+    }
+    // One of them at a time waits for nothing, nor does the last before a sleep.
+    (0..2).for_each(|_| announce(&mut world));
+    world.all[0].prepare_sleep();
+    world.busy = vec![0];
+    world.until("all", |world| world.heard[1][0] == expected + 2);
+}
+
 /// Works wait where much is unsent already; here that is so only as long as packets wait for others.
 #[test]
 fn works_that_are_begun_in_one_turn_all_leave_at_its_end() {
