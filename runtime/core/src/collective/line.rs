@@ -213,7 +213,9 @@ impl<V: Visit> Line<V> {
         }
     }
 
+    /// After a fault nothing is passed on: a message without data tells the next rank that something is wrong.
     fn start_send(&self, to: u32, bytes: &[u8]) -> Result<Option<RequestId>, Error> {
+        let bytes = if self.has_fault() { &[] } else { bytes };
         let target = self.target(to);
         self.visit.visit(|universe| {
             universe
@@ -288,6 +290,10 @@ impl<V: Visit> Line<V> {
     #[cold]
     pub fn note(&self, error: Error) {
         self.fault.borrow_mut().get_or_insert(error);
+    }
+
+    fn has_fault(&self) -> bool {
+        self.fault.borrow().is_some()
     }
 
     fn target(&self, to: u32) -> Target {
