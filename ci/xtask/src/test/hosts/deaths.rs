@@ -102,7 +102,7 @@ const WAYS: [&str; 12] = [
     "terminate",
 ];
 /// Much more than one takes.
-const LIMIT: Duration = Duration::from_secs(200);
+const LIMIT: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
 mod tests {
