@@ -44,6 +44,13 @@ impl Buffer {
         &mut self.bytes[self.to..]
     }
 
+    /// The same, for at most so many bytes.
+    fn place_of(&mut self, bytes: usize) -> &mut [u8] {
+        let place = self.place();
+        let bytes = bytes.min(place.len());
+        &mut place[..bytes]
+    }
+
     /// A place for at most so many bytes, while nothing waits.
     fn place_for(&mut self, bytes: usize) -> &mut [u8] {
         self.make();
@@ -81,6 +88,9 @@ enum Step {
 impl<S: Sockets> Tcp<S> {
     /// Takes in what has come from a peer, up to some share. `true`: there was something.
     pub(super) fn take(&mut self, peer: u32, completions: &mut Completions) -> bool {
+        if self.is_paused(peer) {
+            return false;
+        }
         let mut buffer = std::mem::take(&mut self.buffer);
         let turn = self.links.turn;
         let line = self
@@ -108,6 +118,9 @@ impl<S: Sockets> Tcp<S> {
         self.buffer = buffer;
         match took {
             Ok(bytes) => {
+                if bytes == 0 {
+                    self.pause(peer);
+                }
                 if bytes != 0 || had != 0 {
                     self.after(peer);
                 }
@@ -116,6 +129,35 @@ impl<S: Sockets> Tcp<S> {
             Err(error) => {
                 self.links.broke(peer, &error);
                 true
+            }
+        }
+    }
+
+    /// Whether a line is not looked at yet.
+    #[inline]
+    fn is_paused(&mut self, peer: u32) -> bool {
+        let line = self.links.find(peer).and_then(|side| side.line.as_ref());
+        let until_ns = line.map_or(0, |line| line.paused_until_ns);
+        if until_ns == 0 {
+            return false;
+        }
+        let is_over = self.links.sockets.clock_ns() >= until_ns;
+        if is_over && let Some(line) = &mut self.links.of(peer).line {
+            line.paused_until_ns = 0;
+        }
+        !is_over
+    }
+
+    /// Lets a line be, if the data of several reads are to come: each look takes the lock of the socket, for which the system waits when it
+    /// brings data.
+    fn pause(&mut self, peer: u32) {
+        let Some(side) = self.links.find(peer).filter(|side| side.expects_data > 1) else {
+            return;
+        };
+        if side.line.as_ref().is_some_and(|line| line.rest.is_empty()) {
+            let until_ns = self.links.sockets.clock_ns() + PAUSE_NS;
+            if let Some(line) = &mut self.links.of(peer).line {
+                line.paused_until_ns = until_ns;
             }
         }
     }
@@ -243,12 +285,18 @@ impl<S: Sockets> Tcp<S> {
 
     /// Receives more; answers how much, and how much it could have been.
     fn receive(&mut self, peer: u32, buffer: &mut Buffer) -> io::Result<(usize, usize)> {
-        let line = self.links.find(peer).and_then(|side| side.line.as_ref());
-        let Some((sock, inflow)) = line.map(|line| (line.sock, line.inflow)) else {
+        let Some(side) = self.links.find(peer) else {
+            return Ok((0, 0));
+        };
+        let Some((sock, inflow)) = side.line.as_ref().map(|line| (line.sock, line.inflow)) else {
             return Ok((0, 0));
         };
         let Some(inflow) = inflow else {
-            let place = buffer.place();
+            // Data that were asked for shall go where they belong, not through the buffer.
+            let place = match side.expects_data {
+                0 => buffer.place(),
+                _ => buffer.place_of(BEHIND_BYTES),
+            };
             let asked = place.len();
             let got = self.links.sockets.receive(sock, None, place)?;
             buffer.to += got;
@@ -562,6 +610,8 @@ const WORD_FRAME_BYTES: usize = HEADER_BYTES + FRAME_BYTES + 8;
 const BUFFER_BYTES: usize = 64 << 10;
 /// What is received at once behind data.
 const BEHIND_BYTES: usize = 4 << 10;
+/// For so long a line is left alone that brings much and has nothing now: less than what a sender needs for 64 KiB.
+const PAUSE_NS: u64 = 10_000;
 /// Received from one peer in one turn, before others are heard: at most so much, and one piece.
 const TURN_BYTES: usize = 1 << 20;
 /// Bodies of one peer that may be lent; those of honest peers are fewer.

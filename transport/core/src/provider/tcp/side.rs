@@ -165,6 +165,8 @@ pub(super) struct Line {
     pub(super) has_come: bool,
     /// The system keeps the end of what was sent for what may follow.
     pub(super) is_held: bool,
+    /// It is not looked at before this time; 0: it is.
+    pub(super) paused_until_ns: u64,
 }
 
 impl Line {
@@ -188,6 +190,7 @@ impl Line {
             moved_ns: 0,
             has_come: false,
             is_held: false,
+            paused_until_ns: 0,
         }
     }
 
