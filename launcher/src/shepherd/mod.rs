@@ -12,6 +12,7 @@
 //! One thread: a process that has others cannot make its daemon.
 
 mod below;
+mod burial;
 pub(crate) mod shape;
 pub(crate) mod shell;
 mod tree;
@@ -22,6 +23,7 @@ use crate::link::Inbox;
 use crate::spawn::{self, Forked};
 use crate::{daemon, front, plan};
 use below::{Children, Stream};
+use burial::Burial;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
@@ -41,8 +43,8 @@ const TOLD_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// What is left when a shepherd ends gets this time.
 const END_WITHIN: Duration = Duration::from_secs(3);
-/// What a daemon leaves behind gets this time, in which the shepherd says nothing to anybody.
-const LEFTOVERS_WITHIN: Duration = Duration::from_secs(1);
+/// Between two looks at a daemon that is about to end, which takes less than a millisecond as a rule.
+const BURY_EVERY: Duration = Duration::from_millis(1);
 
 /// Runs the shepherd in this process, which a remote shell has started for it.
 pub(crate) fn serve_remote() -> u8 {
@@ -128,6 +130,8 @@ struct Shepherd {
     above: Edge,
     tree: Tree,
     local: Option<Local>,
+    /// The daemon has closed its edge.
+    burial: Option<Burial>,
     children: Children,
     begun: Instant,
     scratch: Vec<u8>,
@@ -139,6 +143,7 @@ impl Shepherd {
             above,
             tree: Tree::new(begin, inbox, is_watched, Duration::ZERO),
             local: None,
+            burial: None,
             children: Children::default(),
             begun: Instant::now(),
             scratch: vec![0; SCRATCH_BYTES],
@@ -235,23 +240,14 @@ impl Shepherd {
         }
         let is_closed = |local: &mut Local| local.edge.is_none();
         if let Some(local) = self.local.take_if(is_closed) {
-            let loss = self.end_of_daemon(local.pid);
-            self.tree.daemon_ended(loss);
+            self.burial = Some(Burial::new(local.pid, Instant::now()));
         }
-    }
-
-    /// The daemon has closed its edge: it has ended or is about to. What it left behind is ended. A reason, if it should not have
-    /// ended.
-    fn end_of_daemon(&mut self, pid: u32) -> Option<Loss> {
-        let ending = self.children.end_with_leftovers(pid, LEFTOVERS_WITHIN);
-        let (how, code) = match ending {
-            Some(spawn::Ending::Code(0)) => return None,
-            ending => front::words_of(ending),
-        };
-        Some(Loss {
-            words: format!("its node daemon (pid {pid}) {how}; its ranks were killed"),
-            code,
-        })
+        if let Some(mut burial) = self.burial.take() {
+            match self.children.bury(&mut burial, Instant::now()) {
+                Some(ending) => self.tree.daemon_ended(loss(burial.pid(), ending)),
+                None => self.burial = Some(burial),
+            }
+        }
     }
 
     fn flush_above(&mut self) -> Result<(), EdgeClosed> {
@@ -295,6 +291,9 @@ impl Shepherd {
         if self.children.has_ending() {
             left = left.min(LOOK_EVERY);
         }
+        if self.burial.is_some() {
+            left = left.min(BURY_EVERY);
+        }
         let timeout = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
         let (sources, mut asked): (Vec<Source>, Vec<PollFd<'_>>) = all.into_iter().unzip();
         let _ = poll(&mut asked, timeout);
@@ -334,14 +333,27 @@ impl Shepherd {
     /// shepherds of other hosts.
     fn end_all(mut self) {
         let daemon = self.local.take().map(|local| local.pid);
+        let daemon = daemon.or_else(|| self.burial.map(|burial| burial.pid()));
         self.children.hang_up();
         let until = Instant::now() + END_WITHIN;
         while Instant::now() < until && !self.children.have_all_ended(daemon) {
             std::thread::sleep(LOOK_EVERY);
         }
-        self.children.end_with_leftovers(0, END_WITHIN);
+        self.children.end_leftovers(END_WITHIN);
         self.children.kill_all();
     }
+}
+
+/// Why a daemon has ended, if it should not have.
+fn loss(pid: u32, ending: Option<spawn::Ending>) -> Option<Loss> {
+    let (how, code) = match ending {
+        Some(spawn::Ending::Code(0)) => return None,
+        ending => front::words_of(ending),
+    };
+    Some(Loss {
+        words: format!("its node daemon (pid {pid}) {how}; its ranks were killed"),
+        code,
+    })
 }
 
 /// Sends what the stream takes; nothing waits for room where nobody reads any more.
