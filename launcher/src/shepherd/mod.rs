@@ -24,10 +24,10 @@ use crate::spawn::{self, Forked};
 use crate::{daemon, front, plan};
 use below::{Children, Stream};
 use burial::Burial;
+use locked_memory::LockedMemory;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{dup2_stdin, dup2_stdout};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -379,42 +379,12 @@ fn facts() -> Facts {
     let granted = crate::quota().unwrap_or(usize::MAX).min(cpus.count());
     let cores = plan::described(&cpus).groups(crate::Level::Core).len();
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).max(1);
-    let read = |file| std::fs::read_to_string(file).unwrap_or_default();
-    let locked = match may_lock_all(&read("/proc/self/status"), &read("/proc/self/uid_map")) {
-        true => u64::MAX,
-        false => getrlimit(Resource::RLIMIT_MEMLOCK).map_or(u64::MAX, |(soft, _)| soft),
-    };
     let devices = std::fs::read_dir("/sys/class/infiniband");
     Facts {
         name: front::host(),
         cpus: number(granted),
         cores: number(cores.min(granted)),
-        locked,
+        locked: LockedMemory::now().limit_bytes.unwrap_or(u64::MAX),
         has_devices: devices.is_ok_and(|mut devices| devices.next().is_some()),
-    }
-}
-
-/// Whether a process with this status has the right to lock any amount of memory, and not only among users of its own.
-fn may_lock_all(status: &str, users: &str) -> bool {
-    const IPC_LOCK: u32 = 14;
-    let mut lines = status.lines();
-    let rights = lines.find_map(|line| line.strip_prefix("CapEff:"));
-    let rights = rights.and_then(|word| u64::from_str_radix(word.trim(), 16).ok());
-    let has_all_users = users.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
-    has_all_users && rights.is_some_and(|rights| rights >> IPC_LOCK & 1 != 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn limits_of_memory_hold_for_whoever_has_not_that_right() {
-        let status = |rights| format!("Name:\trmpid\nCapEff:\t{rights}\nThreads:\t1\n");
-        let (all, own) = ("         0          0 4294967295\n", "0 1000 1\n");
-        assert!(may_lock_all(&status("000001ffffffffff"), all));
-        assert!(!may_lock_all(&status("000001ffffffffff"), own));
-        assert!(!may_lock_all(&status("0000000000000000"), all));
-        assert!(!may_lock_all("", ""));
     }
 }
