@@ -3,6 +3,7 @@
 
 use crate::cli::Reader;
 use crate::cpus::Cpus;
+use crate::hosts::Beside;
 use crate::place::Policy;
 use crate::program::cause;
 use ring::layout::MAX_LOCAL_RANKS;
@@ -88,6 +89,8 @@ pub(crate) struct Far {
     pub(crate) report: bool,
     /// Ranks leave records of what they did, which the front wants.
     pub(crate) stats: bool,
+    /// Ranks that other hosts of the job have on the same CPUs.
+    pub(crate) beside: Beside,
 }
 
 impl NodeJob {

@@ -10,7 +10,7 @@ use crate::front::gather::{self, Patience, Stop};
 use crate::front::{
     self, Debugger, Extras, Files, Front, Gdb, Node, Nodes, Phases, Reach, Signals, Visits,
 };
-use crate::hosts::{Host, Hosts, map};
+use crate::hosts::{self, Beside, Host, Hosts, Machine, map};
 use crate::job::{Far, Keys, NodeJob, Placed, Program};
 use crate::link::Order;
 use crate::mpir::Starter;
@@ -74,10 +74,8 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
     let facts = gather::facts(root.edge(), &asked.names, &mut patience)?;
     phases.reach("all hosts reached", front::now());
     if !is_dealt {
-        let hosts = hosts_of(&request).list.iter().zip(&facts);
-        let slots: Vec<u32> = hosts
-            .map(|(host, facts)| host.slots.or(facts.cores))
-            .collect();
+        let cores: Vec<u32> = facts.iter().map(|facts| facts.cores).collect();
+        let slots = hosts::slots(&hosts_of(&request).list, &machines(&facts), &cores);
         request.with_slots(&slots).map_err(usage)?;
     }
     let stats = with_stats(&request, &mut programs)?;
@@ -85,7 +83,7 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
     let visits = Visits::open(keys.job);
     let no_visits = visits.as_ref().err().map(cause);
     let mut jobs = jobs(&request, &asked, (keys, stats.is_some()));
-    tell_whether_crowded(&mut jobs, &facts);
+    share_out(&mut jobs, &facts);
     let gdb = gdb.map(|program| Gdb::new(program, &request.gdb, signals));
     let gdb = gdb.map(|gdb| gdb.reaching(asked.ways(&shell)));
     let (mut nodes, debugger) = tell_all(root, (&request, &asked), (&programs, &jobs), gdb)?;
@@ -313,6 +311,7 @@ fn jobs(request: &Request, asked: &Asked, (keys, stats): (Keys, bool)) -> Vec<No
         },
         report: request.report || request.report_bindings,
         stats,
+        beside: Beside::default(),
     };
     let ranks_of = |host: u32| {
         let own = placed.iter().filter(|(of, _)| *of == host);
@@ -322,10 +321,22 @@ fn jobs(request: &Request, asked: &Asked, (keys, stats): (Keys, bool)) -> Vec<No
     asked.numbers.iter().map(job).collect()
 }
 
-/// All ranks of the job are told the same.
-fn tell_whether_crowded(jobs: &mut [NodeJob], facts: &[Facts]) {
-    let is_crowded = |(job, facts): (&NodeJob, &Facts)| job.local_size() > facts.cpus;
-    let crowded = jobs.iter().zip(facts).any(is_crowded);
+fn machines(facts: &[Facts]) -> Vec<&Machine> {
+    facts.iter().map(|facts| &facts.machine).collect()
+}
+
+/// Tells each part which ranks of others are on the same CPUs, and whether there are more ranks than CPUs anywhere: that is told to all
+/// ranks alike.
+fn share_out(jobs: &mut [NodeJob], facts: &[Facts]) {
+    let ranks: Vec<u32> = jobs.iter().map(NodeJob::local_size).collect();
+    let all = hosts::beside(&machines(facts), &ranks);
+    for (far, beside) in jobs.iter_mut().filter_map(|job| job.far.as_mut()).zip(&all) {
+        far.beside = *beside;
+    }
+    let is_crowded = |((ranks, beside), facts): ((&u32, &Beside), &Facts)| {
+        *ranks > 0 && ranks.saturating_add(beside.ranks()) > facts.cpus
+    };
+    let crowded = ranks.iter().zip(&all).zip(facts).any(is_crowded);
     jobs.iter_mut().for_each(|job| job.crowded = crowded);
 }
 
@@ -416,6 +427,7 @@ fn first_words(request: &Request, names: &[String], facts: &[Facts]) -> Vec<Stri
         words.extend(names.iter().zip(facts).map(described));
     }
     if request.report || request.report_bindings {
+        words.extend(hosts::same_words(names, &machines(facts)));
         words.extend(map::lines(request));
     }
     words
@@ -467,6 +479,7 @@ mod tests {
             cores: 1,
             locked,
             has_devices,
+            machine: Machine::default(),
         };
         let names = ["a", "b", "c", "d"].map(String::from);
         let mut all = [

@@ -7,8 +7,10 @@
 //! - `word`: one word, as `--host` has it. `file`: host files. `gather`: what is named several times adds up.
 //! - `select`: from the command line's texts to [`Hosts`].
 //! - `deal`: which host each rank goes to, once all slots are known. `settle`: what follows for the request.
+//! - `beside`: which hosts are one machine, once they have said what they are.
 //! - `map`: that as a table. `options`: the command line's.
 
+mod beside;
 mod deal;
 mod file;
 mod gather;
@@ -18,6 +20,8 @@ mod select;
 mod settle;
 mod word;
 
+pub(crate) use beside::{Beside, Machine};
+pub(crate) use beside::{beside, slots, words as same_words};
 pub use deal::{Portion, deal, loads};
 pub use options::Heartbeat;
 pub(crate) use options::HostOptions;

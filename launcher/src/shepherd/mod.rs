@@ -19,6 +19,7 @@ mod tree;
 pub(crate) mod words;
 
 use crate::edge::{Closed as EdgeClosed, Edge};
+use crate::hosts::Machine;
 use crate::link::Inbox;
 use crate::spawn::{self, Forked};
 use crate::{daemon, front, plan};
@@ -375,9 +376,13 @@ fn room(edge: &Edge) -> Option<(Source, PollFd<'_>)> {
 
 /// What this host says of itself.
 fn facts() -> Facts {
-    let cpus = crate::Cpus::allowed();
-    let granted = crate::quota().unwrap_or(usize::MAX).min(cpus.count());
-    let cores = plan::described(&cpus).groups(crate::Level::Core).len();
+    let machine = Machine::here();
+    let granted = crate::quota()
+        .unwrap_or(usize::MAX)
+        .min(machine.mask.count());
+    let cores = plan::described(&machine.mask)
+        .groups(crate::Level::Core)
+        .len();
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).max(1);
     let devices = std::fs::read_dir("/sys/class/infiniband");
     Facts {
@@ -386,5 +391,6 @@ fn facts() -> Facts {
         cores: number(cores.min(granted)),
         locked: LockedMemory::now().limit_bytes.unwrap_or(u64::MAX),
         has_devices: devices.is_ok_and(|mut devices| devices.next().is_some()),
+        machine,
     }
 }

@@ -3,6 +3,7 @@
 //! their power or freeze. The seed that failed is told.
 
 use super::*;
+use crate::hosts::Machine;
 use crate::shepherd::words::greeting;
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -266,6 +267,7 @@ impl World {
                 cores: 2,
                 locked: 1,
                 has_devices: false,
+                machine: Machine::default(),
             });
             self.hosts[host].life = Life::Running(Box::new(tree));
             let span = self.ends.end.saturating_sub(self.ends.start).as_millis();

@@ -5,6 +5,7 @@
 //! the daemon read them.
 
 use super::shape::Target;
+use crate::hosts::Machine;
 use crate::link::{Garbled, Inbox, frame};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -98,6 +99,8 @@ pub(crate) struct Facts {
     pub(crate) locked: u64,
     /// It has devices of InfiniBand or RoCE, which read and write locked memory.
     pub(crate) has_devices: bool,
+    /// Other hosts may be the same.
+    pub(crate) machine: Machine,
 }
 
 /// Why a node is lost.
@@ -224,7 +227,7 @@ pub(crate) fn greeting() -> Vec<u8> {
 
 /// What both ends must have in common.
 fn release() -> &'static str {
-    concat!(env!("CARGO_PKG_VERSION"), "/", 3)
+    concat!(env!("CARGO_PKG_VERSION"), "/", 4)
 }
 
 /// What came of looking for the greeting.
@@ -269,6 +272,7 @@ pub(crate) fn find_greeting(bytes: &[u8]) -> Greeting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpus::Cpus;
 
     fn begin() -> Begin {
         Begin {
@@ -300,6 +304,10 @@ mod tests {
             cores: 8,
             locked: u64::MAX,
             has_devices: true,
+            machine: Machine {
+                boot: "b-7".into(),
+                mask: Cpus::new(vec![0, 3]),
+            },
         };
         let loss = Loss {
             words: "is gone".into(),
