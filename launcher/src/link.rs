@@ -99,6 +99,8 @@ pub(crate) enum Event {
     InputClosed,
     /// Something that the user should know.
     Notice(String),
+    /// Something that a rank has found, and that the user should know once of the whole job.
+    Remark(String),
     /// Where the program of these ranks was found, on a host that the front cannot look at.
     Program {
         /// Its file there.
@@ -364,6 +366,7 @@ impl Event {
             Self::InputTaken(bytes) => frame(out, 131, |body| body.extend(bytes.to_le_bytes())),
             Self::InputClosed => frame(out, 132, |_| ()),
             Self::Notice(text) => frame(out, 133, |body| body.extend(text.as_bytes())),
+            Self::Remark(text) => frame(out, 147, |body| body.extend(text.as_bytes())),
             Self::Started(started) => frame(out, 134, |body| {
                 let numbers = started.iter().flat_map(|(rank, pid)| [rank, pid]);
                 body.extend(numbers.flat_map(|number| number.to_le_bytes()));
@@ -421,6 +424,7 @@ impl Event {
             131 => Self::InputTaken(body.long()?),
             132 => Self::InputClosed,
             133 => Self::Notice(body.text()?),
+            147 => Self::Remark(body.text()?),
             134 => Self::Started(body.pairs()?),
             146 => {
                 let (path, ranks) = body.split_text()?;
@@ -703,6 +707,7 @@ mod tests {
             Event::InputTaken(1 << 40),
             Event::InputClosed,
             Event::Notice("n".into()),
+            Event::Remark("r".into()),
             Event::Started(vec![(3, 4), (0, u32::MAX)]),
             Event::Program {
                 path: c"/bin/a b".into(),

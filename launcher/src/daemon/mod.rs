@@ -153,6 +153,8 @@ struct Daemon {
     /// Processes that a debugger wanted.
     tools: Vec<u32>,
     look: Look,
+    /// A rank has found something that the front was told.
+    has_remarked: bool,
     probes: Probes,
     standstill: Standstill,
     /// When ranks that prefer a CPU were looked after.

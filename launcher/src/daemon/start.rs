@@ -234,6 +234,7 @@ impl Daemon {
             hold,
             tools: Vec::new(),
             look: Look::default(),
+            has_remarked: false,
             probes: Probes::new(),
             standstill: Standstill::new(),
             tended_at: None,

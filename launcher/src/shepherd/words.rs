@@ -227,7 +227,7 @@ pub(crate) fn greeting() -> Vec<u8> {
 
 /// What both ends must have in common.
 fn release() -> &'static str {
-    concat!(env!("CARGO_PKG_VERSION"), "/", 4)
+    concat!(env!("CARGO_PKG_VERSION"), "/", 5)
 }
 
 /// What came of looking for the greeting.
