@@ -139,6 +139,7 @@ impl<S: Sockets> Tcp<S> {
             .and_then(|side| side.line.as_mut());
         if let Some(line) = line {
             line.rest.extend_from_slice(&bytes[..got]);
+            line.has_come = true;
         }
         self.wait_for(peer);
         FarLook::Poll
@@ -162,7 +163,7 @@ impl<S: Sockets> Tcp<S> {
         self.accept(peer);
         let turn = self.links.turn;
         if let Some(line) = &mut self.links.of(peer).line {
-            line.used = turn;
+            (line.used, line.has_come) = (turn, true);
         }
         if self.moves.has_desk(peer) {
             self.links.upshots.push_back(Upshot::GoOn(peer));
