@@ -1,55 +1,148 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two hosts between which is measured, and the remote shell by which they are reached.
+//! Hosts between which is measured, and the remote shell by which they are reached.
 
 use std::fs;
 use std::process::Command;
 
+use remote_shell::word::{self, Count};
 use remote_shell::{SSH, joined, split};
 
 use crate::Error;
 
-/// Two hosts; one rank is started on each.
+/// Hosts, at least two, with ranks on each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosts {
-    names: [String; 2],
+    list: Vec<Host>,
     /// The line of `--launcher`; without one `ssh`.
     launcher: Option<String>,
 }
 
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its name or address; one of IPv6 without brackets.
+    pub name: String,
+    /// Who logs in there, if somebody else.
+    pub user: Option<String>,
+    /// How many ranks it has where all are used.
+    pub ranks: u32,
+}
+
+impl Host {
+    /// As a user writes it, without its ranks.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match &self.user {
+            Some(user) => format!("{user}@{}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
+    /// As `rmpiexec` and Open MPI take it.
+    #[must_use]
+    pub fn with_ranks(&self, ranks: u32) -> String {
+        let name = match self.name.contains(':') {
+            true => format!("[{}]", self.name),
+            false => self.name.clone(),
+        };
+        let user = self.user.iter().map(|user| format!("{user}@"));
+        user.chain([format!("{name}:{ranks}")]).collect()
+    }
+}
+
 impl Hosts {
-    /// Reads `A,B`, and the remote shell that `--launcher` names.
+    /// Reads hosts as `rmpiexec --host` does (`n1:2,me@n2:2,n[3-4]`), and the remote shell that `--launcher` names. What is named twice
+    /// adds up.
     ///
     /// # Errors
-    /// When these are not two names that every MPI takes for a host's, or the line is none of a shell.
+    /// When these are not two hosts or more, a number of ranks is not said that must be, or the line is none of a shell.
     pub fn parse(names: &str, launcher: Option<&str>) -> Result<Self, Error> {
-        let wrong = |why: &str| {
-            Error::Usage(format!(
-                "--host {names}: {why}; two names as in --host n1,n2 are needed"
-            ))
-        };
-        let words: Vec<&str> = names.split(',').collect();
-        let [one, other] = words.as_slice() else {
-            return Err(wrong(&format!("these are {} hosts", words.len())));
-        };
-        for name in [one, other] {
-            check(name).map_err(|why| wrong(&why))?;
+        let wrong = |why: String| Error::Usage(format!("--host {names}: {why}"));
+        let mut list: Vec<Host> = Vec::new();
+        for (_, text) in word::split(names) {
+            let read = word::read(text).map_err(|fault| wrong(fault.what))?;
+            let ranks = match read.count {
+                Count::Bare => 1,
+                Count::Number(ranks) => ranks,
+                Count::All => {
+                    return Err(wrong(format!(
+                        "how many ranks {text} has must be said, as everybody is told the same"
+                    )));
+                }
+            };
+            for name in read.names {
+                let user = read.user.clone();
+                let Some(host) = list.iter_mut().find(|host| host.name == name) else {
+                    list.push(Host { name, user, ranks });
+                    continue;
+                };
+                if host.user.is_some() && user.is_some() && host.user != user {
+                    return Err(wrong(format!("{name} is named with two users")));
+                }
+                host.ranks = host.ranks.saturating_add(ranks);
+                host.user = host.user.take().or(user);
+            }
         }
-        if one == other {
-            return Err(wrong("this is one host"));
+        if list.len() < 2 {
+            return Err(wrong(
+                "this is one host; two or more as in --host n1,n2 are needed".to_owned(),
+            ));
         }
         if let Some(line) = launcher {
             split(line).map_err(|why| Error::Usage(format!("--launcher: {why}")))?;
         }
         Ok(Self {
-            names: [one, other].map(|name| (*name).to_owned()),
+            list,
             launcher: launcher.map(str::to_owned),
         })
     }
 
+    /// All of them.
+    #[must_use]
+    pub fn list(&self) -> &[Host] {
+        &self.list
+    }
+
+    /// The first two, with one rank each: between these messages of pairs go.
+    #[must_use]
+    pub fn pair(&self) -> Self {
+        let one_each = self.list.iter().take(2).map(|host| Host {
+            ranks: 1,
+            ..host.clone()
+        });
+        Self {
+            list: one_each.collect(),
+            launcher: self.launcher.clone(),
+        }
+    }
+
+    /// How many ranks all have.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        let ranks = self.list.iter().map(|host| host.ranks);
+        ranks.fold(0, u32::saturating_add)
+    }
+
+    /// The number of ranks that each has, if that is the same on all.
+    #[must_use]
+    pub fn ranks_each(&self) -> Option<u32> {
+        let first = self.list.first()?.ranks;
+        self.list
+            .iter()
+            .all(|host| host.ranks == first)
+            .then_some(first)
+    }
+
+    /// Their names in words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        words_of(&self.labels())
+    }
+
     /// Their names.
     #[must_use]
-    pub const fn names(&self) -> &[String; 2] {
-        &self.names
+    pub fn labels(&self) -> Vec<String> {
+        self.list.iter().map(Host::label).collect()
     }
 
     /// The line of `--launcher`.
@@ -67,48 +160,52 @@ impl Hosts {
         Some(format!("#!/bin/sh\nexec {words} \"$@\"\n"))
     }
 
-    /// The command that runs these words on the first host (0) or the second (1).
+    /// The command that runs these words on a host, by its number in the list.
     #[must_use]
     pub fn command(&self, host: usize, words: &[String]) -> Command {
-        let name = &self.names[host];
-        if is_here(name) {
+        let host = &self.list[host];
+        if is_here(host) {
             let mut command = Command::new(&words[0]);
             command.args(&words[1..]);
             return command;
         }
         let shell = self.launcher.as_deref().map(split);
-        let shell = match shell {
-            Some(Ok(words)) => words,
-            _ => SSH.map(str::to_owned).to_vec(),
+        // As rmpiexec says it.
+        let (shell, to) = match (shell, &host.user) {
+            (Some(Ok(words)), _) => (words, vec![host.label()]),
+            (_, Some(user)) => {
+                let to = vec!["-l".to_owned(), user.clone(), host.name.clone()];
+                (SSH.map(str::to_owned).to_vec(), to)
+            }
+            (_, None) => (SSH.map(str::to_owned).to_vec(), vec![host.name.clone()]),
         };
         let mut command = Command::new(&shell[0]);
-        command.args(&shell[1..]).arg(name);
+        command.args(&shell[1..]).args(to);
         command.arg(format!("exec {}", joined(words)));
         command
     }
 }
 
-/// What is wrong with the name of a host.
-fn check(name: &str) -> Result<(), String> {
-    let good = |letter: char| letter.is_alphanumeric() || "-._".contains(letter);
-    match name {
-        "" => Err("a name is empty".to_owned()),
-        _ if name.starts_with('-') => Err(format!("{name} is an option")),
-        _ if name.contains('@') => Err(format!(
-            "users are the remote shell's to know: {name} says one (~/.ssh/config may, or --launcher \"ssh -l USER\")"
-        )),
-        _ if name.contains(':') => Err(format!(
-            "{name} says slots or an address of IPv6, and each host has one rank"
-        )),
-        _ if !name.chars().all(good) => Err(format!("{name} is no name of one host")),
-        _ => Ok(()),
+/// Names of hosts as people list them.
+#[must_use]
+pub fn words_of(names: &[String]) -> String {
+    match names {
+        [first @ .., _, _, _] if first.len() >= MOST_NAMED => {
+            let first = &first[..MOST_NAMED];
+            format!("{} and {} more", first.join(", "), names.len() - MOST_NAMED)
+        }
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        names => names.concat(),
     }
 }
 
+/// Of many so many are named.
+const MOST_NAMED: usize = 4;
+
 /// Whether this is that host: as for `rmpiexec`, which needs no remote shell then.
-fn is_here(name: &str) -> bool {
+fn is_here(host: &Host) -> bool {
     let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    ["localhost", "127.0.0.1", own.trim()].contains(&name)
+    host.user.is_none() && ["localhost", "127.0.0.1", "::1", own.trim()].contains(&&*host.name)
 }
 
 #[cfg(test)]
@@ -127,25 +224,42 @@ mod tests {
     }
 
     #[test]
-    fn two_names_are_two_hosts() {
-        let hosts = Hosts::parse("n1.lab,10.0.0.2", None).unwrap();
-        assert_eq!(hosts.names(), &["n1.lab".to_owned(), "10.0.0.2".to_owned()]);
+    fn hosts_are_named_as_for_rmpiexec() {
+        let read = |names: &str| -> Vec<String> {
+            let hosts = Hosts::parse(names, None).unwrap();
+            let list = hosts.list().iter();
+            list.map(|host| host.with_ranks(host.ranks)).collect()
+        };
+        assert_eq!(read("n1.lab,10.0.0.2"), ["n1.lab:1", "10.0.0.2:1"]);
+        assert_eq!(
+            read("n1,me@n1,n[2-3]:2,[fe80::1]:3,n2"),
+            ["me@n1:2", "n2:3", "n3:2", "[fe80::1]:3"]
+        );
         for (names, why) in [
-            ("n1", "these are 1 hosts"),
-            ("n1,n2,n3", "these are 3 hosts"),
+            ("n1", "this is one host; two or more as in --host n1,n2"),
             ("n1,n1", "this is one host"),
-            ("n1,", "a name is empty"),
-            ("n1,n2:4", "n2:4 says slots"),
-            ("me@n1,n2", "users are the remote shell's"),
-            ("n[1-2],n3", "n[1-2] is no name of one host"),
-            ("-x,n2", "-x is an option"),
+            ("n1,me@n1", "this is one host"),
+            ("me@n1,you@n1,n2", "n1 is named with two users"),
+            ("n1,", "expected a host's name"),
+            ("n1,n2:*", "how many ranks n2:* has must be said"),
+            ("n1,n2:x", "`x` is no number of slots"),
+            ("-x,n2", "does not begin with -"),
         ] {
             let error = refused(names);
-            assert!(
-                error.contains(why) && error.contains("--host n1,n2"),
-                "{error}"
-            );
+            assert!(error.contains(why), "{names}: {error}");
         }
+    }
+
+    #[test]
+    fn pairs_are_of_the_first_two_hosts_and_collectives_of_all() {
+        let hosts = Hosts::parse("a:2,me@b:2,c:2", Some("rsh")).unwrap();
+        assert_eq!((hosts.ranks(), hosts.ranks_each()), (6, Some(2)));
+        assert_eq!(hosts.words(), "a, me@b and c");
+        let pair = hosts.pair();
+        assert_eq!(pair, Hosts::parse("a,me@b", Some("rsh")).unwrap());
+        assert_eq!((pair.ranks(), pair.words().as_str()), (2, "a and me@b"));
+        let uneven = Hosts::parse("a:2,b", None).unwrap();
+        assert_eq!((uneven.ranks(), uneven.ranks_each()), (3, None));
     }
 
     #[test]
@@ -173,6 +287,13 @@ mod tests {
         assert_eq!(plain[0], "ssh");
         assert!(plain.contains(&"BatchMode=yes".to_owned()), "{plain:?}");
         assert_eq!(plain[plain.len() - 2], "n1");
+        let users = |launcher| {
+            let hosts = Hosts::parse("me@n1,n2", launcher).unwrap();
+            let words = words(&hosts.command(0, &there));
+            words[..words.len() - 1].join(" ")
+        };
+        assert!(users(None).ends_with(" -l me n1"));
+        assert_eq!(users(Some("rsh")), "rsh me@n1");
     }
 
     #[test]

@@ -12,24 +12,27 @@
 //! | one CPU, best | also the throttle variables | also `mpi_yield_when_idle` | `I_MPI_PIN=0 I_MPI_FABRICS=shm I_MPI_WAIT_MODE=1` |
 //! | many ranks, default | nothing | `--oversubscribe` | nothing |
 //! | many ranks, best | `-bind-to core` and the throttle variables | as on one CPU | as on one CPU |
-//! | two hosts, default | nothing | nothing | nothing |
-//! | two hosts, best | `MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp` (4: `UCX_TLS=tcp,self`) | `--bind-to none --mca pml ob1 --mca btl tcp,self` | `I_MPI_FABRICS=ofi FI_PROVIDER=tcp I_MPI_PIN=0` |
+//! | hosts, default | nothing | nothing | nothing |
+//! | hosts, best | `MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp` (4: `UCX_TLS=tcp,self`) | `--bind-to none --mca pml ob1 --mca btl tcp,self` | `I_MPI_FABRICS=ofi FI_PROVIDER=tcp I_MPI_PIN=0` |
 //!
 //! rmpi has one setting, the default: no option at all.
 //!
-//! The best settings for two hosts are those for TCP. What is said of the hosts themselves, and of the remote shell:
+//! The best settings for hosts are those for TCP. What is said of the hosts themselves, and of the remote shell:
 //!
 //! | | hosts | remote shell |
 //! |---|---|---|
-//! | rmpi, and others that are not known | `--host A,B` | `--launcher LINE` |
-//! | MPICH, Intel MPI | `-hosts A,B -ppn 1` | `-launcher ssh`; another one: `-launcher rsh -launcher-exec FILE` |
-//! | Open MPI | `--host A:1,B:1` | another one than `ssh`: `--prtemca plm_ssh_agent FILE` (4: `--mca plm_rsh_agent FILE`) |
+//! | rmpi, and others that are not known | `--host A:N,B:N` | `--launcher LINE` |
+//! | MPICH, Intel MPI | `-hosts A,B -ppn N`; MPICH with different numbers `-hosts A:N,B:M` | `-launcher ssh`; another one: `-launcher rsh -launcher-exec FILE` |
+//! | Open MPI | `--host A:N,B:N` | another one than `ssh`: `--prtemca plm_ssh_agent FILE` (4: `--mca plm_rsh_agent FILE`) |
+//!
+//! Users of hosts and addresses of IPv6 are told to rmpi, and others that are not known, alone; different numbers of ranks not to Intel
+//! MPI. Who cannot be told is left out with the reason ([`Kind::cannot_be_told`]).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Error;
-use crate::hosts::Hosts;
+use crate::hosts::{Host, Hosts};
 use crate::machine;
 
 /// Which MPI a prefix holds.
@@ -60,8 +63,8 @@ pub enum Case {
     OneCpu,
     /// Many more ranks than CPUs.
     Crowd,
-    /// A rank on each of two hosts.
-    TwoHosts,
+    /// Ranks on several hosts.
+    Hosts,
 }
 
 /// How much its user knows.
@@ -187,7 +190,7 @@ impl Kind {
             (Self::Openmpi5 | Self::Openmpi4, ..) => Self::openmpi(case, level),
             (Self::Intel, Case::TwoRanks, Level::Best) => setting(&[], INTEL_SHM),
             (Self::Intel, Case::OneCpu | Case::Crowd, Level::Best) => setting(&[], INTEL_WAIT),
-            (Self::Intel, Case::TwoHosts, Level::Best) => setting(&[], INTEL_TCP),
+            (Self::Intel, Case::Hosts, Level::Best) => setting(&[], INTEL_TCP),
         }
     }
 
@@ -196,9 +199,9 @@ impl Kind {
             (Case::TwoRanks, Level::Default) => setting(&["-bind-to", "core"], &[]),
             (Case::TwoRanks, Level::Best) => setting(&["-bind-to", "core"], MPICH_UCX),
             (Case::OneCpu, Level::Default) => setting(&["-bind-to", "none"], &[]),
-            (Case::Crowd | Case::TwoHosts, Level::Default) => setting(&[], &[]),
-            (Case::TwoHosts, Level::Best) if self == Self::Mpich4 => setting(&[], MPICH4_TCP),
-            (Case::TwoHosts, Level::Best) => setting(&[], MPICH5_TCP),
+            (Case::Crowd | Case::Hosts, Level::Default) => setting(&[], &[]),
+            (Case::Hosts, Level::Best) if self == Self::Mpich4 => setting(&[], MPICH4_TCP),
+            (Case::Hosts, Level::Best) => setting(&[], MPICH5_TCP),
             (_, Level::Best) if self == Self::Mpich4 => None,
             (Case::OneCpu, Level::Best) => setting(&["-bind-to", "none"], MPICH_THROTTLE),
             (Case::Crowd, Level::Best) => setting(&["-bind-to", "core"], MPICH_THROTTLE),
@@ -216,52 +219,83 @@ impl Kind {
             }
             (Case::Crowd, Level::Default) => setting(&["--oversubscribe"], &[]),
             (Case::OneCpu | Case::Crowd, Level::Best) => setting(OPENMPI_YIELD, &[]),
-            (Case::TwoHosts, Level::Default) => setting(&[], &[]),
-            (Case::TwoHosts, Level::Best) => setting(OPENMPI_TCP, &[]),
+            (Case::Hosts, Level::Default) => setting(&[], &[]),
+            (Case::Hosts, Level::Best) => setting(OPENMPI_TCP, &[]),
         }
     }
 
-    /// The words by which a launcher starts one rank on each host; `script` stands in for the remote shell where that is not
+    /// What of these hosts a launcher of this kind cannot be told, and what to do.
+    #[must_use]
+    pub fn cannot_be_told(self, hosts: &Hosts) -> Option<String> {
+        if matches!(self, Self::Rmpi | Self::Other) {
+            return None;
+        }
+        let with_user = hosts.list().iter().find(|host| host.user.is_some());
+        if let Some(host) = with_user {
+            return Some(format!(
+                "it cannot be told the user of {}: let ~/.ssh/config or --launcher \"ssh -l USER\" say it",
+                host.label()
+            ));
+        }
+        if let Some(host) = hosts.list().iter().find(|host| host.name.contains(':')) {
+            return Some(format!(
+                "it cannot be told the address of IPv6 {}: give it a name",
+                host.name
+            ));
+        }
+        let is_uneven = self == Self::Intel && hosts.ranks_each().is_none();
+        is_uneven.then(|| {
+            "it cannot be told different numbers of ranks: let all hosts have the same".to_owned()
+        })
+    }
+
+    /// The words by which a launcher starts these ranks on each host; `script` stands in for the remote shell where that is not
     /// `ssh`.
     fn words_for(self, hosts: &Hosts, script: &Path) -> Vec<String> {
-        let [one, other] = hosts.names();
-        let both = format!("{one},{other}");
+        [self.host_words(hosts), self.shell_words(hosts, script)].concat()
+    }
+
+    fn host_words(self, hosts: &Hosts) -> Vec<String> {
+        let list = |word: fn(&Host) -> String| {
+            let words = hosts.list().iter().map(word);
+            words.collect::<Vec<_>>().join(",")
+        };
+        let with_ranks = || list(|host| host.with_ranks(host.ranks));
+        match (self, hosts.ranks_each()) {
+            (Self::Rmpi | Self::Other, _) => {
+                let all = list(|host| match host.ranks {
+                    1 => host.label(),
+                    ranks => host.with_ranks(ranks),
+                });
+                vec!["--host".to_owned(), all]
+            }
+            (Self::Mpich5 | Self::Mpich4 | Self::Intel, Some(each)) => {
+                let words = ["-hosts", &list(Host::label), "-ppn", &each.to_string()];
+                words.map(str::to_owned).to_vec()
+            }
+            (Self::Mpich5 | Self::Mpich4 | Self::Intel, None) => {
+                vec!["-hosts".to_owned(), with_ranks()]
+            }
+            (Self::Openmpi5 | Self::Openmpi4, _) => vec!["--host".to_owned(), with_ranks()],
+        }
+    }
+
+    fn shell_words(self, hosts: &Hosts, script: &Path) -> Vec<String> {
+        let before: &[&str] = match (self, hosts.launcher()) {
+            (Self::Mpich5 | Self::Mpich4 | Self::Intel, None) => &["-launcher", "ssh"],
+            (_, None) => return Vec::new(),
+            (Self::Rmpi | Self::Other, Some(line)) => {
+                return ["--launcher", line].map(str::to_owned).to_vec();
+            }
+            (Self::Mpich5 | Self::Mpich4 | Self::Intel, Some(_)) => {
+                &["-launcher", "rsh", "-launcher-exec"]
+            }
+            (Self::Openmpi5, Some(_)) => &["--prtemca", "plm_ssh_agent"],
+            (Self::Openmpi4, Some(_)) => &["--mca", "plm_rsh_agent"],
+        };
+        let words = before.iter().map(|word| (*word).to_owned());
         let script = hosts.launcher().map(|_| script.display().to_string());
-        let shell = |words: &[&str]| -> Vec<String> {
-            let words = words.iter().map(|word| (*word).to_owned());
-            script
-                .iter()
-                .flat_map(|script| words.clone().chain([script.clone()]))
-                .collect()
-        };
-        let (hosts, shell) = match self {
-            Self::Rmpi | Self::Other => {
-                let line = hosts.launcher().map(str::to_owned);
-                let line = line
-                    .into_iter()
-                    .flat_map(|line| ["--launcher".to_owned(), line]);
-                (vec!["--host".to_owned(), both], line.collect())
-            }
-            Self::Mpich5 | Self::Mpich4 | Self::Intel => {
-                let words = ["-hosts", &both, "-ppn", "1"].map(str::to_owned);
-                let shell = match script {
-                    Some(_) => shell(&["-launcher", "rsh", "-launcher-exec"]),
-                    None => ["-launcher", "ssh"].map(str::to_owned).to_vec(),
-                };
-                (words.to_vec(), shell)
-            }
-            Self::Openmpi5 | Self::Openmpi4 => {
-                let agent = match self {
-                    Self::Openmpi5 => ["--prtemca", "plm_ssh_agent"],
-                    _ => ["--mca", "plm_rsh_agent"],
-                };
-                (
-                    vec!["--host".to_owned(), format!("{one}:1,{other}:1")],
-                    shell(&agent),
-                )
-            }
-        };
-        [hosts, shell].concat()
+        words.chain(script).collect()
     }
 
     /// The suffix that Debian gives the commands, where several MPIs share a prefix.
@@ -370,9 +404,19 @@ impl Installation {
         command
     }
 
-    /// The same for one rank on each of two hosts. `script` is a file with what [`Hosts::script`] says, if it says anything.
-    #[must_use]
-    pub fn launcher_over(&self, setting: Setting, hosts: &Hosts, script: &Path) -> Command {
+    /// The same for ranks on hosts. `script` is a file with what [`Hosts::script`] says, if it says anything.
+    ///
+    /// # Errors
+    /// What this MPI cannot be told of the hosts.
+    pub fn launcher_over(
+        &self,
+        setting: Setting,
+        hosts: &Hosts,
+        script: &Path,
+    ) -> Result<Command, Error> {
+        if let Some(why) = self.kind.cannot_be_told(hosts) {
+            return Err(Error::Usage(why));
+        }
         let mut command = Command::new(&self.mpiexec);
         command
             .envs(self.environment())
@@ -380,8 +424,8 @@ impl Installation {
         command
             .args(setting.options)
             .args(self.kind.words_for(hosts, script))
-            .args(["-n", "2"]);
-        command
+            .args(["-n", &hosts.ranks().to_string()]);
+        Ok(command)
     }
 }
 
@@ -414,7 +458,7 @@ pub fn can_mask() -> bool {
 mod tests {
     use super::*;
 
-    const CASES: [Case; 4] = [Case::TwoRanks, Case::OneCpu, Case::Crowd, Case::TwoHosts];
+    const CASES: [Case; 4] = [Case::TwoRanks, Case::OneCpu, Case::Crowd, Case::Hosts];
 
     #[test]
     fn every_kind_has_a_default_in_every_case() {
@@ -451,7 +495,11 @@ mod tests {
     }
 
     fn over(kind: Kind, launcher: Option<&str>) -> String {
-        let hosts = Hosts::parse("n1,n2", launcher).unwrap();
+        over_these("n1,n2", kind, launcher)
+    }
+
+    fn over_these(names: &str, kind: Kind, launcher: Option<&str>) -> String {
+        let hosts = Hosts::parse(names, launcher).unwrap();
         kind.words_for(&hosts, Path::new("/shared/shell")).join(" ")
     }
 
@@ -468,6 +516,42 @@ mod tests {
         ] {
             assert_eq!(over(kind, None), words, "{kind:?}");
         }
+    }
+
+    #[test]
+    fn every_peer_gets_its_own_words_for_numbers_of_ranks() {
+        for (kind, even, uneven) in [
+            (Kind::Rmpi, "--host n1:2,n2:2", "--host n1:2,n2"),
+            (Kind::Mpich5, "-hosts n1,n2 -ppn 2", "-hosts n1:2,n2:1"),
+            (Kind::Intel, "-hosts n1,n2 -ppn 2", ""),
+            (Kind::Openmpi5, "--host n1:2,n2:2", "--host n1:2,n2:1"),
+        ] {
+            assert!(
+                over_these("n1:2,n2:2", kind, None).starts_with(even),
+                "{kind:?}"
+            );
+            let words = over_these("n1:2,n2", kind, None);
+            assert!(words.starts_with(uneven), "{kind:?}: {words}");
+        }
+    }
+
+    #[test]
+    fn what_a_peer_cannot_be_told_is_said() {
+        let cannot = |kind: Kind, names: &str| {
+            let hosts = Hosts::parse(names, None).unwrap();
+            kind.cannot_be_told(&hosts).unwrap_or_default()
+        };
+        for names in ["me@n1,n2", "n1:2,n2", "::1,n2"] {
+            assert_eq!(cannot(Kind::Rmpi, names), "");
+            assert_eq!(cannot(Kind::Other, names), "");
+        }
+        assert!(cannot(Kind::Mpich5, "n1,me@n2").contains("the user of me@n2"));
+        assert!(cannot(Kind::Openmpi5, "n1,fe80::1").contains("IPv6 fe80::1"));
+        assert!(cannot(Kind::Intel, "n1:2,n2").contains("different numbers"));
+        for kind in [Kind::Mpich4, Kind::Openmpi4] {
+            assert_eq!(cannot(kind, "n1:2,n2"), "");
+        }
+        assert_eq!(cannot(Kind::Intel, "n1:2,n2:2"), "");
     }
 
     #[test]

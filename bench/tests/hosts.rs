@@ -138,6 +138,41 @@ fn everybody_is_started_on_both_hosts_in_words_of_its_own() {
 }
 
 #[test]
+fn collectives_are_of_all_ranks_and_who_cannot_be_told_of_them_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    remote_shell(folder);
+    let hosts = "n1.invalid:2,me@n2.invalid,n[3-4].invalid:2";
+    let mut words = vec!["--host", hosts, "--launcher", "./here"];
+    words.extend(["--rows", "hosts-allreduce8,hosts-latency0"]);
+    for name in ["mpich5", "itself"] {
+        install(folder, name, ["mpicc", "mpiexec"], &latency(2000.0, ""));
+    }
+    words.extend(["--peer", "mpich5=mpich5", "--peer", "itself=itself"]);
+    let output = compare(folder, &words);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
+    for name in ["rmpi", "itself"] {
+        let words = fs::read_to_string(folder.join(name).join("words")).unwrap();
+        let pair = "--host n1.invalid,me@n2.invalid --launcher ./here -n 2 ";
+        let all =
+            "--host n1.invalid:2,me@n2.invalid,n3.invalid:2,n4.invalid:2 --launcher ./here -n 7 ";
+        let mut lines: Vec<&str> = words.lines().collect();
+        lines.sort_by_key(|line| line.len());
+        assert!(lines[0].starts_with(pair), "{words}");
+        assert!(lines[1].starts_with(all), "{words}");
+    }
+    for wanted in [
+        "between hosts n1.invalid, me@n2.invalid, n3.invalid and n4.invalid, in one run",
+        "; 7 ranks on all of them",
+        "- mpich5 (default), hosts-allreduce: it cannot be told the user of me@n2.invalid: let ~/.ssh/config",
+    ] {
+        assert!(stdout.contains(wanted), "{wanted}: {stdout}");
+    }
+    assert!(!folder.join("mpich5/words").exists());
+}
+
+#[test]
 fn a_host_that_is_not_reached_is_named_and_is_no_pass() {
     let folder = tempfile::tempdir().unwrap();
     script(&folder.path().join("away"), "exit 255");
@@ -178,13 +213,16 @@ fn without_hosts_their_rows_are_listed_and_fail_nothing() {
 fn wrong_words_about_hosts_are_told() {
     let folder = tempfile::tempdir().unwrap();
     for (words, wanted) in [
-        (&["--host", "n1"][..], "--host n1: these are 1 hosts"),
-        (&["--host", "n1,n2:4"], "n2:4 says slots"),
+        (&["--host", "n1"][..], "--host n1: this is one host"),
+        (
+            &["--host", "n1,n2:*"],
+            "how many ranks n2:* has must be said",
+        ),
         (
             &["--host", HOSTS, "--launcher", "'"],
             "--launcher: a ' is not closed",
         ),
-        (&["--launcher", "rsh"], "--host <A,B>"),
+        (&["--launcher", "rsh"], "--host <A:N,B:N>"),
         (&["--host", HOSTS, "--grid", "short"], "cannot be used with"),
         (
             &["--rows", "hosts-latency8"],

@@ -34,6 +34,12 @@ impl Cpus {
         self.0.iter().all(|cpu| (*cpu as usize) < CpuSet::count())
     }
 
+    /// Whether some are among others.
+    #[must_use]
+    pub fn meets(&self, others: &Self) -> bool {
+        self.0.iter().any(|cpu| others.0.binary_search(cpu).is_ok())
+    }
+
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> usize {

@@ -3,6 +3,7 @@
 
 use crate::cli::Reader;
 use crate::cpus::Cpus;
+use crate::hosts::Beside;
 use crate::place::Policy;
 use crate::program::cause;
 use ring::layout::MAX_LOCAL_RANKS;
@@ -58,7 +59,7 @@ pub(crate) struct NodeJob {
     pub(crate) keys: Keys,
     /// Ranks of the whole job.
     pub(crate) size: u32,
-    /// The programs of the command line.
+    /// The programs of the command line. Those of a job over hosts are told before, once for all daemons ([`complete`](Self::complete)).
     pub(crate) programs: Vec<Program>,
     /// The ranks of this node; the index is the local rank.
     pub(crate) ranks: Vec<Placed>,
@@ -88,6 +89,8 @@ pub(crate) struct Far {
     pub(crate) report: bool,
     /// Ranks leave records of what they did, which the front wants.
     pub(crate) stats: bool,
+    /// Ranks that other hosts of the job have on the same CPUs.
+    pub(crate) beside: Beside,
 }
 
 impl NodeJob {
@@ -126,14 +129,39 @@ impl NodeJob {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (job, rest) = postcard::take_from_bytes::<Self>(bytes).ok()?;
         let ranks = || job.ranks.iter();
-        let has_program = |placed: &Placed| (placed.app as usize) < job.programs.len();
         let places = ranks().filter_map(|placed| placed.cpus.as_ref());
         let fits = rest.is_empty()
             && job.ranks.len() <= MAX_LOCAL_RANKS as usize
-            && ranks().all(|placed| placed.rank < job.size && has_program(placed))
+            && ranks().all(|placed| placed.rank < job.size)
+            && (job.programs.is_empty() || job.has_programs())
             && places.chain([&job.cpus]).all(Cpus::are_possible);
         fits.then_some(job)
     }
+
+    /// Takes the programs that were told before, if it has none itself; whether its ranks have theirs then.
+    pub(crate) fn complete(&mut self, told: Vec<Program>) -> bool {
+        if self.programs.is_empty() {
+            self.programs = told;
+        }
+        self.has_programs()
+    }
+
+    fn has_programs(&self) -> bool {
+        let number = self.programs.len();
+        let mut ranks = self.ranks.iter();
+        ranks.all(|placed| (placed.app as usize) < number)
+    }
+}
+
+/// Programs as bytes.
+pub(crate) fn encoded_programs(programs: &[Program]) -> Vec<u8> {
+    postcard::to_allocvec(programs).expect("texts and lists of them")
+}
+
+/// Reads what [`encoded_programs`] has written; `None` for anything else.
+pub(crate) fn decoded_programs(bytes: &[u8]) -> Option<Vec<Program>> {
+    let (programs, rest) = postcard::take_from_bytes(bytes).ok()?;
+    rest.is_empty().then_some(programs)
 }
 
 /// A program with all that `execve` needs but what differs from rank to rank.
@@ -208,6 +236,22 @@ pub(crate) mod tests {
     fn a_job_goes_to_bytes_and_back() {
         let job = some_job();
         assert_eq!(NodeJob::decode(&encoded(&job)), Some(job));
+    }
+
+    #[test]
+    fn programs_that_were_told_before_complete_a_job() {
+        let whole = some_job();
+        let mut job = NodeJob {
+            programs: Vec::new(),
+            ..whole.clone()
+        };
+        let bytes = encoded_programs(&whole.programs);
+        job = NodeJob::decode(&encoded(&job)).unwrap();
+        assert!(!job.complete(Vec::new()), "ranks without a program");
+        assert!(job.complete(decoded_programs(&bytes).unwrap()));
+        assert_eq!(job, whole);
+        assert_eq!(decoded_programs(&bytes[1..]), None);
+        assert_eq!(decoded_programs(&[&bytes[..], &[0]].concat()), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! waits behind output that nobody takes.
 
 use crate::failure::{Failure, How};
-use crate::job::NodeJob;
+use crate::job::{self, NodeJob, Program};
 use pmi::Record;
 use std::ffi::CString;
 
@@ -26,6 +26,8 @@ const LONGEST_FRAME_BYTES: usize = 1 << 29;
 
 /// Kind of the frame of [`Order::Job`].
 const JOB: u8 = 9;
+/// And that of [`Order::Programs`].
+const PROGRAMS: u8 = 15;
 
 /// Which stream of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,8 +41,11 @@ pub(crate) enum Stream {
 /// From the front to a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Serve this. Always the first, and never another one.
+    /// Serve this. Always the first but for its programs, and never another one.
     Job(Box<NodeJob>),
+    /// The programs of a job over hosts. They come first, since they are the same for all daemons and may be large; each then gets its
+    /// [`Order::Job`], which has none.
+    Programs(Vec<Program>),
     /// Send this signal to every rank that is alive.
     Signal(i32),
     /// SIGKILL to all, until nothing is left.
@@ -94,6 +99,8 @@ pub(crate) enum Event {
     InputClosed,
     /// Something that the user should know.
     Notice(String),
+    /// Something that a rank has found, and that the user should know once of the whole job.
+    Remark(String),
     /// Where the program of these ranks was found, on a host that the front cannot look at.
     Program {
         /// Its file there.
@@ -283,6 +290,9 @@ impl Order {
                 body.extend(words.iter().flat_map(|word| word.as_bytes_with_nul()));
             }),
             Self::Job(job) => frame(out, JOB, |body| job.encode(body)),
+            Self::Programs(programs) => frame(out, PROGRAMS, |body| {
+                body.extend(job::encoded_programs(programs));
+            }),
             Self::Watch(rank) => frame(out, 10, |body| body.extend(rank.to_le_bytes())),
             Self::Whereabouts(of) => frame(out, 11, |body| of.put(body)),
             Self::AllQuiet(round) => frame(out, 12, |body| body.extend(round.to_le_bytes())),
@@ -298,12 +308,15 @@ impl Order {
     pub(crate) fn job_frame(job: &NodeJob) -> Result<Vec<u8>, (usize, usize)> {
         let mut bytes = Vec::new();
         job.encode(&mut bytes);
-        if bytes.len() >= LONGEST_FRAME_BYTES {
-            return Err((bytes.len(), LONGEST_FRAME_BYTES));
-        }
-        let mut out = Vec::with_capacity(bytes.len() + 5);
-        frame(&mut out, JOB, |body| body.append(&mut bytes));
-        Ok(out)
+        long_frame(JOB, bytes)
+    }
+
+    /// The frame of [`Order::Programs`].
+    ///
+    /// # Errors
+    /// As [`job_frame`](Self::job_frame).
+    pub(crate) fn programs_frame(programs: &[Program]) -> Result<Vec<u8>, (usize, usize)> {
+        long_frame(PROGRAMS, job::encoded_programs(programs))
     }
 
     /// Reads the next whole frame of the inbox.
@@ -329,6 +342,7 @@ impl Order {
             13 => Self::Start,
             14 => Self::Look(body.number()?),
             JOB => Self::Job(Box::new(NodeJob::decode(body.0).ok_or(Garbled)?)),
+            PROGRAMS => Self::Programs(job::decoded_programs(body.0).ok_or(Garbled)?),
             _ => return Err(Garbled),
         };
         Ok(Some(order))
@@ -352,6 +366,7 @@ impl Event {
             Self::InputTaken(bytes) => frame(out, 131, |body| body.extend(bytes.to_le_bytes())),
             Self::InputClosed => frame(out, 132, |_| ()),
             Self::Notice(text) => frame(out, 133, |body| body.extend(text.as_bytes())),
+            Self::Remark(text) => frame(out, 147, |body| body.extend(text.as_bytes())),
             Self::Started(started) => frame(out, 134, |body| {
                 let numbers = started.iter().flat_map(|(rank, pid)| [rank, pid]);
                 body.extend(numbers.flat_map(|number| number.to_le_bytes()));
@@ -409,6 +424,7 @@ impl Event {
             131 => Self::InputTaken(body.long()?),
             132 => Self::InputClosed,
             133 => Self::Notice(body.text()?),
+            147 => Self::Remark(body.text()?),
             134 => Self::Started(body.pairs()?),
             146 => {
                 let (path, ranks) = body.split_text()?;
@@ -569,6 +585,16 @@ pub(crate) fn frame(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
+/// A frame with this body, if it is not too long.
+fn long_frame(kind: u8, bytes: Vec<u8>) -> Result<Vec<u8>, (usize, usize)> {
+    if bytes.len() >= LONGEST_FRAME_BYTES {
+        return Err((bytes.len(), LONGEST_FRAME_BYTES));
+    }
+    let mut out = Vec::with_capacity(bytes.len() + 5);
+    frame(&mut out, kind, |body| body.extend(bytes));
+    Ok(out)
+}
+
 fn put_failure(failure: &Failure, body: &mut Vec<u8>) {
     let (how, value, text) = match &failure.how {
         How::NotStarted(why) => (0, 0, why.as_str()),
@@ -681,6 +707,7 @@ mod tests {
             Event::InputTaken(1 << 40),
             Event::InputClosed,
             Event::Notice("n".into()),
+            Event::Remark("r".into()),
             Event::Started(vec![(3, 4), (0, u32::MAX)]),
             Event::Program {
                 path: c"/bin/a b".into(),
@@ -756,6 +783,7 @@ mod tests {
             Order::AllQuiet(0),
             Order::Start,
             Order::Look(5),
+            Order::Programs(some_job().programs),
         ]
     }
 
@@ -776,6 +804,9 @@ mod tests {
         let mut put = Vec::new();
         Order::Job(Box::new(some_job())).put(&mut put);
         assert_eq!(Order::job_frame(&some_job()), Ok(put));
+        let (mut put, programs) = (Vec::new(), some_job().programs);
+        Order::Programs(programs.clone()).put(&mut put);
+        assert_eq!(Order::programs_frame(&programs), Ok(put));
     }
 
     #[test]

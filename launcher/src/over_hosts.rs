@@ -10,7 +10,7 @@ use crate::front::gather::{self, Patience, Stop};
 use crate::front::{
     self, Debugger, Extras, Files, Front, Gdb, Node, Nodes, Phases, Reach, Signals, Visits,
 };
-use crate::hosts::{Host, Hosts, map};
+use crate::hosts::{self, Beside, Host, Hosts, Machine, map};
 use crate::job::{Far, Keys, NodeJob, Placed, Program};
 use crate::link::Order;
 use crate::mpir::Starter;
@@ -74,21 +74,19 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
     let facts = gather::facts(root.edge(), &asked.names, &mut patience)?;
     phases.reach("all hosts reached", front::now());
     if !is_dealt {
-        let hosts = hosts_of(&request).list.iter().zip(&facts);
-        let slots: Vec<u32> = hosts
-            .map(|(host, facts)| host.slots.or(facts.cores))
-            .collect();
+        let cores: Vec<u32> = facts.iter().map(|facts| facts.cores).collect();
+        let slots = hosts::slots(&hosts_of(&request).list, &machines(&facts), &cores);
         request.with_slots(&slots).map_err(usage)?;
     }
     let stats = with_stats(&request, &mut programs)?;
     // Before any rank is started, so that nobody finds ranks and no front; and after others are made, which would keep it open.
     let visits = Visits::open(keys.job);
     let no_visits = visits.as_ref().err().map(cause);
-    let mut jobs = jobs(&request, &asked, &programs, (keys, stats.is_some()));
-    tell_whether_crowded(&mut jobs, &facts);
+    let mut jobs = jobs(&request, &asked, (keys, stats.is_some()));
+    share_out(&mut jobs, &facts);
     let gdb = gdb.map(|program| Gdb::new(program, &request.gdb, signals));
     let gdb = gdb.map(|gdb| gdb.reaching(asked.ways(&shell)));
-    let (mut nodes, debugger) = tell_all(root, &request, &asked, jobs, gdb)?;
+    let (mut nodes, debugger) = tell_all(root, (&request, &asked), (&programs, &jobs), gdb)?;
     let ready = gather::ready(&mut nodes, &asked.names, &mut patience);
     // Files of an earlier job are not emptied before it is sure that this one starts.
     let files = ready
@@ -295,13 +293,8 @@ impl Drop for Root {
     }
 }
 
-/// Each node's part of the job, which may have no ranks.
-fn jobs(
-    request: &Request,
-    asked: &Asked,
-    programs: &[Program],
-    (keys, stats): (Keys, bool),
-) -> Vec<NodeJob> {
+/// Each node's part of the job, which may have no ranks. Its programs are told for all.
+fn jobs(request: &Request, asked: &Asked, (keys, stats): (Keys, bool)) -> Vec<NodeJob> {
     let app_of = (0..)
         .zip(&request.apps)
         .flat_map(|(number, app)| (0..app.ranks).map(move |_| number));
@@ -318,22 +311,32 @@ fn jobs(
         },
         report: request.report || request.report_bindings,
         stats,
+        beside: Beside::default(),
     };
     let ranks_of = |host: u32| {
         let own = placed.iter().filter(|(of, _)| *of == host);
         own.map(|(_, placed)| placed.clone()).collect()
     };
-    let job = |host: &u32| {
-        let (ranks, programs) = (ranks_of(*host), programs.to_vec());
-        prepare::far_job(request, keys, programs, ranks, far)
-    };
+    let job = |host: &u32| prepare::far_job(request, keys, ranks_of(*host), far);
     asked.numbers.iter().map(job).collect()
 }
 
-/// All ranks of the job are told the same.
-fn tell_whether_crowded(jobs: &mut [NodeJob], facts: &[Facts]) {
-    let is_crowded = |(job, facts): (&NodeJob, &Facts)| job.local_size() > facts.cpus;
-    let crowded = jobs.iter().zip(facts).any(is_crowded);
+fn machines(facts: &[Facts]) -> Vec<&Machine> {
+    facts.iter().map(|facts| &facts.machine).collect()
+}
+
+/// Tells each part which ranks of others are on the same CPUs, and whether there are more ranks than CPUs anywhere: that is told to all
+/// ranks alike.
+fn share_out(jobs: &mut [NodeJob], facts: &[Facts]) {
+    let ranks: Vec<u32> = jobs.iter().map(NodeJob::local_size).collect();
+    let all = hosts::beside(&machines(facts), &ranks);
+    for (far, beside) in jobs.iter_mut().filter_map(|job| job.far.as_mut()).zip(&all) {
+        far.beside = *beside;
+    }
+    let is_crowded = |((ranks, beside), facts): ((&u32, &Beside), &Facts)| {
+        *ranks > 0 && ranks.saturating_add(beside.ranks()) > facts.cpus
+    };
+    let crowded = ranks.iter().zip(&all).zip(facts).any(is_crowded);
     jobs.iter_mut().for_each(|job| job.crowded = crowded);
 }
 
@@ -355,9 +358,8 @@ fn end(nodes: &mut Nodes) {
 /// Gives each daemon its part.
 fn tell_all(
     root: Root,
-    request: &Request,
-    asked: &Asked,
-    mut jobs: Vec<NodeJob>,
+    (request, asked): (&Request, &Asked),
+    (programs, jobs): (&[Program], &[NodeJob]),
     gdb: Option<Gdb>,
 ) -> Result<(Nodes, Debugger), Stop> {
     let mut starter = Starter::take().expect("this is the only job of this process");
@@ -367,30 +369,46 @@ fn tell_all(
     }
     // As a debugger may reach them.
     let hosts: Vec<String> = asked.hosts.iter().map(|host| host.name.clone()).collect();
-    let debugger = Debugger::new(starter, (&hosts, hold), &jobs, gdb).map_err(no_start)?;
+    let debugger =
+        Debugger::new(starter, (&hosts, hold), (programs, jobs), gdb).map_err(no_start)?;
     let mut nodes = Nodes::default();
     let (edge, process) = root.into_way();
     nodes.add_way(edge, process, true);
-    for (node, job) in jobs.iter_mut().enumerate() {
-        job.hold = hold;
+    for (name, job) in asked.names.iter().zip(jobs) {
         let ranks = job.ranks.iter().map(|placed| placed.rank);
         let reads = ranks.clone().any(|rank| request.stdin.reaches(rank));
-        nodes.add(Node::new(asked.names[node].clone(), reads), ranks);
-        match Order::job_frame(job) {
-            Ok(frame) => nodes.order_bytes(node, &frame),
-            Err(sizes) => {
-                end(&mut nodes);
-                return Err(no_start(too_long(sizes)));
-            }
-        }
-        // There may be many hosts, and a large environment for each.
-        job.programs = Vec::new();
+        nodes.add(Node::new(name.clone(), reads), ranks);
+    }
+    if let Err(sizes) = tell_parts(&mut nodes, programs, jobs, hold) {
+        end(&mut nodes);
+        return Err(no_start(too_long(sizes)));
     }
     // Once all are known: the last one of a job would be the end of it.
     for node in (0..jobs.len()).filter(|node| jobs[*node].ranks.is_empty()) {
         nodes.retire(node);
     }
     Ok((nodes, debugger))
+}
+
+/// Programs may be large, with their environments and arguments, and hosts many: those go to all hosts at once, and to each its part.
+///
+/// # Errors
+/// As those of [`Order::job_frame`].
+fn tell_parts(
+    nodes: &mut Nodes,
+    programs: &[Program],
+    jobs: &[NodeJob],
+    hold: bool,
+) -> Result<(), (usize, usize)> {
+    nodes.order_all_bytes(&Order::programs_frame(programs)?);
+    for (node, job) in jobs.iter().enumerate() {
+        let part = NodeJob {
+            hold,
+            ..job.clone()
+        };
+        nodes.order_bytes(node, &Order::job_frame(&part)?);
+    }
+    Ok(())
 }
 
 /// What is said before the first rank says anything.
@@ -409,6 +427,7 @@ fn first_words(request: &Request, names: &[String], facts: &[Facts]) -> Vec<Stri
         words.extend(names.iter().zip(facts).map(described));
     }
     if request.report || request.report_bindings {
+        words.extend(hosts::same_words(names, &machines(facts)));
         words.extend(map::lines(request));
     }
     words
@@ -460,6 +479,7 @@ mod tests {
             cores: 1,
             locked,
             has_devices,
+            machine: Machine::default(),
         };
         let names = ["a", "b", "c", "d"].map(String::from);
         let mut all = [

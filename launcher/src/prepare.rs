@@ -166,17 +166,11 @@ pub(crate) fn placed_later(rank: u32, app: u32) -> Placed {
 }
 
 /// The part of a job for a host that is another one, perhaps.
-pub(crate) fn far_job(
-    request: &Request,
-    keys: Keys,
-    programs: Vec<Program>,
-    ranks: Vec<Placed>,
-    far: Far,
-) -> NodeJob {
+pub(crate) fn far_job(request: &Request, keys: Keys, ranks: Vec<Placed>, far: Far) -> NodeJob {
     NodeJob {
         keys,
         size: request.size(),
-        programs,
+        programs: Vec::new(),
         ranks,
         cpus: Cpus::default(),
         input: request.stdin,

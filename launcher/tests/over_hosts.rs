@@ -6,6 +6,7 @@
 mod common;
 use common::lab::Lab;
 use common::{Job, Running, rmpiexec, send, until};
+use launcher::Cpus;
 use nix::sys::signal::Signal;
 use std::fs;
 use std::process::Stdio;
@@ -300,6 +301,29 @@ fn a_report_tells_what_each_host_has_said_of_itself() {
         lines.any(|line| line.starts_with(&begin) && line.contains("; a process may lock "))
     };
     assert!(told("a") && told("b"), "{}", outcome.err);
+}
+
+#[test]
+fn hosts_that_are_one_machine_share_out_its_cores() {
+    let lab = Lab::new();
+    let mask = "grep Cpus_allowed_list /proc/self/status";
+    let cpus = Cpus::allowed().count();
+    if cpus < 2 {
+        return;
+    }
+    let words = ["--report-bindings", "--bind-to", "hwthread", "-n", "2"];
+    let words: Vec<&str> = words.into_iter().chain(["sh", "-c", mask]).collect();
+    let outcome = lab.job("a,b", &words).run().expect(0);
+    let masks = sorted(&outcome.out);
+    assert!(masks[0] != masks[1], "both on the same CPU: {masks:?}");
+    outcome
+        .says("hosts a, b are one machine: their ranks share out its CPUs")
+        .says("host a: 1 rank, beside 1 rank of other hosts, on ")
+        .says("host b: rank 1 is bound to CPU ");
+    let all = lab.job("a:*,b:*", &["sh", "-c", "echo $RMPI_SIZE"]);
+    let outcome = all.run().expect(0);
+    let sizes: Vec<&str> = outcome.out.lines().collect();
+    assert!(sizes.len() <= cpus, "more ranks than CPUs: {sizes:?}");
 }
 
 #[test]

@@ -38,9 +38,33 @@ fn rank_program() {
         "wrong" => ask_wrongly(&boot),
         "deaf" => ask_without_listening(&boot),
         "quiet" => leave_together(&boot),
+        "remark" => {
+            let words = format!("tcp carries\nwhat rank {rank} says\x1b[2J");
+            tell(boot.control_fd, &ToDaemon::Remark { rank, words });
+        }
         _ => miss(&role, &boot),
     }
     tell(boot.control_fd, &ToDaemon::Finalized { rank });
+}
+
+#[test]
+fn what_all_ranks_remark_is_said_once_of_the_job_and_on_one_line() {
+    for nodes in ["1", "3"] {
+        let mut job = ranks(6, "remark");
+        job.command.env("RMPI_LOCAL_NODES", nodes);
+        let outcome = job.run().expect(0);
+        let said = outcome
+            .err
+            .lines()
+            .filter(|line| line.contains("tcp carries"));
+        let said: Vec<&str> = said.collect();
+        assert_eq!(said.len(), 1, "{}", outcome.err);
+        assert!(said[0].starts_with("rmpiexec: tcp carries what rank "));
+        assert!(
+            said[0].ends_with(" says [2J (said once of a job)"),
+            "{said:?}"
+        );
+    }
 }
 
 fn publish(boot: &Boot, bytes: &[u8]) {

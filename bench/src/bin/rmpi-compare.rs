@@ -37,8 +37,9 @@ struct Cli {
     /// Which settings of the peers
     #[arg(long, value_enum, default_value = "both")]
     settings: Settings,
-    /// Two hosts: measures between them, one rank on each, beside TCP without MPI. Without --rows only the group hosts
-    #[arg(long, alias = "hosts", value_name = "A,B", conflicts_with = "grid")]
+    /// Hosts, as rmpiexec takes them (a:2,me@b:2): measures between the first two, beside TCP without MPI, and collectives of all ranks.
+    /// Without --rows only the group hosts
+    #[arg(long, alias = "hosts", value_name = "A:N,B:N", conflicts_with = "grid")]
     host: Option<String>,
     /// How hosts are reached, if not by ssh: as rmpiexec --launcher takes it
     #[arg(long, value_name = "LINE", requires = "host")]
@@ -99,7 +100,7 @@ fn after_help() -> &'static str {
      Examples:\n  rmpi-compare --fetch target/peers\n  \
      rmpi-compare --peer mpich5=target/peers/mpich5 --rows latency8,rate8\n  \
      rmpi-compare --peer mpich4=/usr --rows onecore --rounds 9 --markdown RESULTS.md --check\n  \
-     rmpi-compare --host n1,n2 --peer mpich5=target/peers/mpich5 --markdown hosts.md\n  \
+     rmpi-compare --host n1:2,n2:2 --peer mpich5=target/peers/mpich5 --markdown hosts.md\n  \
      rmpi-compare --rmpi target/rmpi --against /opt/rmpi-before --rows latency8,rate8,crowd --rounds 15\n  \
      rmpi-compare --peer mpich5=target/peers/mpich5 --grid short --resume grid.json --markdown grid.md --plot grid.svg"
 }

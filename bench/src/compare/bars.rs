@@ -25,6 +25,8 @@ pub enum Placement {
     Counted,
     /// A rank on each of two hosts.
     Hosts,
+    /// As many ranks on each host as were asked for.
+    AllHosts,
 }
 
 impl Placement {
@@ -35,8 +37,14 @@ impl Placement {
             Self::Pair | Self::Apart | Self::Counted => Case::TwoRanks,
             Self::MaskAround | Self::MaskBehind => Case::OneCpu,
             Self::Crowd => Case::Crowd,
-            Self::Hosts => Case::TwoHosts,
+            Self::Hosts | Self::AllHosts => Case::Hosts,
         }
+    }
+
+    /// Whether it needs hosts.
+    #[must_use]
+    pub const fn is_between_hosts(self) -> bool {
+        matches!(self, Self::Hosts | Self::AllHosts)
     }
 }
 
@@ -49,7 +57,7 @@ pub struct Run {
     pub program: &'static str,
     /// Its options, beside `--json`.
     pub options: &'static [&'static str],
-    /// How many ranks.
+    /// How many ranks; on all hosts as many as these have.
     pub ranks: usize,
     /// Where they may live.
     pub placement: Placement,

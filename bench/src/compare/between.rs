@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The part of the tables that is measured between two hosts: a rank on each, held against TCP without MPI.
+//! The part of the tables that is measured between hosts: messages between a rank on each of the first two, held against TCP without
+//! MPI, and collectives of all ranks on all hosts.
 
 use super::bars::{Bar, LimitOf, Placement, Row, Run, Source};
 use crate::unit::Unit;
 
-/// The rows that need two hosts.
+/// The rows that need hosts.
 pub const GROUP: &str = "hosts";
 
 const LATENCY: &str = "hosts-latency";
 const BANDWIDTH: &str = "hosts-bandwidth";
 const ALLREDUCE: &str = "hosts-allreduce";
+const BARRIER: &str = "hosts-barrier";
+const BCAST: &str = "hosts-bcast";
+const ALLTOALL: &str = "hosts-alltoall";
 
 const fn run(id: &'static str, program: &'static str, options: &'static [&'static str]) -> Run {
     Run {
@@ -22,7 +26,15 @@ const fn run(id: &'static str, program: &'static str, options: &'static [&'stati
     }
 }
 
-pub(super) const RUNS: [Run; 3] = [
+/// Of all ranks on all hosts.
+const fn all(id: &'static str, program: &'static str, options: &'static [&'static str]) -> Run {
+    Run {
+        placement: Placement::AllHosts,
+        ..run(id, program, options)
+    }
+}
+
+pub(super) const RUNS: [Run; 6] = [
     run(
         LATENCY,
         "latency",
@@ -33,10 +45,17 @@ pub(super) const RUNS: [Run; 3] = [
         "bandwidth",
         &["--sizes", "4K,64K,1M,4M", "--seconds", "0.3"],
     ),
-    run(
+    all(
         ALLREDUCE,
         "allreduce",
-        &["--sizes", "8", "--seconds", "0.3"],
+        &["--sizes", "8,64K", "--seconds", "0.3"],
+    ),
+    all(BARRIER, "barrier", &["--seconds", "0.3"]),
+    all(BCAST, "bcast", &["--sizes", "8,64K", "--seconds", "0.3"]),
+    all(
+        ALLTOALL,
+        "alltoall",
+        &["--sizes", "8,4K", "--seconds", "0.3"],
     ),
 ];
 
@@ -61,10 +80,19 @@ const fn bandwidth(id: &'static str, title: &'static str, size: usize, raw: &'st
     }
 }
 
+/// The time of a collective of all ranks.
+const fn collective(id: &'static str, title: &'static str, run: &'static str, size: usize) -> Row {
+    Row {
+        run,
+        limit: None,
+        ..latency(id, title, size, "")
+    }
+}
+
 /// Near what TCP gives without MPI, and no other MPI gives more.
 const NEAR_RAW: &[&[Bar]] = &[&[Bar::Limit(0.9)], &[Bar::Level]];
 
-pub(super) const ROWS: [Row; 12] = [
+pub(super) const ROWS: [Row; 18] = [
     Row {
         limit: None,
         ..latency("hosts-latency0", "two hosts: latency 0 B", 0, "")
@@ -121,11 +149,23 @@ pub(super) const ROWS: [Row; 12] = [
             "tcp-stream.4194304",
         )
     },
-    Row {
-        run: ALLREDUCE,
-        limit: None,
-        ..latency("hosts-allreduce8", "two hosts: allreduce 8 B", 8, "")
-    },
+    collective("hosts-barrier", "all hosts: barrier", BARRIER, 0),
+    collective("hosts-allreduce8", "all hosts: allreduce 8 B", ALLREDUCE, 8),
+    collective(
+        "hosts-allreduce64k",
+        "all hosts: allreduce 64 KiB",
+        ALLREDUCE,
+        64 << 10,
+    ),
+    collective("hosts-bcast8", "all hosts: bcast 8 B", BCAST, 8),
+    collective("hosts-bcast64k", "all hosts: bcast 64 KiB", BCAST, 64 << 10),
+    collective("hosts-alltoall8", "all hosts: alltoall 8 B", ALLTOALL, 8),
+    collective(
+        "hosts-alltoall4k",
+        "all hosts: alltoall 4 KiB",
+        ALLTOALL,
+        4 << 10,
+    ),
 ];
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub struct Wish {
     pub levels: Vec<Level>,
     /// Rows or groups; all without any, or with hosts those that need them.
     pub rows: Vec<String>,
-    /// Two hosts between which is measured.
+    /// Hosts between which is measured.
     pub hosts: Option<Hosts>,
     /// How many rounds.
     pub rounds: usize,

@@ -11,6 +11,7 @@ use super::change::{self, Change};
 use super::judge::{Judged, Series, Verdict, judge};
 use super::rounds::{CLOSE_BELOW_US, Contender, Measured, Plan};
 use super::rows::ROWS;
+use crate::hosts::words_of;
 use crate::machine::Description;
 use crate::stats::Summary;
 use crate::unit::{Unit, three_digits};
@@ -38,7 +39,9 @@ pub struct Line {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Between {
     /// Their names.
-    pub hosts: [String; 2],
+    pub hosts: Vec<String>,
+    /// Ranks on all of them, in collectives.
+    pub ranks: u32,
     /// The remote shell, where it is another one than `ssh`.
     pub launcher: Option<String>,
     /// What carried rmpi's messages, as its library says: `tcp` or `verbs`.
@@ -52,7 +55,7 @@ pub struct Between {
 pub struct Comparison {
     /// Where and when.
     pub machine: Description,
-    /// The hosts, where there are two.
+    /// The hosts, where some are named.
     pub between: Option<Between>,
     /// What each library says it is.
     pub libraries: Vec<(String, String)>,
@@ -122,7 +125,8 @@ fn between(plan: &Plan, measured: &Measured) -> Option<Between> {
     let hosts = plan.hosts.as_ref()?;
     let own = plan.own.map(|own| &plan.contenders[own].mpi.name);
     Some(Between {
-        hosts: hosts.names().clone(),
+        hosts: hosts.labels(),
+        ranks: hosts.ranks(),
         launcher: hosts.launcher().map(str::to_owned),
         interconnect: own.and_then(|own| measured.carriers.get(own).cloned()),
         raw: measured.addresses.clone(),
@@ -231,10 +235,10 @@ impl Comparison {
     #[must_use]
     pub fn title(&self) -> String {
         match &self.between {
-            Some(Between {
-                hosts: [one, other],
-                ..
-            }) => format!("rmpi and other MPIs between hosts {one} and {other}, in one run"),
+            Some(Between { hosts, .. }) => format!(
+                "rmpi and other MPIs between hosts {}, in one run",
+                words_of(hosts)
+            ),
             None => "rmpi and other MPIs on one machine, in one run".to_owned(),
         }
     }
@@ -337,7 +341,7 @@ impl Between {
     /// The same in a line.
     #[must_use]
     pub fn words(&self) -> String {
-        let [one, other] = &self.hosts;
+        let hosts = words_of(&self.hosts);
         let shell = self.launcher.as_deref().unwrap_or("ssh");
         let carrier = match &self.interconnect {
             Some(carrier) => format!("rmpi's messages went over {carrier}"),
@@ -349,7 +353,11 @@ impl Between {
             }
             None => String::new(),
         };
-        format!("Hosts {one} and {other}, reached by `{shell}`: {carrier}{raw}.")
+        let ranks = match self.ranks {
+            2 => String::new(),
+            ranks => format!("; {ranks} ranks on all of them"),
+        };
+        format!("Hosts {hosts}, reached by `{shell}`: {carrier}{raw}{ranks}.")
     }
 }
 
@@ -468,7 +476,8 @@ mod tests {
     #[test]
     fn hosts_and_what_is_between_them_are_named() {
         let mut between = Between {
-            hosts: ["n1".to_owned(), "n2".to_owned()],
+            hosts: vec!["n1".to_owned(), "n2".to_owned()],
+            ranks: 2,
             launcher: None,
             interconnect: Some("tcp".to_owned()),
             raw: Some(["10.77.0.1".to_owned(), "10.77.0.2".to_owned()]),
@@ -481,6 +490,9 @@ mod tests {
         between.interconnect = None;
         between.launcher = Some("ssh -i key".to_owned());
         between.raw = None;
+        let mut more = between.clone();
+        (more.ranks, more.hosts[1]) = (6, "n2, n3".to_owned());
+        assert!(more.words().ends_with("not known; 6 ranks on all of them."));
         assert_eq!(
             between.words(),
             "Hosts n1 and n2, reached by `ssh -i key`: what carried rmpi's messages is not known."

@@ -73,7 +73,7 @@ pub struct Plan {
     pub limit: Duration,
     /// This binary: it measures the limits in a process of its own, between hosts also there.
     pub program: PathBuf,
-    /// Two hosts for the runs that need them.
+    /// Hosts for the runs that need them.
     pub hosts: Option<Hosts>,
     /// Where the script for another remote shell than `ssh` lies, if one is named.
     pub script: PathBuf,
@@ -345,7 +345,7 @@ impl Group<'_> {
         }
         let names: Vec<_> = names.into_iter().collect();
         let figures = match self.run.placement {
-            Placement::Hosts => self.raw(&names)?,
+            placement if placement.is_between_hosts() => self.raw(&names)?,
             _ => figures(&self.plan.program, &names, LIMIT_MS)?,
         };
         Ok(limits
@@ -357,7 +357,7 @@ impl Group<'_> {
     /// What TCP allows between the hosts.
     fn raw(&mut self, names: &[&str]) -> Result<Vec<Figure>, Error> {
         let budget = Duration::from_millis(LIMIT_MS.into());
-        let raw = tcp::between(self.hosts()?, &self.plan.program, names, budget)?;
+        let raw = tcp::between(&self.hosts()?.pair(), &self.plan.program, names, budget)?;
         self.measured.addresses = Some(raw.addresses);
         Ok(raw.figures)
     }
@@ -416,8 +416,13 @@ impl Group<'_> {
             .ok_or_else(|| Error::Usage("there is no such setting".to_owned()))?;
         let mut command = match self.run.placement {
             Placement::Hosts => {
+                let pair = self.hosts()?.pair();
                 let mpi = &contender.mpi;
-                mpi.launcher_over(setting, self.hosts()?, &self.plan.script)
+                mpi.launcher_over(setting, &pair, &self.plan.script)?
+            }
+            Placement::AllHosts => {
+                let mpi = &contender.mpi;
+                mpi.launcher_over(setting, self.hosts()?, &self.plan.script)?
             }
             _ => self.launcher_here(contender, setting),
         };

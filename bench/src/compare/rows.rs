@@ -743,7 +743,7 @@ mod tests {
             assert!(known.any(|known| known == name), "{name}");
         }
         for row in ROWS {
-            let between_hosts = run_of(row).placement == Placement::Hosts;
+            let between_hosts = run_of(row).placement.is_between_hosts();
             let figures = row.limit.iter().flat_map(|limit| limit.figures());
             let mut stems = figures.map(|figure| figure.split('.').next().unwrap_or_default());
             let is_tcp = |stem: &str| limits::tcp::names().any(|known| known == stem);

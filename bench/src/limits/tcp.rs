@@ -98,13 +98,13 @@ pub fn between(
         program.display().to_string(),
         MEASURE_WORD.to_owned(),
         budget.as_millis().to_string(),
-        hosts.names()[1].clone(),
+        hosts.list()[1].name.clone(),
     ];
     words.extend(server.address.words());
     words.extend(names.iter().map(|name| (*name).to_owned()));
     let mut command = run::guarded(program, &hosts.command(0, &words));
     let outcome = run::run(&mut command, Duration::from_secs(300))?;
-    let first = &hosts.names()[0];
+    let first = hosts.list()[0].label();
     if let Some(complaint) = outcome.complaint() {
         return Err(Error::Limit(format!("TCP: host {first}: {complaint}")));
     }
@@ -156,7 +156,7 @@ struct Server {
 
 impl Server {
     fn start(hosts: &Hosts, program: &Path) -> Result<Self, Error> {
-        let second = &hosts.names()[1];
+        let second = hosts.list()[1].label();
         let words = [program.display().to_string(), SERVE_WORD.to_owned()];
         let mut command = run::guarded(program, &hosts.command(1, &words));
         // Its input is what tells the process there that this one lives.

@@ -4,7 +4,7 @@
 //! | offset | bytes | field   | range                                    | why |
 //! |-------:|------:|---------|------------------------------------------|-----|
 //! |      0 |     1 | version | 1                                        | zeros are no message |
-//! |      1 |     1 | kind    | 1..=10 to the daemon, 129..=135 to a rank | a message sent the wrong way is seen |
+//! |      1 |     1 | kind    | 1..=11 to the daemon, 129..=135 to a rank | a message sent the wrong way is seen |
 //! |      2 |     1 | flags   | bit 0 of a hello: a record follows       | nobody waits for what never comes |
 //! |      3 |     1 | zero    | 0                                        | room |
 //! |      4 |     4 | rank    | little endian; whose record, or 0, to a rank | |
@@ -30,6 +30,7 @@ const LOOK_UP: u8 = 7;
 const QUIET: u8 = 8;
 const ASK_MEMORY: u8 = 9;
 const MISSING: u8 = 10;
+const REMARK: u8 = 11;
 const SEGMENT: u8 = 129;
 const REFUSED: u8 = 130;
 const RECORD: u8 = 131;
@@ -82,6 +83,13 @@ pub enum ToDaemon {
         rank: u32,
         /// The function.
         function: String,
+    },
+    /// Something that the user should know once of the whole job, whichever rank finds it: what its network does and why.
+    Remark {
+        /// The rank.
+        rank: u32,
+        /// In words.
+        words: String,
     },
     /// The inherited descriptors did not survive, or were those of an MPI program that the same rank ran before: please
     /// send the segment.
@@ -146,6 +154,7 @@ impl ToDaemon {
                 message,
             } => datagram(FATAL, *rank, u64::from(code.cast_unsigned()), cut(message)),
             Self::Missing { rank, function } => datagram(MISSING, *rank, 0, cut(function)),
+            Self::Remark { rank, words } => datagram(REMARK, *rank, 0, cut(words)),
             Self::AskSegment { rank, job } => datagram(ASK_SEGMENT, *rank, *job, b""),
             Self::AskMemory { rank, job } => datagram(ASK_MEMORY, *rank, *job, b""),
             Self::Publish { rank, record } => datagram(PUBLISH, *rank, 0, record.bytes()),
@@ -184,6 +193,10 @@ impl ToDaemon {
             MISSING => Ok(Self::Missing {
                 rank,
                 function: parts.text()?,
+            }),
+            REMARK => Ok(Self::Remark {
+                rank,
+                words: parts.text()?,
             }),
             ASK_SEGMENT => Ok(Self::AskSegment {
                 rank,
@@ -407,6 +420,7 @@ mod tests {
         let abort = (any::<u32>(), any::<i32>(), "\\PC{0,500}");
         let fatal = (any::<u32>(), any::<i32>(), "\\PC{0,500}");
         let missing = (any::<u32>(), "\\PC{0,100}");
+        let remark = (any::<u32>(), "\\PC{0,100}");
         let ask = (any::<u32>(), any::<u64>());
         prop_oneof![
             hello.prop_map(|(rank, pid, publishes)| ToDaemon::Hello {
@@ -426,6 +440,7 @@ mod tests {
                 message
             }),
             missing.prop_map(|(rank, function)| ToDaemon::Missing { rank, function }),
+            remark.prop_map(|(rank, words)| ToDaemon::Remark { rank, words }),
             ask.prop_map(|(rank, job)| ToDaemon::AskSegment { rank, job }),
             (any::<u32>(), any_record())
                 .prop_map(|(rank, record)| ToDaemon::Publish { rank, record }),

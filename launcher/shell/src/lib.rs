@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a remote shell is called, by `rmpiexec` and by the programs that measure between hosts: `ssh` and its options, the words of
-//! the line that `--launcher` names, and words that are handed to a shell.
+//! the line that `--launcher` names, and words that are handed to a shell. And how hosts are named for it: [`word`].
 //!
-//! **Knows** the options of `ssh` and how shells quote.
+//! **Knows** the options of `ssh`, how shells quote, and the words of `--host`.
 //! **Never** starts anything, and makes no system call.
+
+pub mod word;
 
 /// `ssh` with options that keep it from asking anybody anything, from forwarding, and from waiting for ever.
 pub const SSH: [&str; 14] = [

@@ -83,14 +83,19 @@ fn place(job: &mut NodeJob, far: Far) -> Vec<String> {
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
     let topology = plan::described(&cpus);
     let policy = Policy {
-        shared: granted < cpus.count(),
+        shared: granted < cpus.count() || far.beside.astray > 0,
         ..far.policy
     };
-    let places = places(&topology, job.local_size(), policy);
+    let (before, own) = (far.beside.before, job.local_size());
+    let sharing = own.saturating_add(before).saturating_add(far.beside.behind);
+    // As for a host that has them all; its are those behind the first ones.
+    let places = places(&topology, sharing, policy)
+        .into_iter()
+        .skip(before as usize);
     let mut told = Vec::new();
     if far.report {
-        let ranks = counted(job.local_size(), "rank", "ranks");
-        told.push(format!("{ranks} on {topology}"));
+        let ranks = counted(own, "rank", "ranks");
+        told.push(format!("{ranks}{} on {topology}", far.beside.words()));
     }
     for (placed, place) in job.ranks.iter_mut().zip(places) {
         if far.report {
@@ -99,7 +104,8 @@ fn place(job: &mut NodeJob, far: Far) -> Vec<String> {
         placed.preferred = place.tie == Tie::Preferred;
         placed.cpus = (place.tie != Tie::Free).then(|| Cpus::new(place.cpus));
     }
-    let crowded = job.ranks.len() > granted || job.ranks.iter().any(|placed| placed.preferred);
+    let all = u64::from(own) + u64::from(far.beside.ranks());
+    let crowded = all > granted as u64 || job.ranks.iter().any(|placed| placed.preferred);
     for program in job.programs.iter_mut().filter(|_| crowded) {
         let calm = prepare::calm_variable(&program.environment);
         program.environment.extend(calm);

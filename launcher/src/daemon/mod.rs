@@ -153,6 +153,8 @@ struct Daemon {
     /// Processes that a debugger wanted.
     tools: Vec<u32>,
     look: Look,
+    /// A rank has found something that the front was told.
+    has_remarked: bool,
     probes: Probes,
     standstill: Standstill,
     /// When ranks that prefer a CPU were looked after.
@@ -324,7 +326,7 @@ impl Daemon {
                 self.feed();
             }
             // It has one, and has started it.
-            Order::Job(_) | Order::Start => (),
+            Order::Programs(_) | Order::Job(_) | Order::Start => (),
             Order::Release => self.release(),
             Order::Tool(words) => self.start_tool(&words),
             Order::Look(number) => self.look(number),

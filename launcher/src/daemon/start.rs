@@ -66,7 +66,7 @@ fn begin(edge: &mut Edge) -> Result<Option<(NodeJob, Equipment)>, NoProgram> {
     detach()
         .map_err(said("leave the terminal"))
         .map_err(broken)?;
-    let Some(Order::Job(mut job)) = hear_order(edge).map_err(broken)? else {
+    let Some(mut job) = hear_job(edge).map_err(broken)? else {
         return Ok(None);
     };
     let found = match job.far {
@@ -87,19 +87,37 @@ fn begin(edge: &mut Edge) -> Result<Option<(NodeJob, Equipment)>, NoProgram> {
     Ok(Some((*job, equipment)))
 }
 
+/// Waits for the job, with its programs.
+fn hear_job(edge: &mut Edge) -> Result<Option<Box<NodeJob>>, String> {
+    let mut told = Vec::new();
+    loop {
+        match hear_order(edge)? {
+            Some(Order::Programs(programs)) => told = programs,
+            Some(Order::Job(mut job)) => {
+                let is_complete = job.complete(told);
+                return is_complete.then_some(Some(job)).ok_or_else(other_release);
+            }
+            _ => return Ok(None),
+        }
+    }
+}
+
+fn other_release() -> String {
+    "the front does not begin with a job: it is of another release than this daemon".to_owned()
+}
+
 /// Waits for the next of the orders before ranks are started: the job, and perhaps the word to start. `None`: the front is gone, or
 /// does not want the job any more.
 fn hear_order(edge: &mut Edge) -> Result<Option<Order>, String> {
     let mut scratch = vec![0; SCRATCH_BYTES];
     loop {
         match Order::take(&mut edge.inbox) {
-            Ok(Some(order @ (Order::Job(_) | Order::Start))) => return Ok(Some(order)),
+            Ok(Some(order @ (Order::Programs(_) | Order::Job(_) | Order::Start))) => {
+                return Ok(Some(order));
+            }
             Ok(Some(Order::Kill)) => return Ok(None),
             Ok(None) => {}
-            Ok(Some(_)) | Err(_) => {
-                let words = "the front does not begin with a job: it is of another release than this daemon";
-                return Err(words.to_owned());
-            }
+            Ok(Some(_)) | Err(_) => return Err(other_release()),
         }
         let Ok(is_flushed) = edge.flush() else {
             return Ok(None);
@@ -216,6 +234,7 @@ impl Daemon {
             hold,
             tools: Vec::new(),
             look: Look::default(),
+            has_remarked: false,
             probes: Probes::new(),
             standstill: Standstill::new(),
             tended_at: None,

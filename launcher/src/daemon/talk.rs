@@ -18,6 +18,8 @@ use std::rc::Rc;
 
 /// More than fits into a socket: who has said so much at once goes on saying it, and others have their turn first.
 const MOST_WORDS_AT_ONCE: u32 = 4096;
+/// Characters of a remark.
+const LONGEST_REMARK: usize = 1000;
 /// Characters of the longest name that a function may have.
 const LONGEST_NAME: usize = 64;
 
@@ -76,6 +78,7 @@ impl Daemon {
                 self.hear_end(local, How::Fatal { code, message });
             }
             ToDaemon::Missing { function, .. } => self.hear_missing(local, function),
+            ToDaemon::Remark { words, .. } => self.hear_remark(&words),
             ToDaemon::AskSegment { job, .. } => self.answer_rank(local, job),
             _ => (),
         }
@@ -102,6 +105,17 @@ impl Daemon {
         if let Some(rank) = self.ranks.get_mut(local as usize).filter(|_| is_name) {
             rank.missing = function;
         }
+    }
+
+    /// The first one of a node goes to the front; what others find is the same. No rank writes more than one line by it.
+    fn hear_remark(&mut self, words: &str) {
+        if std::mem::replace(&mut self.has_remarked, true) {
+            return;
+        }
+        let letters = words.chars().take(LONGEST_REMARK);
+        let plain = letters.map(|letter| if letter.is_control() { ' ' } else { letter });
+        let words = plain.collect();
+        self.tell(&Event::Remark(words));
     }
 
     fn hear_hello(&mut self, local: u32, sender: u32) {

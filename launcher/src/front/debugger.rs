@@ -6,7 +6,7 @@
 //! its byte to is a pipe, by its name below `/proc`.
 
 use super::Gdb;
-use crate::job::NodeJob;
+use crate::job::{NodeJob, Program};
 use crate::mpir::{Process, Starter, State, ToolWords};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -32,21 +32,21 @@ pub(crate) struct Debugger {
 }
 
 impl Debugger {
-    /// For the ranks of a job on these hosts, a part of the job for each.
+    /// For the ranks of a job of these programs on these hosts, a part of the job for each.
     pub(crate) fn new(
         mut starter: Starter,
         (hosts, holding): (&[String], bool),
-        jobs: &[NodeJob],
+        (programs, jobs): (&[Program], &[NodeJob]),
         gdb: Option<Gdb>,
     ) -> Result<Self, Errno> {
         let (asks, write_end) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let fifo = format!("/proc/{}/fd/{}", std::process::id(), asks.as_raw_fd());
         starter.name_fifo(&fifo);
         let host = |name: &String| CString::new(name.as_str()).unwrap_or_default();
-        let program = |job: &NodeJob, app: u32| job.programs[app as usize].path.clone();
+        let program = |app: u32| programs[app as usize].path.clone();
         let of_job = |job: &NodeJob| {
             let ranks = job.ranks.iter();
-            let named = ranks.map(|placed| (placed.rank, program(job, placed.app)));
+            let named = ranks.map(|placed| (placed.rank, program(placed.app)));
             named.collect::<Vec<_>>()
         };
         let ranks: BTreeMap<u32, CString> = jobs.iter().flat_map(of_job).collect();

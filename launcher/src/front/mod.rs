@@ -102,6 +102,8 @@ pub(crate) struct Front {
     stats: Option<Stats>,
     /// Who asks what the ranks of other hosts wait for.
     visits: Option<Visits>,
+    /// The user has been told what ranks find of their network.
+    has_remarked: bool,
     /// The user is impatient: once all ranks are gone, output is waited for until this time only.
     output_until: Option<Instant>,
     /// The last signal that asked to end, and when it came.
@@ -139,6 +141,7 @@ impl Front {
             phases: extras.phases,
             stats: extras.stats,
             visits: extras.visits,
+            has_remarked: false,
             scratch: vec![0; 64 << 10],
         };
         let hosts = stats::Hosts::of(front.nodes.hosts());
@@ -431,6 +434,11 @@ impl Front {
             Event::Notice(words) => {
                 let words = self.of_host(node, words);
                 self.say(&words);
+            }
+            Event::Remark(words) => {
+                if !std::mem::replace(&mut self.has_remarked, true) {
+                    self.say(&format!("{words} (said once of a job)"));
+                }
             }
             Event::Program { path, ranks } => self.debugger.found(&path, &ranks),
             Event::Started(started) => self.started(node, &started),

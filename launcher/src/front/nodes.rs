@@ -256,6 +256,16 @@ impl Nodes {
         }
     }
 
+    /// Puts bytes into the way of all nodes that are orders already. Over a shepherd they go once, however many nodes it leads to.
+    pub(crate) fn order_all_bytes(&mut self, bytes: &[u8]) {
+        for way in &mut self.ways {
+            match way.is_shepherd {
+                true => Down::put_order_all(bytes, &mut way.edge.outbox),
+                false => way.edge.outbox.extend_from_slice(bytes),
+            }
+        }
+    }
+
     /// Sends what the sockets take.
     ///
     /// # Errors
@@ -637,6 +647,16 @@ mod tests {
             nodes.put_together(0, Event::InputClosed),
             [Event::InputClosed]
         );
+    }
+
+    #[test]
+    fn what_all_are_told_waits_once_however_many_they_are() {
+        let (mut nodes, _shepherd) = over_hosts(1000);
+        let large = vec![7; 1 << 20];
+        nodes.order_all_bytes(&large);
+        (0..1000).for_each(|node| nodes.order_bytes(node, &[1; 100]));
+        let waits = nodes.ways[0].edge.outbox.len();
+        assert!(waits < large.len() + 1000 * 120, "{waits}");
     }
 
     /// Something that a daemon says, right or altered.

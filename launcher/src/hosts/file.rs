@@ -13,9 +13,9 @@
 //! A name that stands alone is all cores of its host. In a file where a name stands alone on several lines, each line that
 //! does so is one slot, as batch systems write it.
 
+use super::Host;
 use super::gather::{Bare, Mention, gather};
-use super::word::{self, Count, Fault, shown};
-use super::{Host, MOST_HOSTS};
+use remote_shell::word::{self, Count, Fault, MOST_HOSTS, shown};
 use std::collections::HashSet;
 use std::iter::Peekable;
 use std::str::Chars;

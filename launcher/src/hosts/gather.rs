@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From the places where hosts are named to a list in which each stands once.
 
-use super::word::Count;
 use super::{Host, Slots};
+use remote_shell::word::Count;
 use std::collections::HashMap;
 
 /// A host, named in one place.

@@ -4,11 +4,13 @@
 //! Hosts are known by their number in [`Hosts::list`], never by comparing names with what a machine calls itself, which
 //! need not be the same; and names are never cut at dots.
 //!
-//! - `word`: one word, as `--host` has it. `file`: host files. `gather`: what is named several times adds up.
+//! - One word, as `--host` has it, is read by `remote_shell::word`. `file`: host files. `gather`: what is named several times adds up.
 //! - `select`: from the command line's texts to [`Hosts`].
 //! - `deal`: which host each rank goes to, once all slots are known. `settle`: what follows for the request.
+//! - `beside`: which hosts are one machine, once they have said what they are.
 //! - `map`: that as a table. `options`: the command line's.
 
+mod beside;
 mod deal;
 mod file;
 mod gather;
@@ -16,8 +18,9 @@ pub(crate) mod map;
 mod options;
 mod select;
 mod settle;
-mod word;
 
+pub(crate) use beside::{Beside, Machine};
+pub(crate) use beside::{beside, slots, words as same_words};
 pub use deal::{Portion, deal, loads};
 pub use options::Heartbeat;
 pub(crate) use options::HostOptions;
@@ -91,9 +94,6 @@ pub struct Part {
     /// Slots of it; `None` for all.
     pub slots: Option<u32>,
 }
-
-/// More hosts than that are a mistake in a range.
-const MOST_HOSTS: usize = 65_536;
 
 impl Hosts {
     /// The slots of all hosts, if none has to be asked or all are known to have so many cores.

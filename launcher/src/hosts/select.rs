@@ -7,8 +7,8 @@
 
 use super::file::{self, Listed};
 use super::gather::{Bare, Mention, gather};
-use super::word::{self, Count};
-use super::{Host, MOST_HOSTS, Part, Slots};
+use super::{Host, Part, Slots};
+use remote_shell::word::{self, Count, MOST_HOSTS};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What follows for a request once the slots of its hosts are known: how many ranks there are, and where each goes.
 
-use super::{Host, Hosts, Slots, loads};
+use super::{Host, Hosts, Machine, Slots, loads};
 use crate::cli::{Request, Room, UsageError};
+use crate::cpus::Cpus;
 use crate::failure::counted;
 use ring::layout::MAX_LOCAL_RANKS;
 
@@ -43,7 +44,12 @@ impl Request {
             return Ok(());
         }
         let cpus = u32::try_from(room.cpus.max(1)).unwrap_or(u32::MAX);
-        let slots: Vec<u32> = hosts.list.iter().map(|host| host.slots.or(cpus)).collect();
+        let here = Machine {
+            boot: own.to_owned(),
+            mask: Cpus::new(vec![0]),
+        };
+        let count = hosts.list.len();
+        let slots = super::slots(&hosts.list, &vec![&here; count], &vec![cpus; count]);
         self.with_slots(&slots)?;
         self.hosts = None;
         room.check(&self.apps)
@@ -255,6 +261,7 @@ pub(super) mod tests {
         };
         assert_eq!(stay("--host localhost:2,n1.lab ./x"), Ok((false, 3)));
         assert_eq!(stay("--host localhost:* ./x"), Ok((false, 3)));
+        assert_eq!(stay("--host localhost:*,n1.lab:* ./x"), Ok((false, 3)));
         assert_eq!(stay("--host localhost,n1 ./x"), Ok((true, 0)));
         assert_eq!(stay("./x"), Ok((false, 2)));
         let words = stay("--host localhost:1000,n1.lab:1000 ./x").unwrap_err().0;

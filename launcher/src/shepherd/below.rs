@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The processes that a shepherd has started: remote shells with their three streams, and how each ended.
 
+use super::burial::{Burial, Deed};
 use super::shell::Closed;
 use crate::daemon::descendants;
 use crate::edge::Edge;
@@ -220,41 +221,51 @@ impl Children {
         self.running.values().for_each(|shell| self.end(shell));
     }
 
-    /// Waits for the end of a process, which is killed, and of all else below this one but the shells; how that process ended.
-    pub(super) fn end_with_leftovers(&mut self, pid: u32, within: Duration) -> Option<Ending> {
-        if pid != 0 {
-            self.wait_a_moment_for(pid);
-            if !self.ended.contains_key(&pid) {
-                end(pid);
+    /// The next step of a daemon's end; how it has ended, once that is over.
+    pub(super) fn bury(&mut self, burial: &mut Burial, now: Instant) -> Option<Option<Ending>> {
+        self.reap();
+        let has_ended = self.ended.contains_key(&burial.pid());
+        let mut left = Vec::new();
+        let deed = burial.next(
+            has_ended,
+            || {
+                left = self.leftovers();
+                !left.is_empty()
+            },
+            now,
+        );
+        match deed {
+            Deed::Wait => None,
+            Deed::Kill => {
+                left.into_iter().for_each(end);
+                None
             }
+            Deed::End => Some(self.ended.remove(&burial.pid())),
         }
+    }
+
+    /// Kills all that is below this process but the shells, until nothing is left or the time is over.
+    pub(super) fn end_leftovers(&mut self, within: Duration) {
         let until = Instant::now() + within;
-        let shells: Vec<u32> = self.running.values().map(|shell| shell.pid).collect();
         loop {
             self.reap();
-            let kept = descendants(&shells);
-            let is_kept = |pid: u32| shells.contains(&pid) || kept.iter().any(|one| one.pid == pid);
-            let below = descendants(&[std::process::id()]);
-            let left = below.iter().filter(|one| !is_kept(one.pid));
-            let left: Vec<u32> = left.map(|one| one.pid).collect();
+            let left = self.leftovers();
             if left.is_empty() || Instant::now() > until {
-                return self.ended.remove(&pid);
+                return;
             }
             left.into_iter().for_each(end);
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// Its edge is closed, and it is on its way out.
-    fn wait_a_moment_for(&mut self, pid: u32) {
-        let until = Instant::now() + END_WITHIN;
-        while Instant::now() < until {
-            self.reap();
-            if self.ended.contains_key(&pid) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+    /// What is below this process but the shells and what is below those.
+    fn leftovers(&self) -> Vec<u32> {
+        let shells: Vec<u32> = self.running.values().map(|shell| shell.pid).collect();
+        let kept = descendants(&shells);
+        let is_kept = |pid: u32| shells.contains(&pid) || kept.iter().any(|one| one.pid == pid);
+        let below = descendants(&[std::process::id()]);
+        let left = below.iter().filter(|one| !is_kept(one.pid));
+        left.map(|one| one.pid).collect()
     }
 }
 

@@ -12,20 +12,23 @@
 //! One thread: a process that has others cannot make its daemon.
 
 mod below;
+mod burial;
 pub(crate) mod shape;
 pub(crate) mod shell;
 mod tree;
 pub(crate) mod words;
 
 use crate::edge::{Closed as EdgeClosed, Edge};
+use crate::hosts::Machine;
 use crate::link::Inbox;
 use crate::spawn::{self, Forked};
 use crate::{daemon, front, plan};
 use below::{Children, Stream};
+use burial::Burial;
+use locked_memory::LockedMemory;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{dup2_stdin, dup2_stdout};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -41,8 +44,8 @@ const TOLD_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// What is left when a shepherd ends gets this time.
 const END_WITHIN: Duration = Duration::from_secs(3);
-/// What a daemon leaves behind gets this time, in which the shepherd says nothing to anybody.
-const LEFTOVERS_WITHIN: Duration = Duration::from_secs(1);
+/// Between two looks at a daemon that is about to end, which takes less than a millisecond as a rule.
+const BURY_EVERY: Duration = Duration::from_millis(1);
 
 /// Runs the shepherd in this process, which a remote shell has started for it.
 pub(crate) fn serve_remote() -> u8 {
@@ -128,6 +131,8 @@ struct Shepherd {
     above: Edge,
     tree: Tree,
     local: Option<Local>,
+    /// The daemon has closed its edge.
+    burial: Option<Burial>,
     children: Children,
     begun: Instant,
     scratch: Vec<u8>,
@@ -139,6 +144,7 @@ impl Shepherd {
             above,
             tree: Tree::new(begin, inbox, is_watched, Duration::ZERO),
             local: None,
+            burial: None,
             children: Children::default(),
             begun: Instant::now(),
             scratch: vec![0; SCRATCH_BYTES],
@@ -235,23 +241,14 @@ impl Shepherd {
         }
         let is_closed = |local: &mut Local| local.edge.is_none();
         if let Some(local) = self.local.take_if(is_closed) {
-            let loss = self.end_of_daemon(local.pid);
-            self.tree.daemon_ended(loss);
+            self.burial = Some(Burial::new(local.pid, Instant::now()));
         }
-    }
-
-    /// The daemon has closed its edge: it has ended or is about to. What it left behind is ended. A reason, if it should not have
-    /// ended.
-    fn end_of_daemon(&mut self, pid: u32) -> Option<Loss> {
-        let ending = self.children.end_with_leftovers(pid, LEFTOVERS_WITHIN);
-        let (how, code) = match ending {
-            Some(spawn::Ending::Code(0)) => return None,
-            ending => front::words_of(ending),
-        };
-        Some(Loss {
-            words: format!("its node daemon (pid {pid}) {how}; its ranks were killed"),
-            code,
-        })
+        if let Some(mut burial) = self.burial.take() {
+            match self.children.bury(&mut burial, Instant::now()) {
+                Some(ending) => self.tree.daemon_ended(loss(burial.pid(), ending)),
+                None => self.burial = Some(burial),
+            }
+        }
     }
 
     fn flush_above(&mut self) -> Result<(), EdgeClosed> {
@@ -295,6 +292,9 @@ impl Shepherd {
         if self.children.has_ending() {
             left = left.min(LOOK_EVERY);
         }
+        if self.burial.is_some() {
+            left = left.min(BURY_EVERY);
+        }
         let timeout = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
         let (sources, mut asked): (Vec<Source>, Vec<PollFd<'_>>) = all.into_iter().unzip();
         let _ = poll(&mut asked, timeout);
@@ -334,14 +334,27 @@ impl Shepherd {
     /// shepherds of other hosts.
     fn end_all(mut self) {
         let daemon = self.local.take().map(|local| local.pid);
+        let daemon = daemon.or_else(|| self.burial.map(|burial| burial.pid()));
         self.children.hang_up();
         let until = Instant::now() + END_WITHIN;
         while Instant::now() < until && !self.children.have_all_ended(daemon) {
             std::thread::sleep(LOOK_EVERY);
         }
-        self.children.end_with_leftovers(0, END_WITHIN);
+        self.children.end_leftovers(END_WITHIN);
         self.children.kill_all();
     }
+}
+
+/// Why a daemon has ended, if it should not have.
+fn loss(pid: u32, ending: Option<spawn::Ending>) -> Option<Loss> {
+    let (how, code) = match ending {
+        Some(spawn::Ending::Code(0)) => return None,
+        ending => front::words_of(ending),
+    };
+    Some(Loss {
+        words: format!("its node daemon (pid {pid}) {how}; its ranks were killed"),
+        code,
+    })
 }
 
 /// Sends what the stream takes; nothing waits for room where nobody reads any more.
@@ -363,46 +376,21 @@ fn room(edge: &Edge) -> Option<(Source, PollFd<'_>)> {
 
 /// What this host says of itself.
 fn facts() -> Facts {
-    let cpus = crate::Cpus::allowed();
-    let granted = crate::quota().unwrap_or(usize::MAX).min(cpus.count());
-    let cores = plan::described(&cpus).groups(crate::Level::Core).len();
+    let machine = Machine::here();
+    let granted = crate::quota()
+        .unwrap_or(usize::MAX)
+        .min(machine.mask.count());
+    let cores = plan::described(&machine.mask)
+        .groups(crate::Level::Core)
+        .len();
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).max(1);
-    let read = |file| std::fs::read_to_string(file).unwrap_or_default();
-    let locked = match may_lock_all(&read("/proc/self/status"), &read("/proc/self/uid_map")) {
-        true => u64::MAX,
-        false => getrlimit(Resource::RLIMIT_MEMLOCK).map_or(u64::MAX, |(soft, _)| soft),
-    };
     let devices = std::fs::read_dir("/sys/class/infiniband");
     Facts {
         name: front::host(),
         cpus: number(granted),
         cores: number(cores.min(granted)),
-        locked,
+        locked: LockedMemory::now().limit_bytes.unwrap_or(u64::MAX),
         has_devices: devices.is_ok_and(|mut devices| devices.next().is_some()),
-    }
-}
-
-/// Whether a process with this status has the right to lock any amount of memory, and not only among users of its own.
-fn may_lock_all(status: &str, users: &str) -> bool {
-    const IPC_LOCK: u32 = 14;
-    let mut lines = status.lines();
-    let rights = lines.find_map(|line| line.strip_prefix("CapEff:"));
-    let rights = rights.and_then(|word| u64::from_str_radix(word.trim(), 16).ok());
-    let has_all_users = users.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
-    has_all_users && rights.is_some_and(|rights| rights >> IPC_LOCK & 1 != 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn limits_of_memory_hold_for_whoever_has_not_that_right() {
-        let status = |rights| format!("Name:\trmpid\nCapEff:\t{rights}\nThreads:\t1\n");
-        let (all, own) = ("         0          0 4294967295\n", "0 1000 1\n");
-        assert!(may_lock_all(&status("000001ffffffffff"), all));
-        assert!(!may_lock_all(&status("000001ffffffffff"), own));
-        assert!(!may_lock_all(&status("0000000000000000"), all));
-        assert!(!may_lock_all("", ""));
+        machine,
     }
 }

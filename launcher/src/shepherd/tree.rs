@@ -201,6 +201,7 @@ impl Tree {
         loop {
             match Down::take(&mut self.above.inbox) {
                 Ok(Some(Down::Order(node, bytes))) => self.order(node, bytes),
+                Ok(Some(Down::OrderAll(bytes))) => self.order_all(&bytes),
                 Ok(Some(Down::Beat | Down::Begin(_))) => (),
                 Ok(None) => return,
                 Err(Garbled) => return self.above_closed(),
@@ -223,6 +224,18 @@ impl Tree {
         };
         if child.state == State::Here && child.open.contains_key(&node) {
             Down::Order(node, bytes).put(&mut child.contact.outbox);
+            child.contact.unsaid = Duration::ZERO;
+        }
+    }
+
+    /// What all nodes are told goes to each child once, however many are behind it.
+    fn order_all(&mut self, bytes: &[u8]) {
+        if let Some(own) = self.own.as_mut().filter(|own| !own.has_ended) {
+            own.orders.extend_from_slice(bytes);
+        }
+        let here = |child: &&mut Child| child.state == State::Here;
+        for child in self.children.iter_mut().filter(here) {
+            Down::put_order_all(bytes, &mut child.contact.outbox);
             child.contact.unsaid = Duration::ZERO;
         }
     }

@@ -3,6 +3,7 @@
 //! their power or freeze. The seed that failed is told.
 
 use super::*;
+use crate::hosts::Machine;
 use crate::shepherd::words::greeting;
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -86,6 +87,10 @@ struct World {
     unreachable: BTreeSet<usize>,
     /// Of a thousand pieces of a stream, how many are altered on their way.
     altered: u64,
+    /// When daemons end.
+    ends: std::ops::Range<Duration>,
+    /// By host: bytes that its shepherd has sent to others below it.
+    sent: BTreeMap<usize, usize>,
     /// What the front heard: by node, whether it came, and its end.
     heard: BTreeMap<u32, (bool, Option<Result<(), String>>)>,
     front: Inbox,
@@ -126,6 +131,8 @@ impl World {
             arrivals: BTreeMap::new(),
             unreachable: BTreeSet::new(),
             altered: 0,
+            ends: Duration::ZERO..seconds(120),
+            sent: BTreeMap::new(),
             heard: (0..nodes).map(|node| (node, (false, None))).collect(),
             front: Inbox::default(),
         };
@@ -260,9 +267,11 @@ impl World {
                 cores: 2,
                 locked: 1,
                 has_devices: false,
+                machine: Machine::default(),
             });
             self.hosts[host].life = Life::Running(Box::new(tree));
-            let end = self.dice.millis(120_000);
+            let span = self.ends.end.saturating_sub(self.ends.start).as_millis();
+            let end = self.ends.start + self.dice.millis(u64::try_from(span).unwrap());
             self.at(host, end, What::DaemonEnds);
         }
     }
@@ -319,6 +328,7 @@ impl World {
         let dropped: Vec<usize> = std::iter::from_fn(|| tree.next_dropped()).collect();
         let (over, orphan, next) = (tree.is_over(), tree.is_orphan(), tree.next_time());
         for (at, bytes) in sent {
+            *self.sent.entry(host).or_default() += bytes.len();
             self.send(host, at, What::Above(bytes));
         }
         for child in dropped {
@@ -551,4 +561,32 @@ fn nonsense_from_below_loses_the_child_alone() {
         panic!();
     };
     assert_eq!(Up::take(&mut front), Ok(None));
+}
+
+#[test]
+fn what_all_are_told_goes_to_each_child_once_and_reaches_all() {
+    let mut world = World::new(1000, 5);
+    world.ends = seconds(60)..seconds(120);
+    world.run(seconds(30));
+    assert!(world.heard.values().all(|heard| heard.0), "all have come");
+    let (mut word, large) = (Vec::new(), vec![7; 1 << 20]);
+    Down::put_order_all(&large, &mut word);
+    Down::put_order(3, b"last", &mut word);
+    world.sent = BTreeMap::new();
+    world.at(0, seconds(1), What::Above(word));
+    world.run(seconds(50));
+    let most = world.sent.values().max().copied();
+    // With the heads of pieces, and what is said to show that one is there.
+    assert!(
+        most.unwrap() < shape::FAN_OUT * (large.len() + 2000),
+        "{most:?}"
+    );
+    for (node, host) in (0..).zip(&mut world.hosts[1..]) {
+        let Life::Running(tree) = &mut host.life else {
+            panic!("node {node}");
+        };
+        let orders = tree.orders().unwrap();
+        let (first, rest) = orders.split_at(large.len());
+        assert!(first == large && rest == if node == 3 { &b"last"[..] } else { b"" });
+    }
 }

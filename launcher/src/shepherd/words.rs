@@ -5,6 +5,7 @@
 //! the daemon read them.
 
 use super::shape::Target;
+use crate::hosts::Machine;
 use crate::link::{Garbled, Inbox, frame};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -15,6 +16,7 @@ pub(crate) const MAGIC: &[u8] = b"\0rmpi-shepherd ";
 const BEGIN: u8 = 200;
 const ORDER: u8 = 201;
 const DOWN_BEAT: u8 = 202;
+const ORDER_ALL: u8 = 203;
 const HERE: u8 = 210;
 const LOST: u8 = 211;
 const EVENT: u8 = 212;
@@ -28,6 +30,8 @@ pub(crate) enum Down {
     Begin(Box<Begin>),
     /// Bytes for the daemon of this node.
     Order(u32, Vec<u8>),
+    /// Bytes for the daemons of all nodes.
+    OrderAll(Vec<u8>),
     /// There is nothing to say.
     Beat,
 }
@@ -95,6 +99,8 @@ pub(crate) struct Facts {
     pub(crate) locked: u64,
     /// It has devices of InfiniBand or RoCE, which read and write locked memory.
     pub(crate) has_devices: bool,
+    /// Other hosts may be the same.
+    pub(crate) machine: Machine,
 }
 
 /// Why a node is lost.
@@ -112,6 +118,7 @@ impl Down {
         match self {
             Self::Begin(begin) => frame(out, BEGIN, |body| put(&**begin, body)),
             Self::Order(node, bytes) => Self::put_order(*node, bytes, out),
+            Self::OrderAll(bytes) => Self::put_order_all(bytes, out),
             Self::Beat => frame(out, DOWN_BEAT, |_| ()),
         }
     }
@@ -119,6 +126,13 @@ impl Down {
     /// The same of [`Down::Order`] with bytes that lie elsewhere.
     pub(crate) fn put_order(node: u32, bytes: &[u8], out: &mut Vec<u8>) {
         piece(out, ORDER, node, bytes);
+    }
+
+    /// The same of [`Down::OrderAll`].
+    pub(crate) fn put_order_all(bytes: &[u8], out: &mut Vec<u8>) {
+        for part in bytes.chunks(PIECE_BYTES) {
+            frame(out, ORDER_ALL, |body| body.extend_from_slice(part));
+        }
     }
 
     /// Reads the next whole frame.
@@ -132,6 +146,7 @@ impl Down {
                 let (node, bytes) = take_piece(body)?;
                 Self::Order(node, bytes)
             }
+            ORDER_ALL => Self::OrderAll(body.to_vec()),
             DOWN_BEAT => Self::Beat,
             _ => return Err(Garbled),
         }))
@@ -212,7 +227,7 @@ pub(crate) fn greeting() -> Vec<u8> {
 
 /// What both ends must have in common.
 fn release() -> &'static str {
-    concat!(env!("CARGO_PKG_VERSION"), "/", 2)
+    concat!(env!("CARGO_PKG_VERSION"), "/", 5)
 }
 
 /// What came of looking for the greeting.
@@ -257,6 +272,7 @@ pub(crate) fn find_greeting(bytes: &[u8]) -> Greeting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpus::Cpus;
 
     fn begin() -> Begin {
         Begin {
@@ -288,6 +304,10 @@ mod tests {
             cores: 8,
             locked: u64::MAX,
             has_devices: true,
+            machine: Machine {
+                boot: "b-7".into(),
+                mask: Cpus::new(vec![0, 3]),
+            },
         };
         let loss = Loss {
             words: "is gone".into(),
@@ -303,6 +323,7 @@ mod tests {
         let downs = [
             Down::Begin(Box::new(begin())),
             Down::Order(3, vec![1, 2]),
+            Down::OrderAll(vec![3, 4, 5]),
             Down::Beat,
         ];
         let (mut up, mut down) = (Vec::new(), Vec::new());

@@ -13,7 +13,7 @@ use crate::boot::{Heard, Link};
 /// What is to be said and heard.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// What the socket has not taken yet; at most a record, a question about each peer, and that this process is quiet.
+    /// What the socket has not taken yet; at most a record, a question about each peer, a remark, and that this process is quiet.
     unsaid: VecDeque<ToDaemon>,
     /// Questions without an answer.
     open: u32,
@@ -49,6 +49,11 @@ impl Directory {
         self.unsaid.push_back(ToDaemon::LookUp { rank, of });
         self.open += 1;
         self.stir();
+    }
+
+    /// Says what the user should know once of the job.
+    pub(crate) fn remark(&mut self, rank: u32, words: String) {
+        self.unsaid.push_back(ToDaemon::Remark { rank, words });
     }
 
     /// Says that everything this process has sent over a network has arrived.
@@ -176,6 +181,18 @@ mod tests {
             },
         );
         assert_eq!(directory.turn(&link), Some(News::Record(5, record(5))));
+        assert!(directory.is_idle());
+    }
+
+    #[test]
+    fn a_remark_is_said_and_nobody_waits_for_an_answer() {
+        let (link, daemon) = line();
+        let mut directory = Directory::default();
+        let words = "tcp carries it".to_owned();
+        directory.remark(3, words.clone());
+        assert!(!directory.is_idle());
+        assert_eq!(directory.turn(&link), None);
+        assert_eq!(heard(&daemon), Some(ToDaemon::Remark { rank: 3, words }));
         assert!(directory.is_idle());
     }
 

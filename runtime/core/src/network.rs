@@ -121,6 +121,13 @@ impl Network {
         while let Some(words) = fabric.next_complaint() {
             eprintln!("rmpi: rank {}: {words}", self.rank);
         }
+        while let Some(words) = fabric.next_remark() {
+            // Others find the same: the launcher says it once.
+            match &self.link {
+                Some(_) => self.directory.remark(self.rank, words),
+                None => eprintln!("rmpi: rank {}: {words}", self.rank),
+            }
+        }
         while let Some(change) = fabric.next_port_change() {
             let event = match change.is_up {
                 true => Event::PortUp,

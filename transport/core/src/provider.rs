@@ -88,7 +88,7 @@ macro_rules! carried {
 /// | a turn | `poll`, then `copy_body` and `release` of each frame, and `uncork` if that was promised (`promise_uncork`); in a lane `first_frame`, `look_far`, and `poll_beside_first` when `must_poll` says so |
 /// | waiting | `set_attentive`; `prepare_sleep`, then `sleep` or `stay_awake`; others: `nudge`, `nudge_all` |
 /// | the node | `claim_board`, `take_seat` or `decline_board`, `leave_board`; `make_lines`, `line_of`, `place_of` |
-/// | loss | `lose`, `why_lost`; `next_complaint`, `next_port_change` |
+/// | loss | `lose`, `why_lost`; `next_complaint`, `next_remark`, `next_port_change` |
 /// | the end | `is_quiet` |
 /// | counts | `stats`, `ledger`, `net_stats`, `net_memory` |
 ///
@@ -470,8 +470,8 @@ impl Fabric {
         self.net.as_ref().map(Net::record)
     }
 
-    /// Whether [`wanted_address`](Self::wanted_address) or [`next_complaint`](Self::next_complaint) or
-    /// [`next_port_change`](Self::next_port_change) has anything to say.
+    /// Whether [`wanted_address`](Self::wanted_address), [`next_complaint`](Self::next_complaint), [`next_remark`](Self::next_remark)
+    /// or [`next_port_change`](Self::next_port_change) has anything to say.
     #[inline(always)]
     #[must_use]
     pub fn has_network_news(&self) -> bool {
@@ -481,6 +481,11 @@ impl Fabric {
     /// Something about the network that the user should know: what broke, between which hosts, what to try.
     pub fn next_complaint(&mut self) -> Option<String> {
         self.net.as_mut()?.next_complaint()
+    }
+
+    /// What the user should know once of a job, whoever finds it: that connections carry what devices of two hosts do not, and why.
+    pub fn next_remark(&mut self) -> Option<String> {
+        self.net.as_mut()?.next_remark()
     }
 
     /// A port of the network that has gone down or come back.

@@ -470,6 +470,13 @@ fn between_fabrics_that_do_not_reach_each_other_tcp_does() {
         for (rank, peer) in [(0, 1), (1, 0)] {
             let fabric = &job.of(rank).fabric;
             assert_eq!(fabric.provider_of(Peer(peer)), Some(provider));
+            // Where it is tcp, that is told once, with the reason.
+            let fabric = &mut job.of(rank).fabric;
+            assert_eq!(fabric.has_network_news(), provider == "tcp");
+            let told = fabric.next_remark();
+            assert_eq!(told.is_some(), provider == "tcp");
+            assert!(told.is_none_or(|words| words.contains("InfiniBand")));
+            assert!(!fabric.has_network_news() && fabric.next_remark().is_none());
             job.of(rank).post(peer, &[rank as u8; 100]);
         }
         job.until(|job| job.all.iter().all(|process| process.arrived.len() == 1));

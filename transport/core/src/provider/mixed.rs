@@ -31,6 +31,7 @@ pub(super) struct Mixed<P: Port, S> {
     tcp: Result<Box<Tcp<S>>, String>,
     ways: Vec<Way>,
     early: Early,
+    remarks: Remarks,
     /// Which is polled first changes from turn to turn.
     is_tcp_first: bool,
     /// How often `verbs` alone was looked at, although there are connections.
@@ -84,6 +85,7 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
             tcp,
             ways: vec![Way::Unknown; peers as usize],
             early: Early::default(),
+            remarks: Remarks::default(),
             is_tcp_first: false,
             looks: 0,
             has_stirred: false,
@@ -177,7 +179,13 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
         }
         let theirs = |part| part_of(record, part);
         let way = match (theirs(Part::Verbs), theirs(Part::Tcp), &self.tcp) {
-            (Some(verbs), Some(_), Ok(_)) if !self.verbs.may_reach(verbs) => Way::Tcp,
+            (Some(verbs), Some(_), Ok(_)) => match self.verbs.why_apart(verbs) {
+                Some(why) => {
+                    self.remarks.note_apart(&why);
+                    Way::Tcp
+                }
+                None => Way::Verbs,
+            },
             (Some(_), ..) | (None, None, _) => Way::Verbs,
             (None, Some(_), Ok(_)) => Way::Tcp,
             (None, Some(_), Err(why)) => {
@@ -239,7 +247,13 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
     #[inline(always)]
     pub(super) fn has_news(&self) -> bool {
         let tcp = self.tcp.as_ref().is_ok_and(|tcp| tcp.has_news());
-        tcp || self.verbs.has_news() || !self.early.wanted.is_empty()
+        let here = !self.early.wanted.is_empty() || self.remarks.next.is_some();
+        tcp || self.verbs.has_news() || here
+    }
+
+    /// That `tcp` carries what the devices of two hosts do not, and why: told once.
+    pub(super) fn next_remark(&mut self) -> Option<String> {
+        self.remarks.next.take()
     }
 
     pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
@@ -580,6 +594,25 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
         self.early.keys.push((peer, key));
         if let Some(tcp) = self.tcp() {
             tcp.honour(peer, key);
+        }
+    }
+}
+
+/// What the user of the job should know once.
+#[derive(Debug, Default)]
+struct Remarks {
+    is_noted: bool,
+    next: Option<String>,
+}
+
+impl Remarks {
+    /// A peer has a device, as this process has, and nothing leads from one to the other.
+    #[cold]
+    fn note_apart(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.is_noted, true) {
+            self.next = Some(format!(
+                "tcp carries messages that devices of InfiniBand or RoCE do not: {why}, and nothing leads from one to the other"
+            ));
         }
     }
 }

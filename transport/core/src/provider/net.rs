@@ -149,6 +149,10 @@ impl Net {
         either!(self, it => it.next_complaint())
     }
 
+    pub(super) fn next_remark(&mut self) -> Option<String> {
+        either!(self, _ => None, _ => None, it => it.next_remark())
+    }
+
     pub(super) fn next_port_change(&mut self) -> Option<PortChange> {
         verbs!(self, it => it.next_port_change(), else None)
     }

@@ -101,7 +101,7 @@ pub(super) use work::Kind;
 /// | kind | methods | file |
 /// |------|---------|------|
 /// | opening | `open_best` or `open_on`, which call `open`; `record` | `verbs.rs` |
-/// | addresses | `meet`; `wanted_address`, then perhaps `may_reach`, and `learn_address`, which calls `meet_strangers` | `turn.rs`, `verbs.rs`, `arrive.rs` |
+/// | addresses | `meet`; `wanted_address`, then perhaps `why_apart`, and `learn_address`, which calls `meet_strangers` | `turn.rs`, `verbs.rs`, `arrive.rs` |
 /// | sending | `caps`; `post_word` or `post_send` | `verbs.rs` |
 /// | memory | `export` or `offer`, `withdraw`; `allocate`, `own`, `disown`; `keep_registered` or `expose`, `keep_no_more` | `verbs.rs` |
 /// | one-sided | `post_work`, `post_write` | `verbs.rs` |
@@ -372,9 +372,9 @@ impl<P: Port> Verbs<P> {
         self.grant_bounces();
     }
 
-    /// Whether a peer with this record may be reached, as far as that says: both sides find the same.
-    pub(super) fn may_reach(&self, record: &[u8]) -> bool {
-        self.streams.links.may_reach(record)
+    /// Why a peer with this record cannot be reached, as far as that says: both sides find the same. `None`: it may be.
+    pub(super) fn why_apart(&self, record: &[u8]) -> Option<String> {
+        self.streams.links.why_apart(record)
     }
 
     /// What the launcher says about a peer.

@@ -210,6 +210,7 @@ impl<S: Sockets> Tcp<S> {
         }
         if let Some(line) = &mut self.links.of(peer).line {
             line.rest.extend_from_slice(bytes);
+            line.has_come = true;
         }
         self.wait_for(peer);
         FarLook::Poll

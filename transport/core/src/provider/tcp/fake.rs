@@ -486,6 +486,10 @@ impl Sockets for FakeSockets {
         self.net.lock().processes[self.me as usize].is_shut = !wants;
     }
 
+    fn most_open(&self) -> usize {
+        self.net.lock().config.most_open
+    }
+
     fn is_cut_off(&mut self, _sock: Sock) -> bool {
         false
     }

@@ -97,13 +97,21 @@ impl<S: Sockets> Links<S> {
     }
 
     /// A call that has its turn waits for the next one, or for the peer alone. It connects no further meanwhile, and keeps what the peer's
-    /// system has taken, if there are not as many of those as there may be connections.
+    /// system has taken, one connection for each of its addresses at most. All that are kept so are no more than there may be connections,
+    /// and take a part of the descriptors alone: the program wants some, too.
     pub(super) fn put_off(&mut self, peer: u32) {
-        let keeps = |peer: &u32| {
-            let call = self.find(*peer).and_then(|side| side.call.as_ref());
-            !self.calls.is_under_way(*peer) && call.is_some_and(|call| call.has_socks())
+        let socks = |peer: u32| {
+            let call = self.find(peer).and_then(|side| side.call.as_ref());
+            call.map_or(0, |call| call.socks().count())
         };
-        if self.calls.all().filter(keeps).count() >= self.limits.lines {
+        let waiting = self
+            .calls
+            .all()
+            .filter(|one| !self.calls.is_under_way(*one));
+        let kept: usize = waiting.map(socks).sum();
+        let most = self.limits.lines.min(self.sockets.most_open() / KEPT_PART);
+        let heard = self.find(peer).and_then(|side| side.call.as_ref());
+        if kept + heard.map_or(0, |call| call.heard().len()) > most {
             return self.let_go(peer);
         }
         let call = self.of(peer).call.as_mut();
@@ -373,6 +381,9 @@ impl<S: Sockets> Links<S> {
         }
     }
 }
+
+/// Calls that wait for their turn keep at most one of so many descriptors.
+const KEPT_PART: usize = 4;
 
 /// How far a call has come.
 #[derive(Debug)]

@@ -68,6 +68,9 @@ pub(in crate::provider) trait Sockets: Debug {
     /// Whether there is to be a sign when somebody has connected, as there is at first.
     fn want_callers(&mut self, wants: bool);
 
+    /// Descriptors that this process may have, the program's among them.
+    fn most_open(&self) -> usize;
+
     /// Whether the network has answered nothing on this connection for long, although it had to.
     fn is_cut_off(&mut self, sock: Sock) -> bool;
 

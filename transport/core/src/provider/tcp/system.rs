@@ -327,6 +327,19 @@ impl Sockets for System {
         }
     }
 
+    fn most_open(&self) -> usize {
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: writes the limit, which lives until the call ends.
+        let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+        match result {
+            0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
+            _ => usize::MAX,
+        }
+    }
+
     fn is_cut_off(&mut self, sock: Sock) -> bool {
         let Ok(stream) = self.stream(sock) else {
             return false;

@@ -77,6 +77,29 @@ pub(super) fn is_any_near(ours: &[Address], theirs: &[Address]) -> bool {
         .any(|our| theirs.iter().any(|their| leads(our, their)))
 }
 
+/// Why nothing leads from these ports to those, in words that stand behind a colon; `None`: something does.
+pub(super) fn why_apart(ours: &[Address], theirs: &[Address]) -> Option<String> {
+    if is_any_near(ours, theirs) {
+        return None;
+    }
+    let subnet = |port: &Address| u64::from_be_bytes(*port.gid.first_chunk().unwrap_or(&[0; 8]));
+    let one = (ours.first()?, theirs.first()?);
+    Some(match kinds_apart(ours, theirs) {
+        Some((our, their)) => {
+            format!("ports of the one are on {our}, those of the other on {their}")
+        }
+        None if one.0.link == Kind::Infiniband && one.1.link == Kind::Infiniband => format!(
+            "their ports are on different subnets of InfiniBand ({:#x} and {:#x})",
+            subnet(one.0),
+            subnet(one.1)
+        ),
+        None if one.0.link == one.1.link => {
+            "ports of the one have IPv4 addresses, those of the other IPv6 ones".to_owned()
+        }
+        None => "their ports have no network in common".to_owned(),
+    })
+}
+
 /// Where all of these ports are on one kind of network and all of those on the other: the kinds, in words.
 pub(super) fn kinds_apart(
     ours: &[Address],
@@ -200,6 +223,14 @@ mod tests {
     fn between_separate_fabrics_there_is_nothing() {
         let (one, other, roce) = (infiniband(1, 5), infiniband(2, 6), v4([10, 0, 0, 1]));
         assert!(!is_any_near(&[one], &[other, roce]));
+        let why =
+            |ours: &[Address], theirs: &[Address]| why_apart(ours, theirs).unwrap_or_default();
+        assert!(why(&[one], &[other]).contains("different subnets of InfiniBand (0x"));
+        assert!(
+            why(&[one], &[roce]).contains("on InfiniBand, those of the other on Ethernet (RoCE)")
+        );
+        assert!(why(&[roce, one], &[other]).contains("no network in common"));
+        assert_eq!(why_apart(&[one, roce], &[other, roce]), None);
         assert!(is_any_near(&[one, roce], &[other, roce]));
         assert!(is_any_near(&[other], &[infiniband(2, 9)]));
         // What routers do between networks of the Internet protocol no address says.

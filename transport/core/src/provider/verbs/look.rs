@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use locked_memory::LockedMemory;
+
 use super::address::Link;
 use super::bounce::Bounces;
 use super::choose::{fit, is_allowed, rails};
@@ -13,7 +15,7 @@ use super::pair::Pair;
 use super::pools::{RecvPool, SendPool};
 use super::port::{Access, CallError, Facts};
 use super::settings::Network;
-use super::words::{LockedMemory, of_registration, state_in_words};
+use super::words::{of_registration, remedy_of, state_in_words};
 use super::{COMPLETION_BYTES, MOST_DATAGRAM_BYTES, NetLimits};
 use crate::net_info::{Device, Gid, Memory, Port, Report, Way};
 
@@ -110,7 +112,7 @@ fn memory(locked: LockedMemory, rails: usize, limits: &NetLimits) -> Memory {
         limit_bytes: locked.limit_bytes,
         first_bytes,
         most_bytes,
-        remedy: locked.remedy(most_bytes),
+        remedy: remedy_of(locked, most_bytes),
     }
 }
 

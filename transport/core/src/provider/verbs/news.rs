@@ -4,9 +4,11 @@
 
 use std::collections::VecDeque;
 
+use locked_memory::LockedMemory;
+
 use super::PortChange;
 use super::port::{CallError, Facts};
-use super::words::{self, LockedMemory};
+use super::words;
 
 /// News that nobody has asked for yet, oldest first.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@
 use session::State;
 
 use super::address::{self, Address};
-use super::link::{Link, is_any_near, kinds_apart, pair_up};
+use super::link::{Link, kinds_apart, pair_up, why_apart};
 use super::links::{Links, Upshot};
 use super::port::{CallError, Mailbox, Port, Status};
 use super::rail::{Line, rail_of};
@@ -82,12 +82,16 @@ impl<P: Port> Links<P> {
         self.sides.arm(peer, self.schedule.now_ns);
     }
 
-    /// Whether a peer with this record may be reached, as far as the addresses say. Both sides find the same. What is no record is left to
-    /// [`learn_address`](Self::learn_address).
-    pub(super) fn may_reach(&self, record: &[u8]) -> bool {
-        address::from_record(record).is_none_or(|(ports, _)| {
-            let addresses: Vec<Address> = ports.into_iter().map(|(address, _)| address).collect();
-            is_any_near(self.rails.published(), &addresses)
+    /// Why a peer with this record cannot be reached, as far as the addresses say; `None`: it may be. Both sides find the same. What is no
+    /// record is left to [`learn_address`](Self::learn_address).
+    pub(super) fn why_apart(&self, record: &[u8]) -> Option<String> {
+        let (ports, host) = address::from_record(record)?;
+        let addresses: Vec<Address> = ports.into_iter().map(|(address, _)| address).collect();
+        let why = why_apart(self.rails.published(), &addresses)?;
+        let here = self.hosts.here();
+        Some(match String::from_utf8_lossy(host) {
+            there if there.is_empty() || here.is_empty() => why,
+            there => format!("between hosts {here} and {there} {why}"),
         })
     }
 

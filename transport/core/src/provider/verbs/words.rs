@@ -2,9 +2,9 @@
 //! Errors of the network in words: which call, on which port, between whom, and what can be done.
 
 use std::fmt;
-use std::fs;
 use std::io;
 
+use locked_memory::LockedMemory;
 use verbs_sys::LoadError;
 
 use super::address::{Address, Link};
@@ -183,72 +183,15 @@ fn remedy(error: &CallError) -> Option<&'static str> {
     })
 }
 
-/// Memory that this process may lock, and has locked for devices. In bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LockedMemory {
-    /// `None`: without limit.
-    pub(crate) limit_bytes: Option<u64>,
-    pub(crate) used_bytes: u64,
-}
-
-impl LockedMemory {
-    /// As the system says.
-    pub(crate) fn now() -> Self {
-        let read = |file| fs::read_to_string(file).unwrap_or_default();
-        let status = read("/proc/self/status");
-        let locked = Self::read(&read("/proc/self/limits"), &status);
-        match is_exempt(&status, &read("/proc/self/uid_map")) {
-            true => Self {
-                limit_bytes: None,
-                ..locked
-            },
-            false => locked,
-        }
-    }
-
-    fn read(limits: &str, status: &str) -> Self {
-        let limit = limits.lines().find_map(|line| {
-            let words = line.strip_prefix("Max locked memory")?;
-            words.split_ascii_whitespace().next()
-        });
-        let used = first_word(status, "VmPin:").and_then(|word| word.parse::<u64>().ok());
-        Self {
-            limit_bytes: limit.and_then(|limit| limit.parse().ok()),
-            used_bytes: 1024 * used.unwrap_or(0),
-        }
-    }
-
-    /// The least limit with which `bytes` more can be registered, if this one is too small.
-    pub(crate) fn needed(self, bytes: u64) -> Option<u64> {
-        let needed = self.used_bytes.saturating_add(bytes);
-        self.limit_bytes.filter(|limit| *limit < needed)?;
-        Some(needed)
-    }
-
-    /// What to do so that `bytes` more can be registered; `None`: they can be.
-    pub(crate) fn remedy(self, bytes: u64) -> Option<String> {
-        let needed = self.needed(bytes)?;
-        Some(format!(
-            "this process may lock {} KiB of memory (ulimit -l), at least {} KiB are needed: `ulimit -l unlimited`, or \
-             `* - memlock unlimited` in /etc/security/limits.conf; for jobs of Slurm, `LimitMEMLOCK=infinity` for slurmd",
-            self.limit_bytes.unwrap_or(u64::MAX) / 1024,
-            needed.div_ceil(1024),
-        ))
-    }
-}
-
-/// Whether limits of locked memory do not hold for a process: it has `CAP_IPC_LOCK`, and not only among users of its own, of whom
-/// the kernel does not ask.
-fn is_exempt(status: &str, users: &str) -> bool {
-    const IPC_LOCK: u32 = 14;
-    let rights = first_word(status, "CapEff:").and_then(|word| u64::from_str_radix(word, 16).ok());
-    let has_all_users = users.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
-    has_all_users && rights.is_some_and(|rights| rights >> IPC_LOCK & 1 != 0)
-}
-
-fn first_word<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_ascii_whitespace().next()
+/// What to do so that `bytes` more can be registered; `None`: they can be.
+pub(crate) fn remedy_of(memory: LockedMemory, bytes: u64) -> Option<String> {
+    let needed = memory.needed(bytes)?;
+    Some(format!(
+        "this process may lock {} KiB of memory (ulimit -l), at least {} KiB are needed: `ulimit -l unlimited`, or \
+         `* - memlock unlimited` in /etc/security/limits.conf; for jobs of Slurm, `LimitMEMLOCK=infinity` for slurmd",
+        memory.limit_bytes.unwrap_or(u64::MAX) / 1024,
+        needed.div_ceil(1024),
+    ))
 }
 
 /// Why `bytes` bytes could not be registered, in words.
@@ -260,7 +203,7 @@ pub(crate) fn of_registration(
 ) -> String {
     let port = format!("{}:{}", facts.device, facts.port);
     let told = format!("{port} cannot register {bytes} bytes of memory");
-    match memory.remedy(bytes).filter(|_| error.errno == libc::ENOMEM) {
+    match remedy_of(memory, bytes).filter(|_| error.errno == libc::ENOMEM) {
         Some(remedy) => {
             let system = io::Error::from_raw_os_error(error.errno);
             format!("{told}: {} failed: {system}; {remedy}", error.call)
@@ -544,10 +487,7 @@ mod tests {
     fn too_little_lockable_memory_is_told_with_the_number_that_is_needed() {
         let limits = "Limit    Soft Limit   Hard Limit  Units\n\
                       Max locked memory         8388608              8388608              bytes     \n";
-        let memory = LockedMemory::read(limits, "VmLck:\t 0 kB\nVmPin:\t    8000 kB\n");
-        assert_eq!(memory.limit_bytes, Some(8 << 20));
-        assert_eq!(memory.used_bytes, 8000 << 10);
-        assert_eq!(memory.needed(100 << 10), None);
+        let memory = LockedMemory::read(limits, "VmPin:\t    8000 kB\n", "");
         let error = CallError {
             call: "ibv_reg_mr",
             errno: libc::ENOMEM,
@@ -561,26 +501,10 @@ mod tests {
         ] {
             assert!(words.contains(part), "{words}\nlacks: {part}");
         }
-        let unlimited = LockedMemory::read("Max locked memory unlimited unlimited bytes\n", "");
-        assert_eq!(unlimited.remedy(u64::MAX), None);
+        let unlimited = LockedMemory::read("Max locked memory unlimited unlimited bytes\n", "", "");
+        assert_eq!(remedy_of(unlimited, u64::MAX), None);
         let words = of_registration(&error, &facts(), 1 << 20, unlimited);
         assert!(words.contains("ibv_reg_mr failed: "), "{words}");
-    }
-
-    #[test]
-    fn who_may_lock_all_memory_is_not_told_of_a_limit() {
-        let (root, all) = ("Name:\tx\nCapEff:\t000001ffffffffff\n", "0 0 4294967295\n");
-        assert!(is_exempt(root, all));
-        assert!(!is_exempt(root, "0 1000 1\n"), "root only in a container");
-        assert!(!is_exempt("CapEff:\t000001ffffffbfff\n", all));
-        assert!(!is_exempt("CapEff:\t0000000000000000\n", all));
-        assert!(!is_exempt("", ""));
-    }
-
-    #[test]
-    fn this_process_has_a_limit_or_none() {
-        let memory = LockedMemory::now();
-        assert!(memory.limit_bytes.is_none_or(|limit| limit < 1 << 62));
     }
 
     #[test]

@@ -93,10 +93,35 @@ fn calls_that_stand_aside_are_no_more_than_connections_may_be() {
     let mut world = World::new(calm(usize::MAX), lines);
     call_all_in_vain(&mut world);
     let (peak, lines) = (world.net.peak(0), lines as usize);
-    // And one of the last one, whose second address is that of the caller itself.
-    let most = 2 * (lines + MOST_CALLS) + 1;
+    // Those that have their turn have two each, and one is of the last rank, whose second address is that of the caller itself.
+    let most = lines + 2 * MOST_CALLS + 1;
     assert!((2 * lines..=most).contains(&peak), "{peak} connections");
     assert_eq!(world.all[0].links.calls.all().count(), MANY as usize - 1);
+}
+
+#[test]
+fn calls_that_stand_aside_leave_descriptors_to_the_program() {
+    let most_open = 160;
+    let mut world = World::new(calm(most_open), 1000);
+    call_all_in_vain(&mut world);
+    let links = &world.all[0].links;
+    let kept = |peer: u32| {
+        let call = links.find(peer).and_then(|side| side.call.as_ref());
+        call.map_or(0, |call| call.socks().count())
+    };
+    let waiting = links
+        .calls
+        .all()
+        .filter(|peer| !links.calls.is_under_way(*peer));
+    let kept: usize = waiting.map(kept).sum();
+    assert!((30..=most_open / 4).contains(&kept), "{kept} descriptors");
+    assert!(world.net.peak(0) < most_open, "all descriptors were taken");
+    world.busy.clear();
+    for _ in 0..200 {
+        (0..10).for_each(|_| world.turn());
+        world.net.pass(SECOND / 10);
+    }
+    assert!(all_have_heard(&world));
 }
 
 #[test]

@@ -55,6 +55,27 @@ fn buffers_that_are_given_back_while_there_is_no_connection_are_heard_of() {
 }
 
 #[test]
+fn a_connection_is_not_new_any_more_when_a_look_finds_something() {
+    let mut world = World::new(StreamsConfig::of(0, 2), 4);
+    world.send(1, 0);
+    for body in [&[1; 8][..], &[1; 100]] {
+        (0..100).for_each(|_| world.turn());
+        let line = world.all[0].links.of(1).line.as_mut().unwrap();
+        // As one that has just taken the place of another.
+        line.has_come = false;
+        world.busy = vec![0];
+        world.all[1].post_send(Peer(0), HEAD, body).unwrap();
+        for _ in 0..100 {
+            world.turn();
+            _ = world.all[0].look();
+        }
+        world.busy.clear();
+        let line = world.all[0].links.of(1).line.as_ref().unwrap();
+        assert!(line.has_come, "{} bytes", body.len());
+    }
+}
+
+#[test]
 fn a_connection_that_a_frame_waits_for_stays() {
     let mut world = World::new(StreamsConfig::of(0, 4), 1);
     while world.all[0].post_send(Peer(1), HEAD, &[1; 100]).is_ok() {}

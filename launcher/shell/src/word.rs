@@ -2,12 +2,14 @@
 //! One word that names hosts: `a`, `a:3`, `a:*`, `me@a`, `192.0.2.1:2`, `[fe80::1]:2`, and ranges of numbers, which
 //! keep their leading zeros: `n[01-16,20]:2`, `c[1-2]x[3-4]`.
 
-use super::MOST_HOSTS;
 use std::net::Ipv6Addr;
+
+/// More hosts than that are a mistake in a range.
+pub const MOST_HOSTS: usize = 65_536;
 
 /// How many slots stand behind a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Count {
+pub enum Count {
     /// Nothing is said.
     #[default]
     Bare,
@@ -19,26 +21,28 @@ pub(crate) enum Count {
 
 /// What a word names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct HostWord {
+pub struct HostWord {
     /// The hosts, all with the same user and count.
-    pub(crate) names: Vec<String>,
+    pub names: Vec<String>,
     /// Who logs in there.
-    pub(crate) user: Option<String>,
+    pub user: Option<String>,
     /// How many slots each has.
-    pub(crate) count: Count,
+    pub count: Count,
 }
 
 /// What is wrong with a text, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub struct Fault {
     /// Characters before the place.
-    pub(crate) at: usize,
+    pub at: usize,
     /// In words.
-    pub(crate) what: String,
+    pub what: String,
 }
 
 impl Fault {
-    pub(crate) fn new(at: usize, what: impl Into<String>) -> Self {
+    /// At a place, in words.
+    #[must_use]
+    pub fn new(at: usize, what: impl Into<String>) -> Self {
         let what = what.into();
         Self { at, what }
     }
@@ -50,7 +54,8 @@ impl Fault {
 }
 
 /// A text as it is shown in a message: without what a terminal would obey, and not too long.
-pub(crate) fn shown(text: &str) -> String {
+#[must_use]
+pub fn shown(text: &str) -> String {
     const MOST: usize = 60;
     let mut letters = text.chars();
     let head: String = letters
@@ -64,7 +69,8 @@ pub(crate) fn shown(text: &str) -> String {
 
 /// The words of a list that are separated by commas, with the characters before each. Commas inside brackets separate
 /// nothing.
-pub(crate) fn split(list: &str) -> Vec<(usize, &str)> {
+#[must_use]
+pub fn split(list: &str) -> Vec<(usize, &str)> {
     let (mut words, mut from, mut characters, mut before) = (Vec::new(), 0, 0, 0);
     let mut inside = false;
     for (number, (at, letter)) in list.char_indices().enumerate() {
@@ -84,7 +90,10 @@ pub(crate) fn split(list: &str) -> Vec<(usize, &str)> {
 }
 
 /// Reads a word.
-pub(crate) fn read(text: &str) -> Result<HostWord, Fault> {
+///
+/// # Errors
+/// What is wrong, and where.
+pub fn read(text: &str) -> Result<HostWord, Fault> {
     let (user, rest) = match text.rsplit_once('@') {
         Some((user, rest)) => (Some(user), rest),
         None => (None, text),
@@ -106,7 +115,10 @@ pub(crate) fn read(text: &str) -> Result<HostWord, Fault> {
 }
 
 /// The number of slots of a host.
-pub(crate) fn slots(text: &str) -> Result<u32, Fault> {
+///
+/// # Errors
+/// What is wrong, and where.
+pub fn slots(text: &str) -> Result<u32, Fault> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
         Ok(0) => Err(Fault::new(0, "a host that is named has at least one slot")),
@@ -132,7 +144,10 @@ pub(crate) fn slots(text: &str) -> Result<u32, Fault> {
 const MOST_SLOTS: u32 = 1 << 22;
 
 /// A user that may stand on the line of a remote shell.
-pub(crate) fn check_user(user: &str) -> Result<(), Fault> {
+///
+/// # Errors
+/// What is wrong, and where.
+pub fn check_user(user: &str) -> Result<(), Fault> {
     let fits = |letter: char| letter.is_alphanumeric() || "._-+@\\%".contains(letter);
     match user.chars().position(|letter| !fits(letter)) {
         _ if user.is_empty() => Err(Fault::new(0, "a user's name stands before @")),
@@ -275,11 +290,14 @@ fn number(text: &str) -> Option<u64> {
     digits.then(|| text.parse().ok()).flatten()
 }
 
-pub(crate) fn too_many() -> Fault {
+/// What is said where a list names too many.
+#[must_use]
+pub fn too_many() -> Fault {
     Fault::new(0, format!("more than {MOST_HOSTS} hosts"))
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code may panic")]
 mod tests {
     use super::*;
     use proptest::prelude::*;

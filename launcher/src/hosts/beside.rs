@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Hosts that are one machine, by whatever names and addresses they are reached: their ranks share out its CPUs, as if they were those
+//! of one host. Pure.
+
+use super::{Host, Slots};
+use crate::cpus::Cpus;
+use crate::failure::counted;
+use serde::{Deserialize, Serialize};
+
+/// Which machine a host is, and which of its CPUs ranks get there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    /// The number of its kernel's start, which no two machines share; empty: not known.
+    pub(crate) boot: String,
+    /// CPUs that a job may use there.
+    pub(crate) mask: Cpus,
+}
+
+impl Machine {
+    /// That of this process.
+    pub(crate) fn here() -> Self {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        Self {
+            boot: boot.unwrap_or_default().trim().to_owned(),
+            mask: Cpus::allowed(),
+        }
+    }
+
+    /// Whether ranks of both would be on the same CPUs.
+    fn meets(&self, other: &Self) -> bool {
+        !self.boot.is_empty() && self.boot == other.boot && self.mask.meets(&other.mask)
+    }
+
+    /// Whether both have the same CPUs, and no others.
+    fn is_same(&self, other: &Self) -> bool {
+        self.meets(other) && self.mask == other.mask
+    }
+}
+
+/// The ranks of other hosts on the CPUs of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Beside {
+    /// Those of hosts with the same CPUs that stand in front of this one in the list.
+    pub(crate) before: u32,
+    /// And behind it.
+    pub(crate) behind: u32,
+    /// Those of hosts that have some of the CPUs, and others besides or less.
+    pub(crate) astray: u32,
+}
+
+impl Beside {
+    /// All of them.
+    pub(crate) fn ranks(self) -> u32 {
+        let all = [self.before, self.behind, self.astray];
+        all.into_iter().fold(0, u32::saturating_add)
+    }
+
+    /// What is said of them behind the number of a host's own ranks.
+    pub(crate) fn words(self) -> String {
+        match self.ranks() {
+            0 => String::new(),
+            number => format!(
+                ", beside {} of other hosts,",
+                counted(number, "rank", "ranks")
+            ),
+        }
+    }
+}
+
+/// For each host which ranks of others are on its CPUs, where these hosts have so many.
+pub(crate) fn beside(machines: &[&Machine], ranks: &[u32]) -> Vec<Beside> {
+    let of = |at: usize| {
+        let mut beside = Beside::default();
+        let others = machines.iter().zip(ranks).enumerate();
+        for (other, (machine, ranks)) in others.filter(|(other, _)| *other != at) {
+            let sum = match machines[at] {
+                own if own.is_same(machine) && other < at => &mut beside.before,
+                own if own.is_same(machine) => &mut beside.behind,
+                own if own.meets(machine) => &mut beside.astray,
+                _ => continue,
+            };
+            *sum = sum.saturating_add(*ranks);
+        }
+        beside
+    };
+    (0..machines.len()).map(of).collect()
+}
+
+/// The slots of each host, where they have so many cores: those that have as many as there are cores share out what the others with the
+/// same CPUs leave.
+pub(crate) fn slots(hosts: &[Host], machines: &[&Machine], cores: &[u32]) -> Vec<u32> {
+    let of = |at: usize| {
+        let Slots::Cores = hosts[at].slots else {
+            return hosts[at].slots.or(cores[at]);
+        };
+        let same = |other: &usize| *other == at || machines[at].is_same(machines[*other]);
+        let same: Vec<usize> = (0..hosts.len()).filter(same).collect();
+        let taken = same.iter().map(|other| hosts[*other].slots.or(0));
+        let left = u64::from(cores[at].saturating_sub(taken.fold(0, u32::saturating_add)));
+        let sharing = same
+            .iter()
+            .filter(|other| hosts[**other].slots == Slots::Cores);
+        let (mut place, mut sharers) = (0, 0);
+        for other in sharing {
+            place += u64::from(*other < at);
+            sharers += 1;
+        }
+        let share = left * (place + 1) / sharers - left * place / sharers;
+        u32::try_from(share).unwrap_or(u32::MAX).max(1)
+    };
+    (0..hosts.len()).map(of).collect()
+}
+
+/// Which hosts are one machine, in words for the user.
+pub(crate) fn words(names: &[String], machines: &[&Machine]) -> Vec<String> {
+    let meets = |at: usize, other: usize| at != other && machines[at].meets(machines[other]);
+    let mut told = vec![false; names.len()];
+    let mut lines = Vec::new();
+    for at in 0..names.len() {
+        if std::mem::replace(&mut told[at], true) {
+            continue;
+        }
+        let others: Vec<usize> = (0..names.len()).filter(|other| meets(at, *other)).collect();
+        others.iter().for_each(|other| told[*other] = true);
+        let is_same = |other: &usize| machines[at].is_same(machines[*other]);
+        let how = match others.iter().all(is_same) {
+            true => "their ranks share out its CPUs",
+            false => {
+                "they may use different CPUs of it, so ranks are bound only where --bind-to says so"
+            }
+        };
+        let all = std::iter::once(&at).chain(&others);
+        let all: Vec<&str> = all.map(|host| names[*host].as_str()).collect();
+        if all.len() > 1 {
+            let named = crate::front::gather::named(&all);
+            lines.push(format!("{named} are one machine: {how}"));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(boot: &str, mask: &[u32]) -> Machine {
+        Machine {
+            boot: boot.to_owned(),
+            mask: Cpus::new(mask.to_vec()),
+        }
+    }
+
+    fn all(machines: &[Machine]) -> Vec<&Machine> {
+        machines.iter().collect()
+    }
+
+    fn counts(beside: &Beside) -> [u32; 3] {
+        [beside.before, beside.behind, beside.astray]
+    }
+
+    #[test]
+    fn names_of_one_machine_share_its_cpus_and_others_do_not() {
+        let machines = [
+            machine("x", &[0, 1]),
+            machine("y", &[0, 1]),
+            machine("x", &[0, 1]),
+            machine("x", &[1, 2]),
+            machine("x", &[3]),
+            machine("", &[0, 1]),
+            machine("", &[0, 1]),
+        ];
+        let beside = beside(&all(&machines), &[2, 3, 5, 7, 1, 1, 1]);
+        let counted: Vec<[u32; 3]> = beside.iter().map(counts).collect();
+        let (first, third, fourth) = ([0, 5, 7], [2, 0, 7], [0, 0, 7]);
+        let alone = [0, 0, 0];
+        assert_eq!(counted, [first, alone, third, fourth, alone, alone, alone]);
+        assert_eq!(beside[0].words(), ", beside 12 ranks of other hosts,");
+        assert_eq!(beside[1].words(), "");
+        let names = ["a", "b", "c", "d", "e", "f", "g"].map(String::from);
+        let words = words(&names, &all(&machines));
+        assert_eq!(words.len(), 1, "{words:?}");
+        assert!(words[0].starts_with("hosts a, c, d are one machine: they may"));
+        let two = super::words(&names[..2], &all(&[machine("x", &[0]), machine("x", &[0])]));
+        assert_eq!(
+            two,
+            ["hosts a, b are one machine: their ranks share out its CPUs"]
+        );
+    }
+
+    #[test]
+    fn cores_are_counted_once() {
+        let host = |slots| Host {
+            name: "n".to_owned(),
+            user: None,
+            port: None,
+            slots,
+            most: None,
+        };
+        let machines = vec![machine("x", &[0, 1]); 4];
+        let slots = |list: &[Slots], cores: u32| {
+            let hosts: Vec<Host> = list.iter().map(|slots| host(*slots)).collect();
+            slots(
+                &hosts,
+                &all(&machines[..list.len()]),
+                &vec![cores; list.len()],
+            )
+        };
+        let (cores, two) = (Slots::Cores, Slots::Number(2));
+        assert_eq!(slots(&[cores], 8), [8]);
+        assert_eq!(slots(&[cores, cores], 9), [4, 5]);
+        assert_eq!(slots(&[cores, two, cores], 8), [3, 2, 3]);
+        assert_eq!(slots(&[two, cores, two], 3), [2, 1, 2]);
+        assert_eq!(slots(&[two, two], 1), [2, 2]);
+    }
+}

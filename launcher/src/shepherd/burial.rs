@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of a daemon and of what it leaves behind. It is seen to in short steps, between which the shepherd goes on to pass words and
+//! to be heard: a process that takes its time to die holds nobody up. Sans-IO: time is an argument.
+
+use std::time::{Duration, Instant};
+
+/// A daemon that has closed its edge ends by itself within this time.
+const END_WITHIN: Duration = Duration::from_secs(1);
+/// What it leaves behind is killed again and again for this time; then the daemon is told to have ended, whatever is left.
+const LEFTOVERS_WITHIN: Duration = Duration::from_secs(1);
+
+/// A daemon that is on its way out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Burial {
+    pid: u32,
+    begun: Instant,
+    /// Since when all that is left is killed.
+    sweeping: Option<Instant>,
+}
+
+/// What is to be done now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deed {
+    /// Nothing yet.
+    Wait,
+    /// Kill the daemon, if it has not ended, and what it has left.
+    Kill,
+    /// That is the end.
+    End,
+}
+
+impl Burial {
+    pub(super) fn new(pid: u32, now: Instant) -> Self {
+        Self {
+            pid,
+            begun: now,
+            sweeping: None,
+        }
+    }
+
+    /// The process of the daemon.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The next step. `has_ended`: the daemon; `is_any_left`: of it or of what it has left.
+    pub(super) fn next(
+        &mut self,
+        has_ended: bool,
+        is_any_left: impl FnOnce() -> bool,
+        now: Instant,
+    ) -> Deed {
+        let is_late = |since: Instant, time| now.saturating_duration_since(since) >= time;
+        if !has_ended && !is_late(self.begun, END_WITHIN) {
+            return Deed::Wait;
+        }
+        let since = *self.sweeping.get_or_insert(now);
+        match is_late(since, LEFTOVERS_WITHIN) || !is_any_left() {
+            true => Deed::End,
+            false => Deed::Kill,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(begun: Instant, millis: u64) -> Instant {
+        begun + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn each_step_of_a_daemon_that_does_not_end_is_over_at_once() {
+        let begun = Instant::now();
+        let mut burial = Burial::new(7, begun);
+        let mut step = |millis| burial.next(false, || true, at(begun, millis));
+        assert_eq!([step(0), step(999)], [Deed::Wait, Deed::Wait]);
+        assert_eq!([step(1000), step(1999)], [Deed::Kill, Deed::Kill]);
+        assert_eq!(step(2000), Deed::End);
+    }
+
+    #[test]
+    fn what_a_daemon_has_left_is_killed_until_nothing_or_time_is_left() {
+        let begun = Instant::now();
+        let mut burial = Burial::new(7, begun);
+        assert_eq!(burial.next(false, || true, begun), Deed::Wait);
+        assert_eq!(burial.next(true, || true, at(begun, 10)), Deed::Kill);
+        let mut other = burial;
+        assert_eq!(burial.next(true, || false, at(begun, 20)), Deed::End);
+        assert_eq!(other.next(true, || true, at(begun, 1009)), Deed::Kill);
+        assert_eq!(other.next(true, || true, at(begun, 1010)), Deed::End);
+    }
+}
