@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::call::Call;
 use super::links::Links;
+use super::rails::STALL_NS;
 use super::sockets::{Sock, Sockets};
 
 impl<S: Sockets> Links<S> {
@@ -30,6 +31,10 @@ impl<S: Sockets> Links<S> {
                     line.forgive(passed_ns);
                 }
             }
+        }
+        if !self.railed.is_empty() {
+            let away_ns = if passed_ns > STALL_NS { passed_ns } else { 0 };
+            self.look_at_rails(away_ns);
         }
         for peer in self.calls.under_way().to_vec() {
             self.look_at_call(peer);
@@ -142,6 +147,14 @@ impl<S: Sockets> Links<S> {
             if sock.is_some_and(|sock| self.sockets.is_cut_off(sock)) {
                 self.broke(peer, &io::ErrorKind::TimedOut.into());
             }
+            let side = self.find(peer);
+            let rails = side.map_or(&[][..], |side| &side.rails.all);
+            let socks: Vec<Sock> = rails.iter().map(|rail| rail.sock).collect();
+            for sock in socks {
+                if self.sockets.is_cut_off(sock) {
+                    self.rail_broke(peer, sock);
+                }
+            }
         }
         for peer in self.calls.all().collect::<Vec<_>>() {
             let call = self.find(peer).and_then(|side| side.call.as_ref());
@@ -179,7 +192,8 @@ impl<S: Sockets> Links<S> {
         };
         let at_ns = calls.filter_map(|call| due_ns(call)).min();
         let late_ns = (!self.strangers.is_empty()).then_some(self.now_ns + CHECK_NS);
-        let others = [late_ns, self.shut_until_ns, self.turn_due_ns()];
+        let rails_ns = self.rails_due_ns();
+        let others = [late_ns, self.shut_until_ns, self.turn_due_ns(), rails_ns];
         let at_ns = at_ns.into_iter().chain(others.into_iter().flatten());
         let at_ns = at_ns.min()?;
         Some(Duration::from_nanos(

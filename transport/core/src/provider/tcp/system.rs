@@ -7,7 +7,9 @@
 #![allow(unsafe_code)]
 
 use std::io::{self, ErrorKind, Read};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{
+    IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket,
+};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
 
@@ -221,6 +223,23 @@ impl Sockets for System {
         };
         let from = SocketAddr::new(from.ip().to_canonical(), from.port());
         Ok(Some((self.keep(stream, libc::EPOLLIN)?, from)))
+    }
+
+    fn ends(&self, sock: Sock) -> io::Result<(IpAddr, IpAddr)> {
+        let stream = self.stream(sock)?;
+        let ends = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
+        Ok((ends.0.to_canonical(), ends.1.to_canonical()))
+    }
+
+    fn leaves_from(&self, to: SocketAddr) -> io::Result<IpAddr> {
+        let any: IpAddr = match to {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        // Nothing is sent: the kernel only looks for the way.
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect(to)?;
+        Ok(socket.local_addr()?.ip())
     }
 
     fn send(

@@ -8,6 +8,7 @@ mod door;
 mod hostile;
 mod other_jobs;
 mod patience;
+mod rails;
 mod room;
 mod versions;
 mod world;

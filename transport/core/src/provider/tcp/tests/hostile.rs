@@ -12,6 +12,7 @@ use super::super::packet::{Header, Kind, Maker, Read as ReadOf, Write as WriteOf
 use super::super::proof::{self, Hello, Keys, Meeting, Verdict};
 use super::super::system::System;
 use super::super::{StreamKey, Tcp, TcpTerms};
+use crate::provider::verbs::NetLimits;
 use crate::{Atomic, Completion, Completions, Head, Outcome, Peer, RemoteKey};
 
 const KEY: u128 = 0x1357 << 90;
@@ -28,7 +29,12 @@ pub(super) fn host() -> Tcp<System> {
         interfaces: "lo".to_owned(),
         ..TcpTerms::default()
     };
-    Tcp::open_best(Peer(0), 3, Some(StreamKey::new(KEY)), 1_000_000_000, &terms).unwrap()
+    let limits = NetLimits {
+        silence_ns: 1_000_000_000,
+        ..NetLimits::default()
+    };
+    let key = Some(StreamKey::new(KEY));
+    Tcp::open_best(Peer(0), 3, key, (2, limits), &terms).unwrap()
 }
 
 /// Lets the host look until something holds.
@@ -75,6 +81,7 @@ pub(super) fn hello(tcp: &Tcp<System>, from: u32, attempt: u32) -> Hello {
         to: tcp.links.identity,
         attempt,
         heard: 0,
+        is_rail: false,
         nonce: [1, 2],
     }
 }
@@ -127,10 +134,10 @@ impl Liar {
             beyond: 0,
             returned: 0,
         };
-        stream.write_all(&meeting.proof(ack)).unwrap();
+        stream.write_all(&meeting.proof(ack, 0)).unwrap();
         let mut said = [0; proof::WELCOME_BYTES];
         pull(tcp, &mut stream, &mut said);
-        assert_eq!(meeting.of_welcome(&said).unwrap().0, Verdict::Joined);
+        assert_eq!(meeting.of_welcome(&said).unwrap().verdict, Verdict::Joined);
         Self {
             stream,
             number: next,
@@ -205,7 +212,7 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
     let hello = hello(&tcp, 1, 1);
     let (_, nonce) = greet(&mut tcp, &mut wrong, hello);
     let keys = keys(KEY + 1);
-    let proof = Meeting { keys, hello, nonce }.proof(Ack::default());
+    let proof = Meeting { keys, hello, nonce }.proof(Ack::default(), 0);
     wrong.write_all(&proof).unwrap();
     is_ended(&mut tcp, &mut wrong);
     assert!(complaint(&mut tcp).contains("did not prove to know the key"));
@@ -356,12 +363,12 @@ fn of_two_connections_of_a_peer_the_later_one_counts() {
     let (_, nonce) = greet(&mut tcp, &mut late, hello);
     let keys = keys(KEY);
     let meeting = Meeting { keys, hello, nonce };
-    late.write_all(&meeting.proof(Ack {
+    let ack = Ack {
         next: 1,
         ..Ack::default()
-    }))
-    .unwrap();
+    };
+    late.write_all(&meeting.proof(ack, 0)).unwrap();
     let mut said = [0; proof::WELCOME_BYTES];
     pull(&mut tcp, &mut late, &mut said);
-    assert_eq!(meeting.of_welcome(&said).unwrap().0, Verdict::Old);
+    assert_eq!(meeting.of_welcome(&said).unwrap().verdict, Verdict::Old);
 }
