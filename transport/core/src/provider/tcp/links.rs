@@ -497,7 +497,7 @@ impl<S: Sockets> Links<S> {
         let sides = self.sides.iter().flatten();
         let rests = sides.map(|side| {
             let rest = side.line.as_ref().map_or(0, |line| line.rest.capacity());
-            size_of::<Side>() + rest
+            size_of::<Side>() + rest + side.rails.bytes()
         });
         rests.sum::<usize>() + self.sides.capacity() * size_of::<usize>() + self.store.bytes()
     }

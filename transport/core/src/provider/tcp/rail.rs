@@ -93,6 +93,12 @@ impl Rails {
         !self.all.is_empty() || !self.calls.is_empty()
     }
 
+    /// What they take, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let each = self.all.iter().map(Rail::bytes);
+        each.sum::<usize>() + self.calls.capacity() * size_of::<RailCall>()
+    }
+
     pub(super) fn find(&mut self, sock: Sock) -> Option<&mut Rail> {
         self.all.iter_mut().find(|rail| rail.sock == sock)
     }
@@ -208,6 +214,11 @@ impl Rail {
     /// Reads of the peer's that are not answered.
     pub(super) fn serving(&self) -> usize {
         self.serves.len() + usize::from(self.out.is_some())
+    }
+
+    fn bytes(&self) -> usize {
+        let serves = self.serves.capacity() * size_of::<Read>();
+        size_of::<Self>() + self.words.capacity() + self.rest.capacity() + serves
     }
 
     /// Whether nothing is under way over it.

@@ -92,7 +92,9 @@ impl Side {
 
     /// Whether large data are under way, over this line or the next one.
     fn has_data(&self) -> bool {
-        self.expects_data != 0 || self.kept_data != 0 || self.incoming != 0
+        let serves = |rails: &Rails| rails.all.iter().any(|rail| rail.serving() != 0);
+        let has_some = self.expects_data != 0 || self.kept_data != 0 || self.incoming != 0;
+        has_some || serves(&self.rails)
     }
 
     /// The peer has to answer one more work.

@@ -6,6 +6,7 @@ mod crowd;
 mod descriptors;
 mod door;
 mod hostile;
+mod hostile_rails;
 mod other_jobs;
 mod patience;
 mod rails;

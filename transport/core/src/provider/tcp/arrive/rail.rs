@@ -27,8 +27,11 @@ impl<S: Sockets> Tcp<S> {
     /// Looks at the rails of which something may come. `true`: something has.
     pub(in crate::provider::tcp) fn take_of_rails(&mut self) -> bool {
         let mut has_come = false;
-        for one in self.links.moving.clone() {
-            has_come |= self.take_rail(one.peer, one.sock);
+        // Some may end meanwhile, and others take their places.
+        for index in (0..self.links.moving.len()).rev() {
+            if let Some(one) = self.links.moving.get(index).copied() {
+                has_come |= self.take_rail(one.peer, one.sock);
+            }
         }
         for one in &mut self.links.moving {
             one.idle += 1;
@@ -61,6 +64,8 @@ impl<S: Sockets> Tcp<S> {
             if self.links.rail(peer, sock).is_some() {
                 self.links.watch(peer, sock);
                 self.links.upshots.push_back(Upshot::Push(peer, sock));
+                // Others may be missing.
+                self.links.want_rails(peer, u64::MAX);
             }
             self.links.upshots.push_back(Upshot::GoOn(peer));
             self.settle();

@@ -15,7 +15,9 @@ use super::super::{StreamKey, Tcp, TcpTerms};
 use crate::provider::verbs::NetLimits;
 use crate::{Atomic, Completion, Completions, Head, Outcome, Peer, RemoteKey};
 
-const KEY: u128 = 0x1357 << 90;
+pub(super) const KEY: u128 = 0x1357 << 90;
+/// Connections that a peer says it may have with the host.
+const RAILS: u8 = 2;
 const HEAD: Head = Head {
     kind: 7,
     len: 0,
@@ -54,7 +56,11 @@ pub(super) fn until(
 }
 
 pub(super) fn connect(tcp: &Tcp<System>) -> TcpStream {
-    let stream = TcpStream::connect(("127.0.0.1", tcp.port)).unwrap();
+    connect_to(tcp, "127.0.0.1")
+}
+
+pub(super) fn connect_to(tcp: &Tcp<System>, address: &str) -> TcpStream {
+    let stream = TcpStream::connect((address, tcp.port)).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(5)))
         .unwrap();
@@ -98,12 +104,12 @@ pub(super) fn greet(
     proof::of_riddle(&said).unwrap()
 }
 
-fn keys(key: u128) -> Keys {
+pub(super) fn keys(key: u128) -> Keys {
     let key = StreamKey::new(key);
     Keys::new(key, key)
 }
 
-fn pull(tcp: &mut Tcp<System>, stream: &mut TcpStream, place: &mut [u8]) {
+pub(super) fn pull(tcp: &mut Tcp<System>, stream: &mut TcpStream, place: &mut [u8]) {
     stream.set_nonblocking(true).unwrap();
     let mut got = 0;
     until(tcp, |_, _| {
@@ -117,8 +123,9 @@ fn pull(tcp: &mut Tcp<System>, stream: &mut TcpStream, place: &mut [u8]) {
 
 /// A peer of the job that has joined.
 pub(super) struct Liar {
-    stream: TcpStream,
-    number: u32,
+    pub(super) stream: TcpStream,
+    /// Of its next packet.
+    pub(super) number: u32,
 }
 
 impl Liar {
@@ -134,7 +141,7 @@ impl Liar {
             beyond: 0,
             returned: 0,
         };
-        stream.write_all(&meeting.proof(ack, 0)).unwrap();
+        stream.write_all(&meeting.proof(ack, RAILS)).unwrap();
         let mut said = [0; proof::WELCOME_BYTES];
         pull(tcp, &mut stream, &mut said);
         assert_eq!(meeting.of_welcome(&said).unwrap().verdict, Verdict::Joined);
@@ -145,7 +152,7 @@ impl Liar {
     }
 
     /// Sends a packet; `data` follow.
-    fn send(&mut self, kind: Kind, make: impl FnOnce(&mut Maker<'_>), data: &[u8]) {
+    pub(super) fn send(&mut self, kind: Kind, make: impl FnOnce(&mut Maker<'_>), data: &[u8]) {
         let mut bytes = Vec::new();
         make(&mut Maker::new(&mut bytes));
         bytes.extend_from_slice(data);
@@ -166,7 +173,7 @@ impl Liar {
     }
 
     /// The outcome that the host answers with next, as it is on the wire.
-    fn answer(&mut self, tcp: &mut Tcp<System>) -> u8 {
+    pub(super) fn answer(&mut self, tcp: &mut Tcp<System>) -> u8 {
         let mut said = [0; 32];
         pull(tcp, &mut self.stream, &mut said);
         assert_eq!(said[4], Kind::Answer as u8, "{said:?}");
