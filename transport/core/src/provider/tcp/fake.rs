@@ -566,14 +566,14 @@ impl Sockets for FakeSockets {
         self.net.lock().processes[self.me as usize].is_shut = !wants;
     }
 
-    fn is_cut_off(&mut self, sock: Sock) -> bool {
+    fn is_cut_off(&mut self, sock: Sock, for_ms: u32) -> bool {
         let net = self.net.lock();
         let Ok(held) = net.held(self.me, sock) else {
             return false;
         };
         let connection = &net.connections[held.connection];
         let cut = net.cut.get(connection.interface as usize);
-        let is_long = |since_ns: u64| net.now_ns - since_ns > CUT_OFF_NS;
+        let is_long = |since_ns: u64| net.now_ns - since_ns > u64::from(for_ms) * 1_000_000;
         let has_sent = connection.ends[1 - held.end].bytes != 0;
         has_sent && cut.copied().flatten().is_some_and(is_long)
     }
@@ -608,8 +608,6 @@ impl Sockets for FakeSockets {
     }
 }
 
-/// After so long it is told of a connection that its network is cut.
-const CUT_OFF_NS: u64 = 10_000_000_000;
 /// Bytes under way in one direction.
 const WINDOW_BYTES: usize = 200_000;
 /// Nothing of a process is due so late: who has slept for so long should have been woken.

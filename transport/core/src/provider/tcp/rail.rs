@@ -103,6 +103,12 @@ impl Rails {
         self.all.iter_mut().find(|rail| rail.sock == sock)
     }
 
+    /// Whether something has moved over one of them lately.
+    pub(super) fn has_moved(&self, now_ns: u64) -> bool {
+        let moved = |rail: &Rail| now_ns.saturating_sub(rail.moved_ns) < LATELY_NS;
+        self.all.iter().any(moved)
+    }
+
     /// One was of no use: the next is made later.
     pub(super) fn fail(&mut self, now_ns: u64) {
         self.again_at_ns = now_ns + (FIRST_PAUSE_NS << self.failures.min(MOST_BACKOFF));
@@ -263,6 +269,8 @@ pub(super) struct RailInflow {
 pub(super) const MOST_SERVES: usize = 16;
 /// What is asked for over one connection at a time.
 const MOST_ASKED_BYTES: u64 = 1 << 20;
+/// What has moved after that time was before a connection could be called cut off that moves nothing.
+const LATELY_NS: u64 = 5_000_000_000;
 /// No piece takes longer, for those who look at how fast a connection is.
 const MOST_TIME_NS: u64 = 1_000_000_000;
 const FIRST_PAUSE_NS: u64 = 1_000_000_000;

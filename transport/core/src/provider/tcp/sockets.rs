@@ -74,8 +74,8 @@ pub(in crate::provider) trait Sockets: Debug {
     /// Whether there is to be a sign when somebody has connected, as there is at first.
     fn want_callers(&mut self, wants: bool);
 
-    /// Whether the network has answered nothing on this connection for long, although it had to.
-    fn is_cut_off(&mut self, sock: Sock) -> bool;
+    /// Whether the network has answered nothing on this connection for so long, although it had to.
+    fn is_cut_off(&mut self, sock: Sock, for_ms: u32) -> bool;
 
     /// Adds what may be done now.
     fn look(&mut self, signs: &mut Vec<Sign>);

@@ -346,7 +346,7 @@ impl Sockets for System {
         }
     }
 
-    fn is_cut_off(&mut self, sock: Sock) -> bool {
+    fn is_cut_off(&mut self, sock: Sock, for_ms: u32) -> bool {
         let Ok(stream) = self.stream(sock) else {
             return false;
         };
@@ -361,7 +361,7 @@ impl Sockets for System {
         result == 0
             && info.tcpi_unacked != 0
             && info.tcpi_retransmits >= FEW_RETRANSMITS
-            && info.tcpi_last_ack_recv > CUT_OFF_MS
+            && info.tcpi_last_ack_recv > for_ms
     }
 
     fn look(&mut self, signs: &mut Vec<Sign>) {
@@ -510,9 +510,8 @@ const MOST_TRIES: u32 = 64;
 const MOST_WAITING: i32 = 4096;
 /// Signs that are taken at once.
 const MOST_SIGNS: usize = 32;
-/// A connection on which the kernel has sent the same again so often, and heard nothing for so long, is cut off.
+/// A connection on which the kernel has sent the same again so often, and heard nothing for long, is cut off.
 const FEW_RETRANSMITS: u8 = 3;
-const CUT_OFF_MS: u32 = 10_000;
 /// When the kernel asks on a connection over which nothing goes, how often, and how many questions may have no answer.
 const ASK_AFTER_S: libc::c_int = 20;
 const ASK_EVERY_S: libc::c_int = 5;
