@@ -351,24 +351,7 @@ impl<S: Sockets> Links<S> {
                 let Some(riddle) = pull_first(&mut talk, sockets)? else {
                     return Ok(Stepped::At(Stage::Greeted { talk, hello }));
                 };
-                let (verdict, nonce) = proof::of_riddle(&riddle)?;
-                match verdict {
-                    Verdict::Joined => {}
-                    // Nobody has proved anything yet who could say so.
-                    Verdict::Gone => return Err(Refusal::Wrong(Wrong::Garbage)),
-                    verdict => return Err(Refusal::Verdict(verdict)),
-                }
-                let meeting = Meeting {
-                    keys: self.secrets.with(peer),
-                    hello,
-                    nonce,
-                };
-                let rails = self.rails_to_tell();
-                let ack = match hello.is_rail {
-                    true => Ack::default(),
-                    false => self.of(peer).session.tell(),
-                };
-                talk.say(&meeting.proof(ack, rails));
+                let meeting = self.answer_riddle(peer, &riddle, hello, &mut talk)?;
                 self.step(peer, Stage::Proved { talk, meeting }, true)
             }
             Stage::Proved { mut talk, meeting } => {
@@ -388,6 +371,32 @@ impl<S: Sockets> Links<S> {
             }
             Stage::Failed { .. } => Ok(Stepped::At(stage)),
         }
+    }
+
+    /// Proves who this process is.
+    fn answer_riddle(
+        &mut self,
+        peer: u32,
+        riddle: &[u8; proof::RIDDLE_BYTES],
+        hello: Hello,
+        talk: &mut Talk,
+    ) -> Result<Meeting, Refusal> {
+        let (verdict, nonce) = proof::of_riddle(riddle)?;
+        match verdict {
+            Verdict::Joined => {}
+            // Nobody has proved anything yet who could say so.
+            Verdict::Gone | Verdict::NoRail => return Err(Refusal::Wrong(Wrong::Garbage)),
+            verdict => return Err(Refusal::Verdict(verdict)),
+        }
+        let keys = self.secrets.with(peer);
+        let meeting = Meeting { keys, hello, nonce };
+        let rails = self.rails_to_tell();
+        let ack = match hello.is_rail {
+            true => Ack::default(),
+            false => self.of(peer).session.tell(),
+        };
+        talk.say(&meeting.proof(ack, rails));
+        Ok(meeting)
     }
 }
 

@@ -164,7 +164,12 @@ impl<S: Sockets> Links<S> {
     pub(super) fn welcome_rail(&mut self, peer: u32, meeting: &Meeting, mut stranger: Stranger) {
         let sock = stranger.talk.sock;
         let interface = match self.may_add_rail(peer, sock) {
-            Ok(interface) => interface,
+            Ok((interface, old)) => {
+                if let Some(old) = old {
+                    self.end_rail(peer, old);
+                }
+                interface
+            }
             Err(why) => {
                 let no = meeting.welcome(Verdict::NoRail, Ack::default(), 0);
                 stranger.talk.say(&no);
@@ -182,9 +187,10 @@ impl<S: Sockets> Links<S> {
         self.add_rail(peer, (sock, interface), first.to_vec());
     }
 
-    /// The interface of a further connection that a peer has made; or why it is of no use, with words if nobody who keeps to the rules
-    /// asks for that.
-    fn may_add_rail(&self, peer: u32, sock: Sock) -> Result<u32, Option<&'static str>> {
+    /// The interface of a further connection that a peer has made, and the rail that it takes the place of: whoever makes a second one
+    /// over an interface has seen before this process that the former broke. Or why it is of no use, with words if nobody who keeps to the
+    /// rules asks for that.
+    fn may_add_rail(&self, peer: u32, sock: Sock) -> Result<(u32, Option<Sock>), Refused> {
         let Some(side) = self.find(peer).filter(|side| side.lost.is_none()) else {
             return Err(Some("without a first one"));
         };
@@ -196,15 +202,20 @@ impl<S: Sockets> Links<S> {
         if self.known.with(peer).is_first {
             return Err(Some("that this process would make if it wanted it"));
         }
-        let may_be = usize::from(side.rails.told.min(self.limits.rails));
-        if side.rails.all.len() + 1 >= may_be {
-            return Err(Some("beside as many as there may be"));
-        }
         let ends = self.sockets.ends(sock).map_err(|_| None)?;
         let interface = self.interface_of(ends.0).ok_or(None)?;
+        let all = &side.rails.all;
+        let old = all.iter().find(|rail| rail.interface == interface);
+        if let Some(old) = old {
+            return Ok((interface, Some(old.sock)));
+        }
+        let may_be = usize::from(side.rails.told.min(self.limits.rails));
+        if all.len() + 1 >= may_be {
+            return Err(Some("beside as many as there may be"));
+        }
         let has_room = self.connections() < self.limits.lines;
         (self.is_free(peer, interface) && has_room)
-            .then_some(interface)
+            .then_some((interface, None))
             .ok_or(None)
     }
 
@@ -372,6 +383,9 @@ impl<S: Sockets> Links<S> {
         all.any(is_due).then_some(self.now_ns + STALL_NS)
     }
 }
+
+/// Why somebody may have no rail, if that is worth a word.
+type Refused = Option<&'static str>;
 
 /// A rail over which nothing moves for so long is doubted; for so long again it may show that it lives.
 pub(super) const STALL_NS: u64 = 500_000_000;

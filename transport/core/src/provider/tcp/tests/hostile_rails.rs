@@ -14,9 +14,10 @@ use super::super::{Known, StreamKey, Tcp};
 use super::hostile::{KEY, Liar, complaint, connect_to, greet, hello, is_ended, keys, pull, until};
 use crate::{Completion, Head, Outcome, Peer, RemoteKey};
 
-/// Rank 2 of three, with two interfaces, at each of which one address leads to it. It calls nobody for a rail.
+/// Rank 2 of three, with three interfaces, at each of which one address leads to it. It calls nobody for a rail.
 fn host() -> Tcp<System> {
-    let addresses: [IpAddr; 2] = ["127.0.0.1", "127.0.0.2"].map(|it| it.parse().unwrap());
+    let addresses: [IpAddr; 3] =
+        ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|it| it.parse().unwrap());
     let (system, port, found) = System::open(&addresses, None).unwrap();
     let limits = Limits {
         lines: 8,
@@ -105,12 +106,22 @@ fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
 fn one_rail_too_many_is_sent_away() {
     let mut tcp = host();
     let (_first, _rail) = joined(&mut tcp, 1);
-    let (mut liar, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.2", KEY);
+    let (mut liar, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.3", KEY);
     assert_eq!(verdict, Some(Verdict::NoRail));
     is_ended(&mut tcp, &mut liar.stream);
     let words = complaint(&mut tcp);
     assert!(words.contains("beside as many as there may be"), "{words}");
     assert_eq!(rails(&tcp, 0), 1);
+}
+
+#[test]
+fn of_two_rails_over_an_interface_the_later_one_counts() {
+    let mut tcp = host();
+    let (_first, mut old) = joined(&mut tcp, 1);
+    let (_new, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.2", KEY);
+    assert_eq!(verdict, Some(Verdict::Joined));
+    is_ended(&mut tcp, &mut old.stream);
+    assert_eq!((rails(&tcp, 0), complaint(&mut tcp)), (1, String::new()));
 }
 
 #[test]
