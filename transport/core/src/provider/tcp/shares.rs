@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::links::Links;
+use super::links::{Links, Upshot};
 use super::moves::{MOST_ASKED, MOST_UNSENT, Moves};
 use super::packet::{Kind, Maker, Read};
 use super::sockets::{Sock, Sockets};
@@ -156,6 +156,8 @@ impl Moves {
             links.counts.striped.add(1);
         }
         links.watch(peer, sock);
+        // What is asked for in one go leaves together.
+        links.upshots.push_back(Upshot::Push(peer, sock));
         if let Some(rail) = links.rail(peer, sock) {
             if rail.load.is_idle() {
                 // Before nothing was to move.
@@ -164,7 +166,6 @@ impl Moves {
             rail.load.ask(piece.bytes);
             rail.say(Kind::Read, |maker| maker.read(&read));
         }
-        self.push_rail(links, peer, sock);
     }
 
     /// A rail has ended: what was asked for over it is asked for again.
