@@ -57,8 +57,16 @@ impl Load {
         .max(1);
     }
 
-    fn has_room(&self, bytes: u64) -> bool {
-        self.bytes == 0 || self.bytes + bytes <= MOST_ASKED_BYTES
+    /// The same where so much of the piece that is coming is here already.
+    fn without(self, here: u64) -> Self {
+        let bytes = self.bytes.saturating_sub(here);
+        Self { bytes, ..self }
+    }
+
+    /// Whether another piece may be asked for: little is under way. More would gain nothing, and lie in buffers of the system meanwhile,
+    /// which is slow.
+    fn has_room(&self) -> bool {
+        self.bytes <= AHEAD_BYTES
     }
 
     /// How long it takes until so many more are here.
@@ -115,22 +123,30 @@ impl Rails {
         self.failures = self.failures.saturating_add(1);
     }
 
-    fn loads(&self) -> impl Iterator<Item = &Load> {
-        std::iter::once(&self.first).chain(self.all.iter().map(|rail| &rail.load))
+    /// What is under way over each connection, where so much of a piece is here that comes over the first one.
+    fn loads(&self, here: u64) -> impl Iterator<Item = Load> {
+        let rail = |rail: &Rail| {
+            let here = rail.inflow.map_or(0, |inflow| inflow.at as u64);
+            rail.load.without(here)
+        };
+        std::iter::once(self.first.without(here)).chain(self.all.iter().map(rail))
     }
 
     /// Over which connection the next piece is asked for: 0 is the first one, others are rails. `rest`: bytes that are to be asked for
-    /// in all, with this piece. The one over which it is here soonest; where that has enough under way, the next one, unless everything
-    /// else is here sooner than the piece over that. `None`: none now.
-    pub(super) fn choose(&mut self, bytes: u64, rest: u64, is_open: bool) -> Option<usize> {
-        let known = self.loads().map(|load| load.cost_ns);
+    /// in all, with this piece. `first`: bytes that are here of what comes over the first one; `None`: it takes no more requests. The one
+    /// over which the piece is here soonest; where that has enough under way, the next one, unless everything else is here sooner than
+    /// the piece over that. `None`: none now.
+    pub(super) fn choose(&mut self, bytes: u64, rest: u64, first: Option<u64>) -> Option<usize> {
+        let here = first.unwrap_or(0);
+        let known = self.loads(here).map(|load| load.cost_ns);
         let unknown_ns = known.filter(|cost| *cost != 0).min().unwrap_or(1);
         let time = |load: &Load| load.time_ns(bytes, unknown_ns);
-        let all = || self.loads().enumerate();
+        let all = || self.loads(here).enumerate();
         let (best, fastest) = all().min_by_key(|(_, load)| time(load))?;
-        let may = |(index, load): &(usize, &Load)| (*index != 0 || is_open) && load.has_room(bytes);
+        let may =
+            |(index, load): &(usize, Load)| (*index != 0 || first.is_some()) && load.has_room();
         let (index, load) = all().filter(may).min_by_key(|(_, load)| time(load))?;
-        if index != best && time(load) > fastest.time_ns(rest, unknown_ns) {
+        if index != best && time(&load) > fastest.time_ns(rest, unknown_ns) {
             return None;
         }
         self.let_idle_hope(index);
@@ -267,8 +283,8 @@ pub(super) struct RailInflow {
 
 /// Reads of the peer's that wait at a rail; who keeps to the rules asks for fewer.
 pub(super) const MOST_SERVES: usize = 16;
-/// What is asked for over one connection at a time.
-const MOST_ASKED_BYTES: u64 = 1 << 20;
+/// When so little of what was asked for over a connection is not here, the next piece is asked for.
+const AHEAD_BYTES: u64 = 128 << 10;
 /// What has moved after that time was before a connection could be called cut off that moves nothing.
 const LATELY_NS: u64 = 5_000_000_000;
 /// No piece takes longer, for those who look at how fast a connection is.
@@ -309,7 +325,7 @@ mod tests {
         let (mut left, mut now_us) = (pieces, 1_000_000);
         while left != 0 || ends.iter().any(|ends| !ends.is_empty()) {
             while left != 0
-                && let Some(index) = rails.choose(PIECE, left * PIECE, true)
+                && let Some(index) = rails.choose(PIECE, left * PIECE, Some(0))
             {
                 let load = match index {
                     0 => &mut rails.first,
@@ -353,14 +369,14 @@ mod tests {
     #[test]
     fn what_is_not_known_is_tried_and_what_was_slow_again() {
         let mut rails = rails(&[100, 0]);
-        assert_eq!(rails.choose(PIECE, 4 * PIECE, true), Some(0));
+        assert_eq!(rails.choose(PIECE, 4 * PIECE, Some(0)), Some(0));
         rails.first.ask(PIECE);
-        assert_eq!(rails.choose(PIECE, 3 * PIECE, true), Some(1));
+        assert_eq!(rails.choose(PIECE, 3 * PIECE, Some(0)), Some(1));
         rails.all[0].load.ask(PIECE);
         rails.all[0].load.come(PIECE, 0, 3_000_000);
         rails.first.come(PIECE, 100_000, 200_000);
         let mut tries = 0;
-        while rails.choose(PIECE, PIECE, true) == Some(0) {
+        while rails.choose(PIECE, PIECE, Some(0)) == Some(0) {
             tries += 1;
             assert!(tries < 1000, "it is never tried again");
         }
@@ -371,17 +387,23 @@ mod tests {
     fn no_connection_has_much_under_way() {
         let mut rails = rails(&[100, 100]);
         let mut counts = [0; 2];
-        while let Some(index) = rails.choose(PIECE, 1 << 40, true) {
+        while let Some(index) = rails.choose(PIECE, 1 << 40, Some(0)) {
             counts[index] += 1;
             match index {
                 0 => rails.first.ask(PIECE),
                 _ => rails.all[0].load.ask(PIECE),
             }
         }
-        assert_eq!(counts, [4, 4]);
+        assert_eq!(counts, [1, 1]);
+        let last = Some(PIECE - AHEAD_BYTES);
+        assert_eq!(
+            rails.choose(PIECE, 1 << 40, last),
+            Some(0),
+            "little is to come"
+        );
         rails.first.forget(PIECE);
         assert_eq!(
-            rails.choose(PIECE, 1 << 40, false),
+            rails.choose(PIECE, 1 << 40, None),
             None,
             "no packet finds room"
         );

@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 
 use super::links::{Links, Upshot};
 use super::moves::{MOST_ASKED, MOST_UNSENT, Moves};
-use super::packet::{Kind, Maker, Read};
+use super::packet::{Kind, Maker, PIECE_BYTES, Read};
+use super::side::Target;
 use super::sockets::{Sock, Sockets};
 use super::works::{Over, Part};
 use crate::Outcome;
@@ -56,12 +57,15 @@ impl Moves {
                 self.ask_first(links, peer, piece);
                 continue;
             }
-            let Some(piece) = self.next_piece(peer) else {
+            let connections = 1 + links.of(peer).rails.all.len();
+            let Some(piece) = self.next_piece(peer, connections as u64) else {
                 return;
             };
             let left = self.desk(peer).shares.left;
+            let here = self.here_over_first(links, peer);
             let rails = &mut links.of(peer).rails;
-            let Some(index) = rails.choose(piece.bytes, left, is_open) else {
+            let chosen = rails.choose(piece.bytes, left, is_open.then_some(here));
+            let Some(index) = chosen else {
                 return;
             };
             let shares = &mut self.desk(peer).shares;
@@ -79,15 +83,28 @@ impl Moves {
         }
     }
 
-    /// The next one that nobody was asked for.
-    fn next_piece(&mut self, peer: u32) -> Option<Piece> {
+    /// Bytes that are here of a part that is coming over the first connection.
+    fn here_over_first<S: Sockets>(&mut self, links: &Links<S>, peer: u32) -> u64 {
+        let line = links.find(peer).and_then(|side| side.line.as_ref());
+        let Some(inflow) = line.and_then(|line| line.inflow) else {
+            return 0;
+        };
+        match inflow.target {
+            Target::Read { id, .. } if self.works.find_part(peer, id).is_some() => inflow.at as u64,
+            _ => 0,
+        }
+    }
+
+    /// The next one that nobody was asked for, where there are so many connections.
+    fn next_piece(&mut self, peer: u32, connections: u64) -> Option<Piece> {
         loop {
             let (work, from) = *self.desk(peer).shares.all.front()?;
-            let left = self.works.find(peer, work);
-            let left = left.map_or(0, |work| work.bytes() - from);
+            let all = self.works.find(peer, work).map_or(0, |work| work.bytes());
+            let left = all.saturating_sub(from);
             if left != 0 {
-                let is_last = left <= PIECE_BYTES + PIECE_BYTES / 2;
-                let bytes = if is_last { left } else { PIECE_BYTES };
+                // Each connection has something of a small one, too.
+                let share = all.div_ceil(connections).next_multiple_of(GRAIN_BYTES);
+                let bytes = left.min(share).min(PIECE_BYTES as u64);
                 return Some(Piece { work, from, bytes });
             }
             self.desk(peer).shares.all.pop_front();
@@ -268,5 +285,5 @@ impl Moves {
     }
 }
 
-/// What is asked for at once, or up to half as much more: one packet.
-pub(super) const PIECE_BYTES: u64 = 256 << 10;
+/// Pieces begin at multiples of this.
+const GRAIN_BYTES: u64 = 4096;
