@@ -168,7 +168,7 @@ impl Moves {
         if work.kind == WorkKind::Read {
             let bytes = work.bytes();
             links.want_rails(peer, bytes);
-            if links.shares(peer, bytes) {
+            if links.shares(peer, bytes) && work.fits_key() {
                 // Each piece of it counts instead.
                 self.desk(peer).asked -= 1;
                 self.share(peer, id);

@@ -67,6 +67,12 @@ impl Work {
         self.lease.bytes() as u64
     }
 
+    /// Whether all of it lies in the memory that its key names. Else the owner is to refuse it as a whole: parts of it would be read.
+    pub(super) fn fits_key(&self) -> bool {
+        let end = self.offset.checked_add(self.bytes());
+        end.is_some_and(|end| end <= self.key.bytes)
+    }
+
     /// Whether it moves more than a frame could.
     pub(super) fn is_large(&self) -> bool {
         self.lease.bytes() > MOST_FRAME_BYTES
