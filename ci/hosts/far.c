@@ -8,6 +8,7 @@
 // lines COUNT     each rank prints so many lines
 // copy            rank 0 copies its standard input to its standard output
 // ring BYTES      each rank sends so many to the next and checks what it gets
+// often BYTES TIMES  the same so often, with other bytes each time
 // leave RANK CODE this rank leaves with this code, while the others wait for it
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -54,16 +55,18 @@ static void lines(int count)
         printf("rank %d line %d of %d, and some more words to make it long enough\n", rank, i, count);
 }
 
-static void ring(int bytes)
+static void ring(int bytes, int times)
 {
     unsigned char *mine = malloc(bytes), *other = malloc(bytes);
-    int next = (rank + 1) % size, before = (rank + size - 1) % size, right = 0;
-    for (int i = 0; i < bytes; i++)
-        mine[i] = (unsigned char)(i * 7 + rank);
-    MPI_Sendrecv(mine, bytes, MPI_BYTE, next, 5, other, bytes, MPI_BYTE, before, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    for (int i = 0; i < bytes; i++)
-        right += other[i] == (unsigned char)(i * 7 + before);
-    printf("rank %d has %s %d bytes\n", rank, right == bytes ? "all" : "lost some of", bytes);
+    int next = (rank + 1) % size, before = (rank + size - 1) % size, right = 1;
+    for (int time = 0; time < times; time++) {
+        for (int i = 0; i < bytes; i++)
+            mine[i] = (unsigned char)(i * 7 + rank + time);
+        MPI_Sendrecv(mine, bytes, MPI_BYTE, next, 5, other, bytes, MPI_BYTE, before, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        for (int i = 0; i < bytes; i++)
+            right &= other[i] == (unsigned char)(i * 7 + before + time);
+    }
+    printf("rank %d has %s %d bytes\n", rank, right ? "all" : "lost some of", bytes);
     free(mine);
     free(other);
 }
@@ -91,7 +94,9 @@ static void tell(int argc, char **argv)
     if (!strcmp(word, "copy") && rank == 0)
         copy();
     if (!strcmp(word, "ring") && argc > 2)
-        ring(atoi(argv[2]));
+        ring(atoi(argv[2]), 1);
+    if (!strcmp(word, "often") && argc > 3)
+        ring(atoi(argv[2]), atoi(argv[3]));
 }
 
 int main(int argc, char **argv)

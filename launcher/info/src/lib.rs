@@ -126,7 +126,8 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         let page = net::page(&report, devices, peer);
         works = page.works;
         pages.push(page.text);
-        pages.push(net::addresses(&net_info::addresses(&network)));
+        let rails = values.get(Variable::NetRails);
+        pages.push(net::addresses(&net_info::addresses(&network), rails));
     }
     if !lists.is_empty() {
         pages.push(entry::page(&lists));

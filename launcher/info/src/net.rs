@@ -61,8 +61,8 @@ pub(crate) fn page(report: &Report, devices: &str, peer: Option<IpAddr>) -> Page
     Page { text, works }
 }
 
-/// What provider tcp has of this host.
-pub(crate) fn addresses(found: &Result<Vec<Address>, String>) -> String {
+/// What provider tcp has of this host. `rails`: interfaces that large messages go over at once, at most.
+pub(crate) fn addresses(found: &Result<Vec<Address>, String>, rails: u64) -> String {
     let mut text = String::from("tcp, where verbs is not on both sides:\n");
     match found {
         Err(why) => text.push_str(&wrapped(why, 2)),
@@ -73,6 +73,18 @@ pub(crate) fn addresses(found: &Result<Vec<Address>, String>) -> String {
                     Some(why) => format!("not told: {why}"),
                 };
                 text.push_str(&format!("  {}  {}  {told}\n", one.interface, one.address));
+            }
+            let told = all.iter().filter(|one| one.unfit.is_none());
+            let mut interfaces: Vec<&str> = told.map(|one| &*one.interface).collect();
+            interfaces.sort_unstable();
+            interfaces.dedup();
+            let rails = rails.min(interfaces.len() as u64);
+            if rails > 1 {
+                let words = format!(
+                    "Large messages go over {rails} of these interfaces at once, where the other host has as many in the same \
+                     networks (RMPI_NET_RAILS)."
+                );
+                text.push_str(&wrapped(&words, 2));
             }
         }
     }

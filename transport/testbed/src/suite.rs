@@ -40,6 +40,10 @@ macro_rules! behaviours {
             use super::*;
             $(#[test] fn $name() { $crate::world::streams($ranks, ($seeds / 32).max(4), true, $path); })*
         }
+        mod provider_tcp_faked_on_rails {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::streams_on_rails($ranks, ($seeds / 32).max(4), $path); })*
+        }
         mod provider_tcp_asleep {
             use super::*;
             $(#[test] fn $name() { $crate::world::tcp_asleep($ranks, $path); })*

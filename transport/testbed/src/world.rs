@@ -279,15 +279,38 @@ fn with_records(mut all: Vec<Rank>) -> Vec<Rank> {
 /// Ranks on a fake network of streams, one seed after the other, the first of them calm, which sleep where they find nothing to do or do
 /// not. Seeds as in [`sim`].
 pub fn streams(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut Rank)) {
+    streams_on((ranks, 1), seeds, sleeps, &behaviour);
+}
+
+/// The same with two interfaces each, awake and asleep, over which reads go together that are large, or not even that.
+pub fn streams_on_rails(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+    streams_on((ranks, 2), seeds, false, &behaviour);
+    streams_on((ranks, 2), seeds.div_ceil(2), true, &behaviour);
+}
+
+fn streams_on(
+    (ranks, interfaces): (u32, u32),
+    seeds: u64,
+    sleeps: bool,
+    behaviour: &impl AsyncFn(&mut Rank),
+) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
     let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
     for seed in seeds {
         let _failing = Failing(seed);
-        let net = FakeStreams::new(StreamsConfig::of(seed, ranks));
+        let net = FakeStreams::new(StreamsConfig {
+            interfaces,
+            ..StreamsConfig::of(seed, ranks)
+        });
         let limits = NetLimits {
             // Sometimes so few connections that each is given up for another.
             pairs: 1 + (seed % 7) as u32,
+            striped_bytes: if interfaces == 1 {
+                512 << 10
+            } else {
+                1 << (seed * 7 % 20)
+            },
             ..NetLimits::default()
         };
         let fabric = |me| Fabric::streamed(&net, Peer(me), ranks, limits);
@@ -297,7 +320,7 @@ pub fn streams(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mu
         };
         let all = with_records((0..ranks).map(make).collect());
         let runs = |rank| !net.is_asleep(rank);
-        let awake = awake_at_the_end(&behaviour);
+        let awake = awake_at_the_end(behaviour);
         let behaviour = until_quiet(ranks, &awake);
         in_turn_if(all, behaviour, runs, |_| {
             net.advance();

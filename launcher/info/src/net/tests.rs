@@ -298,3 +298,27 @@ fn who_moves_large_messages_is_told_and_why() {
         assert!(words.contains(expected), "{words}");
     }
 }
+
+#[test]
+fn how_many_interfaces_large_messages_go_over_is_told() {
+    let one = |interface: &str, address: &str, unfit| Address {
+        interface: interface.into(),
+        address: address.parse().unwrap(),
+        unfit,
+    };
+    let all = vec![
+        one("lo", "127.0.0.1", Some("leads to this host only")),
+        one("eth0", "10.0.0.1", None),
+        one("eth1", "10.1.0.1", None),
+        one("eth0", "fd00::1", None),
+    ];
+    let text = |all: &[Address], rails| joined(&addresses(&Ok(all.to_vec()), rails));
+    assert!(text(&all, 4).contains("go over 2 of these interfaces at once"));
+    for (all, rails) in [
+        (&all[..], 1),
+        (&all[..2], 4),
+        (&[all[1].clone(), all[3].clone()], 4),
+    ] {
+        assert!(!text(all, rails).contains("RMPI_NET_RAILS"));
+    }
+}

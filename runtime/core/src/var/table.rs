@@ -287,7 +287,8 @@ pub const ROWS: [Row; 90] = [
             unit: "ports",
         },
         text: "How many ports of the network a rank uses, if there are so many: large messages go over all of them at once, \
-               and all go over the next when one fails.",
+               and all go over the next when one fails. Of tcp so many interfaces with each other rank, if both hosts have \
+               as many: large messages go over all of them at once.",
     },
     Row {
         variable: Variable::NetRendezvous,
@@ -579,7 +580,7 @@ pub const ROWS: [Row; 90] = [
         Verbosity::TunerDetail,
         [8 << 10, 1 << 40, 512 << 10],
         "bytes",
-        "Data of messages from this size on go over several ports at once.",
+        "Data of messages from this size on go over several ports or interfaces at once.",
     ),
     net(
         Variable::NetCopyLimit,

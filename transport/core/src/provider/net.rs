@@ -75,8 +75,8 @@ impl Net {
         network: &Network,
         providers: Providers,
     ) -> Result<Self, String> {
-        let (key, silence_ns) = (network.stream_key, network.limits.silence_ns);
-        let tcp = || Tcp::open_best(me, peers, key, silence_ns, &network.tcp);
+        let (key, limits) = (network.stream_key, (network.rails, network.limits));
+        let tcp = || Tcp::open_best(me, peers, key, limits, &network.tcp);
         let verbs = || Verbs::open_best(me, peers, network);
         match (providers.verbs.then(verbs), providers.tcp.then(tcp)) {
             (Some(Ok(verbs)), Some(tcp)) => {

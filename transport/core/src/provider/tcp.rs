@@ -35,10 +35,14 @@ mod moves;
 mod news;
 mod packet;
 mod proof;
+mod rail;
+mod rails;
 mod rest;
 mod room;
 mod secrets;
+mod serve;
 mod settings;
+mod shares;
 mod side;
 mod sockets;
 mod store;
@@ -65,8 +69,8 @@ use rest::Rest;
 pub use secrets::StreamKey;
 use session::Slot;
 pub use settings::TcpTerms;
-use sockets::Sign;
 pub(super) use sockets::Sockets;
+use sockets::{Sign, Sock};
 pub(super) use system::System;
 use works::Work;
 
@@ -110,7 +114,7 @@ impl Tcp<System> {
         me: Peer,
         peers: u32,
         key: Option<StreamKey>,
-        silence_ns: u64,
+        (rails, limits): (u32, NetLimits),
         terms: &TcpTerms,
     ) -> Result<Self, String> {
         let Some(key) = key else {
@@ -119,24 +123,23 @@ impl Tcp<System> {
         let kernel = interfaces::Kernel::new();
         let (found, wanted) = (system::interfaces(), &terms.interfaces);
         let offers = interfaces::choose(found, wanted, terms.over_hosts, &kernel)?;
-        let fit = offers.into_iter().filter(|offer| offer.unfit.is_none());
-        let mut addresses: Vec<IpAddr> = fit.map(|offer| offer.interface.address).collect();
+        let interfaces = interfaces::numbered(&offers);
+        let mut addresses: Vec<IpAddr> = interfaces.iter().map(|(address, _)| *address).collect();
         addresses.truncate(address::how_many_fit(&addresses));
         if addresses.is_empty() {
             return Err("this host has no address of the Internet protocol".to_owned());
         }
         let (system, port, addresses) = System::open(&addresses, terms.ports)?;
-        let limits = Limits {
-            lines: terms.connections as usize,
-            silence_ns,
-        };
+        let limits = limits_of(terms.connections, rails, limits);
         let known = (Known::new(me.0, peers, 0), key);
-        Ok(Self {
+        let mut tcp = Self {
             addresses,
             port,
             host: crate::wait::host_name(),
             ..Self::new(system, known, peers, limits)
-        })
+        };
+        tcp.links.interfaces = interfaces;
+        Ok(tcp)
     }
 }
 
@@ -149,16 +152,26 @@ impl Tcp<FakeSockets> {
         (limits, key): (NetLimits, StreamKey),
     ) -> Self {
         let sockets = FakeSockets::new(net.clone(), me.0);
-        let addresses = sockets.addresses().to_vec();
-        let limits = Limits {
-            lines: limits.pairs as usize,
-            silence_ns: limits.silence_ns,
-        };
-        Self {
+        let addresses = sockets.addresses();
+        let interfaces = sockets.interfaces();
+        let rails = u32::try_from(interfaces.len()).unwrap_or(1);
+        let limits = limits_of(limits.pairs, rails, limits);
+        let mut tcp = Self {
             addresses,
             port: 1,
             ..Self::new(sockets, (Known::new(me.0, peers, 0), key), peers, limits)
-        }
+        };
+        tcp.links.interfaces = interfaces;
+        tcp
+    }
+}
+
+fn limits_of(connections: u32, rails: u32, limits: NetLimits) -> Limits {
+    Limits {
+        lines: connections as usize,
+        silence_ns: limits.silence_ns,
+        rails: u8::try_from(rails.clamp(1, MOST_RAILS)).unwrap_or(1),
+        shared_bytes: limits.striped_bytes,
     }
 }
 
@@ -410,6 +423,16 @@ impl<S: Sockets> Tcp<S> {
                     self.links.disarm(peer);
                 }
                 Upshot::Lost(peer) => self.moves.end_all_to(&mut self.links, peer),
+                Upshot::Push(peer, sock) => self.moves.push_rail(&mut self.links, peer, sock),
+                Upshot::RailGone {
+                    peer,
+                    made,
+                    serving,
+                } => {
+                    self.moves.serving -= serving;
+                    self.moves.ask_again(&mut self.links, peer, made);
+                    self.moves.go_on(&mut self.links, peer);
+                }
             }
         }
     }
@@ -470,6 +493,9 @@ impl<S: Sockets> Tcp<S> {
         let looks_at_all = is_seldom || self.links.turn.is_multiple_of(LOOK_EVERY);
         if let Some(hot) = self.hot.filter(|_| !completions.is_full()) {
             has_come |= self.take(hot, completions);
+        }
+        if !self.links.moving.is_empty() {
+            has_come |= self.take_of_rails();
         }
         if looks_at_all || self.hot.is_none() {
             has_come |= self.look_at_all(completions);
@@ -532,6 +558,13 @@ impl<S: Sockets> Tcp<S> {
                 Owner::Nobody => {}
                 Owner::Stranger => self.links.go_on_with_stranger(sock),
                 Owner::Call(peer) => self.links.go_on_with_call(peer, sock),
+                Owner::RailCall(peer) => self.links.go_on_with_rail_call(peer, sock),
+                Owner::Rail(peer) => {
+                    if sends {
+                        self.unblock_rail(peer, sock);
+                    }
+                    has_come |= reads && self.take_rail(peer, sock);
+                }
                 Owner::Line(peer) => {
                     if sends {
                         self.links.unblock(peer);
@@ -546,6 +579,14 @@ impl<S: Sockets> Tcp<S> {
         }
         self.signs = signs;
         has_come
+    }
+
+    /// A rail takes bytes again.
+    fn unblock_rail(&mut self, peer: u32, sock: Sock) {
+        if let Some(rail) = self.links.rail(peer, sock) {
+            rail.is_blocked = false;
+            self.moves.push_rail(&mut self.links, peer, sock);
+        }
     }
 
     /// Whether nothing is here and nothing can be done: then there is a sign when there is.
@@ -596,8 +637,12 @@ fn work_of(
         at: 0,
         has_begun: false,
         last: None,
+        shared: None,
     }
 }
+
+/// Connections with one peer, at most.
+const MOST_RAILS: u32 = 4;
 
 /// Of so many turns one looks at all connections.
 const LOOK_EVERY: u64 = 8;

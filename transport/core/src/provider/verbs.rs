@@ -150,6 +150,8 @@ pub struct NetStats {
     pub not_ready: u64,
     /// Reliable queue pairs that were given up for others.
     pub given_up: u64,
+    /// Connections that were made beside the first one with a peer, for large reads.
+    pub rails: u64,
     /// Packets that came twice.
     pub twice: u64,
     /// Bytes that the device read or wrote elsewhere on order of this process.

@@ -551,6 +551,13 @@ pub const GAUGES: &[Gauge] = &[
         "Reliable queue pairs that were given up for others.",
     ),
     gauge(
+        "net_rails",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.rails)),
+        "Connections of tcp that were made over a further interface, for large messages.",
+    ),
+    gauge(
         "net_moved_bytes",
         NETWORK,
         Class::Aggregate,
@@ -562,7 +569,7 @@ pub const GAUGES: &[Gauge] = &[
         NETWORK,
         Class::Counter,
         Source::Process(|_| net(|it| it.1.striped)),
-        "Reads and writes that went over several ports at once.",
+        "Reads and writes that went over several ports or interfaces at once.",
     ),
     gauge(
         "net_fetched_reads",
@@ -739,7 +746,7 @@ pub const GAUGES: &[Gauge] = &[
     ),
 ];
 
-const _: () = assert!(GAUGES.len() == 75 + 3 * COLLECTIVES.len());
+const _: () = assert!(GAUGES.len() == 76 + 3 * COLLECTIVES.len());
 
 #[cfg(test)]
 mod tests {

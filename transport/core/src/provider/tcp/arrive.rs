@@ -5,6 +5,8 @@
 //! All of it was written by somebody else, who has proved to be of the job and may still be wrong: a length that no packet has, a
 //! number out of order, data that nobody asked for end the connection, and after some of that the peer is given up.
 
+mod rail;
+
 use std::io;
 
 use super::links::Upshot;
@@ -218,7 +220,8 @@ impl<S: Sockets> Tcp<S> {
 
     fn has_nothing_to_do(&self) -> bool {
         let is_all_out = self.links.held.is_empty() && self.links.upshots.is_empty();
-        is_all_out && self.backlog.is_empty() && self.moves.ready.is_empty()
+        let has_none = self.backlog.is_empty() && self.moves.ready.is_empty();
+        is_all_out && has_none && self.links.moving.is_empty()
     }
 
     /// Takes a frame in, if that is what these bytes are, and no more; answers its head and its body.
@@ -345,10 +348,7 @@ impl<S: Sockets> Tcp<S> {
     /// Where the rest of data go now.
     fn find_target(&mut self, peer: u32, inflow: &Inflow) -> Found {
         let whole: Option<Stretch> = match &inflow.target {
-            Target::Read { id, at } => {
-                let work = self.moves.works.find(peer, *id)?;
-                Some(work.stretch(*at, inflow.bytes))
-            }
+            Target::Read { id, at } => self.moves.works.place(peer, *id, *at, inflow.bytes),
             Target::Write(write) => {
                 let whole = self
                     .moves

@@ -283,6 +283,7 @@ mod tests {
             to: 2,
             attempt: 3,
             heard: 4,
+            is_rail: false,
             nonce: [5, 6],
         };
         let greeted = |sock| Stage::Greeted {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::call::Call;
 use super::links::Links;
+use super::rails::STALL_NS;
 use super::sockets::{Sock, Sockets};
 
 impl<S: Sockets> Links<S> {
@@ -30,6 +31,10 @@ impl<S: Sockets> Links<S> {
                     line.forgive(passed_ns);
                 }
             }
+        }
+        if !self.railed.is_empty() {
+            let away_ns = if passed_ns > STALL_NS { passed_ns } else { 0 };
+            self.look_at_rails(away_ns);
         }
         for peer in self.calls.under_way().to_vec() {
             self.look_at_call(peer);
@@ -137,10 +142,24 @@ impl<S: Sockets> Links<S> {
     /// Where nothing is, the system asks now and then whether there is somebody at the other end.
     fn check_lines(&mut self) {
         for peer in self.joined.clone() {
-            let line = self.find(peer).and_then(|side| side.line.as_ref());
-            let sock = line.map(|line| line.sock);
-            if sock.is_some_and(|sock| self.sockets.is_cut_off(sock)) {
+            let side = self.find(peer);
+            let sock = side.and_then(|side| Some(side.line.as_ref()?.sock));
+            let has_rails = side.is_some_and(|side| side.rails.has_moved(self.now_ns));
+            let for_ms = if has_rails {
+                CUT_OFF_BESIDE_MS
+            } else {
+                CUT_OFF_MS
+            };
+            if sock.is_some_and(|sock| self.sockets.is_cut_off(sock, for_ms)) {
                 self.broke(peer, &io::ErrorKind::TimedOut.into());
+            }
+            let side = self.find(peer);
+            let rails = side.map_or(&[][..], |side| &side.rails.all);
+            let socks: Vec<Sock> = rails.iter().map(|rail| rail.sock).collect();
+            for sock in socks {
+                if self.sockets.is_cut_off(sock, CUT_OFF_MS) {
+                    self.rail_broke(peer, sock);
+                }
             }
         }
         for peer in self.calls.all().collect::<Vec<_>>() {
@@ -148,7 +167,7 @@ impl<S: Sockets> Links<S> {
             let heard: Vec<(usize, Sock)> = call.map(|call| call.heard()).unwrap_or_default();
             let cut = heard
                 .into_iter()
-                .find(|(_, sock)| self.sockets.is_cut_off(*sock));
+                .find(|(_, sock)| self.sockets.is_cut_off(*sock, CUT_OFF_MS));
             // Others of the call are looked at the next time, if there are any then.
             if let Some((index, _)) = cut {
                 self.give_try_up(peer, index, "the network has cut the connection");
@@ -179,7 +198,8 @@ impl<S: Sockets> Links<S> {
         };
         let at_ns = calls.filter_map(|call| due_ns(call)).min();
         let late_ns = (!self.strangers.is_empty()).then_some(self.now_ns + CHECK_NS);
-        let others = [late_ns, self.shut_until_ns, self.turn_due_ns()];
+        let rails_ns = self.rails_due_ns();
+        let others = [late_ns, self.shut_until_ns, self.turn_due_ns(), rails_ns];
         let at_ns = at_ns.into_iter().chain(others.into_iter().flatten());
         let at_ns = at_ns.min()?;
         Some(Duration::from_nanos(
@@ -209,5 +229,9 @@ const AWAY_NS: u64 = 1_000_000_000;
 pub(super) const COUNT_NS: u64 = 500_000_000;
 /// How often connections are looked at.
 const CHECK_NS: u64 = 1_000_000_000;
+/// A connection is cut off on which the system has heard nothing for so long although it had to; and the same where something moved over
+/// a rail to that peer meanwhile, or shortly before.
+const CUT_OFF_MS: u32 = 10_000;
+const CUT_OFF_BESIDE_MS: u32 = 2_000;
 /// After so much time people are told that a peer cannot be reached.
 const COMPLAIN_NS: u64 = 10_000_000_000;

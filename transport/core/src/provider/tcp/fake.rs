@@ -36,6 +36,8 @@ pub struct StreamsConfig {
     pub most_bytes: usize,
     /// Connections that a process may have open.
     pub most_open: usize,
+    /// Interfaces that each process has, at most 200. Packets leave by the one that has the number of that which they go to.
+    pub interfaces: u32,
 }
 
 impl StreamsConfig {
@@ -51,6 +53,7 @@ impl StreamsConfig {
             most_delay_ns: 1_000,
             most_bytes: 1 << 20,
             most_open: usize::MAX,
+            interfaces: 1,
         };
         if seed == 0 {
             return calm;
@@ -128,6 +131,8 @@ struct Net {
     processes: Vec<Process>,
     connections: Vec<Connection>,
     broken: u64,
+    /// Networks between interfaces of one number over which nothing gets, and since when.
+    cut: Vec<Option<u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -155,12 +160,16 @@ struct Held {
 
 #[derive(Debug, Default)]
 struct Connection {
+    interface: u32,
+    /// Who has made it, and to whom.
+    between: [u32; 2],
     ready_ns: u64,
     is_refused: bool,
     is_broken: bool,
     /// What comes to each end, when; and whether the other end was closed.
     ends: [Queue; 2],
     closed: [bool; 2],
+    received: u64,
 }
 
 impl FakeStreams {
@@ -175,7 +184,32 @@ impl FakeStreams {
             processes,
             connections: Vec::new(),
             broken: 0,
+            cut: vec![None; config.interfaces as usize],
         })))
+    }
+
+    /// From now on nothing gets over the network between interfaces of this number, or what waited there and all else does.
+    pub fn cut(&self, interface: u32, is_cut: bool) {
+        let mut net = self.lock();
+        let now_ns = net.now_ns;
+        net.cut[interface as usize] = is_cut.then_some(now_ns);
+    }
+
+    /// Breaks all connections between interfaces of this number.
+    pub fn reset(&self, interface: u32) {
+        let mut net = self.lock();
+        let all = net.connections.iter_mut();
+        all.filter(|connection| connection.interface == interface)
+            .for_each(|connection| connection.is_broken = true);
+    }
+
+    /// Bytes that were received over connections between interfaces of this number.
+    #[must_use]
+    pub fn received(&self, interface: u32) -> u64 {
+        let net = self.lock();
+        let all = net.connections.iter();
+        let all = all.filter(|connection| connection.interface == interface);
+        all.map(|connection| connection.received).sum()
     }
 
     /// Lets time pass.
@@ -250,11 +284,25 @@ impl FakeSockets {
         Self { net, me }
     }
 
-    /// What others are told: the second address leads to another process.
-    pub(super) fn addresses(&self) -> [IpAddr; 2] {
-        let me = u8::try_from(self.me).unwrap_or(u8::MAX);
-        [1, 0].map(|wrong| Ipv4Addr::new(10, 0, wrong, me).into())
+    /// What others are told, with the numbers of interfaces.
+    pub(super) fn interfaces(&self) -> Vec<(IpAddr, u32)> {
+        let interfaces = self.net.lock().config.interfaces;
+        let address = |interface| (address_of(interface, self.me), interface);
+        (0..interfaces).map(address).collect()
     }
+
+    /// The addresses of these, and in front one that leads to another process.
+    pub(super) fn addresses(&self) -> Vec<IpAddr> {
+        let me = u8::try_from(self.me).unwrap_or(u8::MAX);
+        let wrong = Ipv4Addr::new(10, 0, 1, me).into();
+        let right = self.interfaces().into_iter().map(|(address, _)| address);
+        std::iter::once(wrong).chain(right).collect()
+    }
+}
+
+fn address_of(interface: u32, process: u32) -> IpAddr {
+    let low = |number| u8::try_from(number).unwrap_or(u8::MAX);
+    Ipv4Addr::new(10, low(interface), 0, low(process)).into()
 }
 
 impl Process {
@@ -345,8 +393,16 @@ impl Net {
         door.into_iter().chain(socks).collect()
     }
 
+    fn is_cut(&self, connection: &Connection) -> bool {
+        let cut = self.cut.get(connection.interface as usize);
+        cut.is_some_and(Option::is_some)
+    }
+
     fn reads(&self, held: Held) -> bool {
         let connection = &self.connections[held.connection];
+        if self.is_cut(connection) {
+            return connection.is_broken;
+        }
         let queue = &connection.ends[held.end];
         connection.is_broken
             || connection.is_refused
@@ -362,14 +418,19 @@ impl Sockets for FakeSockets {
             return Err(ErrorKind::AddrNotAvailable.into());
         };
         net.find_descriptor(self.me)?;
-        let [_, _, wrong, rank] = address.octets();
+        let [_, interface, wrong, rank] = address.octets();
+        let interface = u32::from(interface);
         let host = (u32::from(rank) + u32::from(wrong)) % net.config.ranks;
         let delay = net.config.most_delay_ns;
         let (one, other) = (net.random.below(delay), net.random.below(delay));
         let is_refused = net.random.below(100) < net.config.refusals;
         let is_cut_off = net.processes[host as usize].is_cut_off;
         let is_refused = is_refused && !is_cut_off;
+        let is_cut = net.cut.get(interface as usize).copied().flatten().is_some();
+        let is_cut_off = is_cut_off || is_cut || interface >= net.config.interfaces;
         let connection = Connection {
+            interface,
+            between: [self.me, host],
             ready_ns: if is_cut_off {
                 u64::MAX
             } else {
@@ -399,6 +460,21 @@ impl Sockets for FakeSockets {
         let (_, number) = door.remove(at).expect("it was just found");
         let sock = net.keep(self.me, number, 1, false);
         Ok(Some((sock, SocketAddr::from(([10, 9, 9, 9], 9)))))
+    }
+
+    fn ends(&self, sock: Sock) -> io::Result<(IpAddr, IpAddr)> {
+        let net = self.net.lock();
+        let held = net.held(self.me, sock)?;
+        let connection = &net.connections[held.connection];
+        let end = |end: usize| address_of(connection.interface, connection.between[end]);
+        Ok((end(held.end), end(1 - held.end)))
+    }
+
+    fn leaves_from(&self, to: SocketAddr) -> io::Result<IpAddr> {
+        match to.ip() {
+            IpAddr::V4(address) => Ok(address_of(address.octets()[1].into(), self.me)),
+            IpAddr::V6(_) => Err(ErrorKind::AddrNotAvailable.into()),
+        }
     }
 
     fn send(
@@ -447,6 +523,9 @@ impl Sockets for FakeSockets {
         let mut net = self.net.lock();
         let held = net.held(self.me, sock)?;
         let now_ns = net.now_ns;
+        if net.is_cut(&net.connections[held.connection]) {
+            return Ok(0);
+        }
         let connection = net.usable(held)?;
         let queue = &connection.ends[held.end];
         if queue.bytes == 0 && connection.closed[held.end] {
@@ -456,6 +535,7 @@ impl Sockets for FakeSockets {
         let here = queue.here(now_ns).min(first + bytes.len());
         let count = net.share(here);
         let got = net.connections[held.connection].ends[held.end].take(count);
+        net.connections[held.connection].received += count as u64;
         let (to_memory, rest) = got.split_at(first.min(count));
         if let Some(memory) = memory {
             memory.fill(to_memory);
@@ -490,8 +570,16 @@ impl Sockets for FakeSockets {
         self.net.lock().config.most_open
     }
 
-    fn is_cut_off(&mut self, _sock: Sock) -> bool {
-        false
+    fn is_cut_off(&mut self, sock: Sock, for_ms: u32) -> bool {
+        let net = self.net.lock();
+        let Ok(held) = net.held(self.me, sock) else {
+            return false;
+        };
+        let connection = &net.connections[held.connection];
+        let cut = net.cut.get(connection.interface as usize);
+        let is_long = |since_ns: u64| net.now_ns - since_ns > u64::from(for_ms) * 1_000_000;
+        let has_sent = connection.ends[1 - held.end].bytes != 0;
+        has_sent && cut.copied().flatten().is_some_and(is_long)
     }
 
     fn look(&mut self, signs: &mut Vec<Sign>) {

@@ -73,6 +73,18 @@ pub(super) fn choose(
     Ok(offers)
 }
 
+/// The addresses that others are told, in their order, each with a number of its interface.
+pub(super) fn numbered(offers: &[Offer]) -> Vec<(IpAddr, u32)> {
+    let fit = offers.iter().filter(|offer| offer.unfit.is_none());
+    let number = |offer: &Offer| {
+        let Interface { name, address, .. } = &offer.interface;
+        let is_it = |offer: &Offer| offer.interface.name == *name;
+        let number = offers.iter().position(is_it).unwrap_or(0);
+        (*address, u32::try_from(number).unwrap_or(u32::MAX))
+    };
+    fit.map(number).collect()
+}
+
 /// Each of them, for people, and why it is not used.
 fn list(offers: &[Offer], says_why: bool) -> String {
     let words = |offer: &Offer| {

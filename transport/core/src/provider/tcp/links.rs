@@ -7,11 +7,13 @@
 //! | `links.rs` | keep and send packets, break connections |
 //! | `held.rs` | send packets later, with others |
 //! | `meet.rs` | make connections: call, be called, join |
+//! | `rails.rs` | make further connections, and end them |
 //! | `clock.rs` | what is due |
 //! | `room.rs` | give connections up for others |
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use session::{Ack, Numbers, Slot, Via};
@@ -20,6 +22,7 @@ use super::super::ledger::NetCounts;
 use super::calls::Calls;
 use super::news::News;
 use super::packet::{HEADER_BYTES, Header, Kind};
+use super::rails::Moving;
 use super::secrets::{Secrets, StreamKey};
 use super::side::{Out, Side};
 use super::sockets::{Sock, Sockets};
@@ -36,6 +39,9 @@ pub(super) enum Owner {
     Call(u32),
     /// The line to this peer.
     Line(u32),
+    /// A rail to this peer, or what is to be one.
+    Rail(u32),
+    RailCall(u32),
 }
 
 /// Something that has happened to a peer.
@@ -45,6 +51,14 @@ pub(super) enum Upshot {
     GoOn(u32),
     /// It is lost.
     Lost(u32),
+    /// One of its rails has something to send.
+    Push(u32, Sock),
+    /// One of its rails has ended, over which the peer was served so many reads.
+    RailGone {
+        peer: u32,
+        made: u32,
+        serving: usize,
+    },
 }
 
 /// How much there may be.
@@ -54,6 +68,9 @@ pub(super) struct Limits {
     pub(super) lines: usize,
     /// How long a peer may not be reached.
     pub(super) silence_ns: u64,
+    /// Connections with one peer, and from how many bytes on reads go over all of them.
+    pub(super) rails: u8,
+    pub(super) shared_bytes: u64,
 }
 
 /// All peers. Its methods are in the files that the head of this one names.
@@ -65,12 +82,18 @@ pub(super) struct Links<S> {
     /// Which process this is, for those who connect.
     pub(super) identity: u64,
     pub(super) limits: Limits,
+    /// Addresses that others are told, with numbers of the interfaces that have them.
+    pub(super) interfaces: Vec<(IpAddr, u32)>,
     pub(super) sides: Vec<Option<Box<Side>>>,
     owners: Vec<Owner>,
     pub(super) strangers: Strangers,
     pub(super) calls: Calls,
     /// Peers that this process is connected with.
     pub(super) joined: Vec<u32>,
+    /// Rails to all peers, those peers, and the rails of which something may soon come.
+    pub(super) rails: usize,
+    pub(super) railed: Vec<u32>,
+    pub(super) moving: Vec<Moving>,
     /// Nobody is taken in before this time; and whether that is because of those who were.
     pub(super) shut_until_ns: Option<u64>,
     pub(super) is_crowded: bool,
@@ -108,11 +131,15 @@ impl<S: Sockets> Links<S> {
             known,
             secrets: Secrets::new(key),
             limits,
+            interfaces: Vec::new(),
             sides: (0..peers).map(|_| None).collect(),
             owners: Vec::new(),
             strangers: Strangers::default(),
             calls: Calls::default(),
             joined: Vec::new(),
+            rails: 0,
+            railed: Vec::new(),
+            moving: Vec::new(),
             shut_until_ns: None,
             is_crowded: false,
             has_told_of_descriptors: false,
@@ -421,6 +448,7 @@ impl<S: Sockets> Links<S> {
             return false;
         };
         self.joined.retain(|joined| *joined != peer);
+        self.end_rails(peer);
         self.close(line.sock);
         let side = self.of(peer);
         side.session.broke(line.made);
@@ -469,7 +497,7 @@ impl<S: Sockets> Links<S> {
         let sides = self.sides.iter().flatten();
         let rests = sides.map(|side| {
             let rest = side.line.as_ref().map_or(0, |line| line.rest.capacity());
-            size_of::<Side>() + rest
+            size_of::<Side>() + rest + side.rails.bytes()
         });
         rests.sum::<usize>() + self.sides.capacity() * size_of::<usize>() + self.store.bytes()
     }

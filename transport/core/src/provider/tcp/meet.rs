@@ -12,7 +12,7 @@ use session::Ack;
 
 use super::call::{CONNECT_NS, Call, Stage};
 use super::links::{Links, Owner, Upshot};
-use super::proof::{Hello, Meeting, Verdict, Wrong};
+use super::proof::{Hello, Meeting, Verdict, Welcome, Wrong};
 use super::side::Line;
 use super::sockets::{Sock, Sockets};
 use super::strangers::Stranger;
@@ -28,6 +28,8 @@ pub(super) enum Refusal {
     Wrong(Wrong),
     /// Another process was meant, or a rule decides so.
     Verdict(Verdict),
+    /// A peer wants a connection more that it may not have, as these words say.
+    Rail(u32, &'static str),
 }
 
 impl From<io::Error> for Refusal {
@@ -190,7 +192,7 @@ impl<S: Sockets> Links<S> {
         let (stage, lacks) = match self.connect(peer, address) {
             Ok(sock) => {
                 self.own(sock, Owner::Call(peer));
-                (self.greeting(peer, sock), false)
+                (self.greeting(peer, sock, false), false)
             }
             Err(error) if room::is_without_descriptors(&error) => {
                 let again_at_ns = now_ns + room::HOLD_NS;
@@ -216,13 +218,18 @@ impl<S: Sockets> Links<S> {
         }
     }
 
-    fn greeting(&mut self, peer: u32, sock: Sock) -> Stage {
+    pub(super) fn greeting(&mut self, peer: u32, sock: Sock, is_rail: bool) -> Stage {
         let far = self.known.with(peer);
         let side = self.of(peer);
         let to = side.place.as_ref().map_or(0, |place| place.identity);
-        side.attempt = side.attempt.wrapping_add(1);
-        let (attempt, heard) = (side.attempt, side.heard_attempt);
+        let (attempt, heard) = if is_rail {
+            (0, 0)
+        } else {
+            side.attempt = side.attempt.wrapping_add(1);
+            (side.attempt, side.heard_attempt)
+        };
         let hello = Hello {
+            is_rail,
             from: far.known_as,
             to,
             attempt,
@@ -263,10 +270,10 @@ impl<S: Sockets> Links<S> {
                 call.has_come(index, stage, now_ns);
                 self.see_whether_aside(peer);
             }
-            Ok(Stepped::Joined(ack, attempt)) => {
+            Ok(Stepped::Joined(Welcome { ack, rails, .. }, attempt)) => {
                 let line = Line::new(sock, self.numbers.next(), Vec::new());
                 let attempt = Some(attempt);
-                self.join(peer, Line { attempt, ..line }, ack);
+                self.join(peer, Line { attempt, ..line }, (ack, rails));
             }
             Err(Refusal::Verdict(Verdict::Gone)) => {
                 self.close(sock);
@@ -321,7 +328,12 @@ impl<S: Sockets> Links<S> {
         }
     }
 
-    fn step(&mut self, peer: u32, stage: Stage, may_prove: bool) -> Result<Stepped, Refusal> {
+    pub(super) fn step(
+        &mut self,
+        peer: u32,
+        stage: Stage,
+        may_prove: bool,
+    ) -> Result<Stepped, Refusal> {
         let sockets = &mut self.sockets;
         match stage {
             Stage::Connecting {
@@ -347,20 +359,7 @@ impl<S: Sockets> Links<S> {
                 let Some(riddle) = pull_first(&mut talk, sockets)? else {
                     return Ok(Stepped::At(Stage::Greeted { talk, hello }));
                 };
-                let (verdict, nonce) = proof::of_riddle(&riddle)?;
-                match verdict {
-                    Verdict::Joined => {}
-                    // Nobody has proved anything yet who could say so.
-                    Verdict::Gone => return Err(Refusal::Wrong(Wrong::Garbage)),
-                    verdict => return Err(Refusal::Verdict(verdict)),
-                }
-                let meeting = Meeting {
-                    keys: self.secrets.with(peer),
-                    hello,
-                    nonce,
-                };
-                let ack = self.of(peer).session.tell();
-                talk.say(&meeting.proof(ack));
+                let meeting = self.answer_riddle(peer, &riddle, hello, &mut talk)?;
                 self.step(peer, Stage::Proved { talk, meeting }, true)
             }
             Stage::Proved { mut talk, meeting } => {
@@ -372,13 +371,40 @@ impl<S: Sockets> Links<S> {
                 let Some(welcome) = talk.pull(sockets)? else {
                     return Ok(Stepped::At(Stage::Proved { talk, meeting }));
                 };
-                match meeting.of_welcome(&welcome)? {
-                    (Verdict::Joined, ack) => Ok(Stepped::Joined(ack, meeting.hello.attempt)),
-                    (verdict, _) => Err(Refusal::Verdict(verdict)),
+                let welcome = meeting.of_welcome(&welcome)?;
+                match welcome.verdict {
+                    Verdict::Joined => Ok(Stepped::Joined(welcome, meeting.hello.attempt)),
+                    verdict => Err(Refusal::Verdict(verdict)),
                 }
             }
             Stage::Failed { .. } => Ok(Stepped::At(stage)),
         }
+    }
+
+    /// Proves who this process is.
+    fn answer_riddle(
+        &mut self,
+        peer: u32,
+        riddle: &[u8; proof::RIDDLE_BYTES],
+        hello: Hello,
+        talk: &mut Talk,
+    ) -> Result<Meeting, Refusal> {
+        let (verdict, nonce) = proof::of_riddle(riddle)?;
+        match verdict {
+            Verdict::Joined => {}
+            // Nobody has proved anything yet who could say so.
+            Verdict::Gone | Verdict::NoRail => return Err(Refusal::Wrong(Wrong::Garbage)),
+            verdict => return Err(Refusal::Verdict(verdict)),
+        }
+        let keys = self.secrets.with(peer);
+        let meeting = Meeting { keys, hello, nonce };
+        let rails = self.rails_to_tell();
+        let ack = match hello.is_rail {
+            true => Ack::default(),
+            false => self.of(peer).session.tell(),
+        };
+        talk.say(&meeting.proof(ack, rails));
+        Ok(meeting)
     }
 }
 
@@ -387,10 +413,10 @@ const KEPT_PART: usize = 4;
 
 /// How far a call has come.
 #[derive(Debug)]
-enum Stepped {
+pub(super) enum Stepped {
     At(Stage),
-    /// The peer has so much of our stream; by this attempt.
-    Joined(Ack, u32),
+    /// The peer has joined, by this attempt.
+    Joined(Welcome, u32),
 }
 
 /// This process is called.
@@ -471,7 +497,10 @@ impl<S: Sockets> Links<S> {
         };
         match self.listen(&mut stranger) {
             Ok(None) => return self.strangers.put_back(stranger),
-            Ok(Some((peer, ack, meeting))) => self.welcome(peer, ack, &meeting, stranger),
+            Ok(Some((peer, _, meeting))) if meeting.hello.is_rail => {
+                self.welcome_rail(peer, &meeting, stranger);
+            }
+            Ok(Some((peer, told, meeting))) => self.welcome(peer, told, &meeting, stranger),
             Err(refusal) => {
                 self.close(sock);
                 self.complain_of(&stranger, &refusal);
@@ -480,8 +509,8 @@ impl<S: Sockets> Links<S> {
         self.make_way();
     }
 
-    /// Hears what a stranger says; answers the peer that it is, and what that has of our stream, when it has proved it.
-    fn listen(&mut self, stranger: &mut Stranger) -> Result<Option<(u32, Ack, Meeting)>, Refusal> {
+    /// Hears what a stranger says; answers the peer that it is, and what that tells, when it has proved it.
+    fn listen(&mut self, stranger: &mut Stranger) -> Result<Option<(u32, Told, Meeting)>, Refusal> {
         if stranger.meeting.is_none() {
             let hello = match pull_first(&mut stranger.talk, &mut self.sockets) {
                 Ok(None) => return Ok(None),
@@ -518,12 +547,13 @@ impl<S: Sockets> Links<S> {
         let (Some((peer, meeting)), Some(proof)) = (stranger.meeting, proof) else {
             return Ok(None);
         };
-        let ack = meeting.of_proof(&proof)?;
-        Ok(Some((peer, ack, meeting)))
+        let told = meeting.of_proof(&proof)?;
+        Ok(Some((peer, told, meeting)))
     }
 
     /// Joins a caller that has proved who it is, or tells it why not.
-    fn welcome(&mut self, peer: u32, ack: Ack, meeting: &Meeting, mut stranger: Stranger) {
+    fn welcome(&mut self, peer: u32, told: Told, meeting: &Meeting, mut stranger: Stranger) {
+        let (ack, rails) = told;
         let sock = stranger.talk.sock;
         let (is_first, now_ns) = (self.known.with(peer).is_first, self.now_ns);
         let side = self.of(peer);
@@ -552,7 +582,9 @@ impl<S: Sockets> Links<S> {
             Verdict::Joined
         };
         if verdict != Verdict::Joined {
-            stranger.talk.say(&meeting.welcome(verdict, Ack::default()));
+            stranger
+                .talk
+                .say(&meeting.welcome(verdict, Ack::default(), 0));
             // Where that does not get through it learns as much from the end of the connection.
             _ = stranger.talk.push(&mut self.sockets);
             return self.close(sock);
@@ -562,9 +594,10 @@ impl<S: Sockets> Links<S> {
             self.counts.broken.add(1);
         }
         let told = self.of(peer).session.tell();
-        let first = meeting.welcome(verdict, told).to_vec();
+        let our_rails = if rails == 0 { 0 } else { self.rails_to_tell() };
+        let first = meeting.welcome(verdict, told, our_rails).to_vec();
         let line = Line::new(sock, self.numbers.next(), first);
-        self.join(peer, line, ack);
+        self.join(peer, line, (ack, rails));
     }
 
     /// Somebody was sent away so that others are heard.
@@ -591,6 +624,10 @@ impl<S: Sockets> Links<S> {
             ),
             Refusal::Wrong(Wrong::Garbage) => ("garbage", "is no process of an MPI job".to_owned()),
             Refusal::Wrong(Wrong::Version(version)) => ("version", words_of_version(*version)),
+            Refusal::Rail(peer, why) => (
+                "rail",
+                format!("is rank {peer}, which wants another connection {why}"),
+            ),
             // It has changed its mind, or has found another way, or computes since it has connected.
             Refusal::Io(_) | Refusal::Verdict(_) => return,
         };
@@ -610,8 +647,8 @@ const CROWD_NS: u64 = 5_000_000;
 
 /// Both have proved who they are.
 impl<S: Sockets> Links<S> {
-    /// From now on this connection carries what goes to a peer, which has so much of our stream.
-    fn join(&mut self, peer: u32, line: Line, ack: Ack) {
+    /// From now on this connection carries what goes to a peer, which has told so much.
+    fn join(&mut self, peer: u32, line: Line, (ack, rails): Told) {
         let sock = line.sock;
         self.end_call(peer, Some(sock));
         self.hang_up(peer);
@@ -623,6 +660,7 @@ impl<S: Sockets> Links<S> {
         self.own(sock, Owner::Line(peer));
         let (used, since_ns) = (self.turn, self.now_ns);
         let side = self.of(peer);
+        side.rails.told = rails;
         side.silent_ns = 0;
         side.has_complained = false;
         side.line = Some(Line {
@@ -648,6 +686,9 @@ impl<S: Sockets> Links<S> {
         self.flush(peer);
     }
 }
+
+/// What a peer has of our stream, and how many connections it may have with this process; 0: it knows no rails.
+type Told = (Ack, u8);
 
 /// What has begun to come must be of this version.
 fn check_version(talk: &Talk) -> Result<(), Wrong> {
@@ -694,6 +735,7 @@ fn words_of(refusal: &Refusal) -> String {
         Refusal::Wrong(Wrong::Key) => "a process of another job answers".to_owned(),
         Refusal::Verdict(Verdict::NotMe) => "another process answers".to_owned(),
         Refusal::Verdict(Verdict::Old) => "it has heard of a later attempt".to_owned(),
+        Refusal::Rail(_, why) => (*why).to_owned(),
         Refusal::Verdict(_) => "it is about to connect itself".to_owned(),
     }
 }

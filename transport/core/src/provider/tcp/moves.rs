@@ -11,8 +11,9 @@ use super::super::verbs::Kind as WorkKind;
 use super::keys::Exports;
 use super::links::Links;
 use super::packet::{Answer, Change, Kind, Maker, PIECE_BYTES, Read, Write};
+use super::shares::Shares;
 use super::sockets::Sockets;
-use super::works::{Work, Works};
+use super::works::{Over, Work, Works};
 use crate::{Completion, Lease, Outcome, Peer, RemoteKey};
 
 /// What a peer reads here.
@@ -24,17 +25,19 @@ struct Serve {
 
 /// What waits for one peer.
 #[derive(Debug, Default)]
-struct Desk {
+pub(super) struct Desk {
     /// Answers to works of the peer's; each finds room before anything else.
     answers: VecDeque<Answer>,
     serves: VecDeque<Serve>,
+    /// Reads of ours that go over several connections.
+    pub(super) shares: Shares,
     /// Works of ours that were not told to it, and writes whose data are not all in packets.
     waiting: VecDeque<u32>,
     writing: VecDeque<u32>,
     /// A write with an immediate, before whose end no frame goes.
     ordered: Option<u32>,
     /// Works of ours that it has to answer, and of its that this process has to.
-    asked: u32,
+    pub(super) asked: u32,
     serving: u32,
     /// Whose turn it is.
     writes_next: bool,
@@ -46,14 +49,14 @@ pub(super) struct Moves {
     pub(super) works: Works,
     pub(super) exports: Exports,
     desks: Vec<Option<Box<Desk>>>,
-    /// Works of all peers that this process has to answer.
-    serving: usize,
+    /// Works of all peers that this process has to answer, over whichever connections.
+    pub(super) serving: usize,
     /// What has ended, or else happened, and was not handed up.
     pub(super) ready: VecDeque<Completion>,
 }
 
 impl Moves {
-    fn desk(&mut self, peer: u32) -> &mut Desk {
+    pub(super) fn desk(&mut self, peer: u32) -> &mut Desk {
         let place = peer as usize;
         if place >= self.desks.len() {
             self.desks.resize_with(place + 1, || None);
@@ -120,6 +123,11 @@ impl Moves {
         if self.find_desk(peer).is_none() {
             return;
         }
+        self.put_into_packets(links, peer);
+        self.deal(links, peer);
+    }
+
+    fn put_into_packets<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32) {
         while links.of(peer).lost.is_none() && links.of(peer).session.room() != 0 {
             let desk = self.desk(peer);
             if let Some(answer) = desk.answers.pop_front() {
@@ -157,6 +165,16 @@ impl Moves {
             return true;
         };
         links.of(peer).expect(work.is_large());
+        if work.kind == WorkKind::Read {
+            let bytes = work.bytes();
+            links.want_rails(peer, bytes);
+            if links.shares(peer, bytes) && work.fits_key() {
+                // Each piece of it counts instead.
+                self.desk(peer).asked -= 1;
+                self.share(peer, id);
+                return true;
+            }
+        }
         work.has_begun = true;
         let (key, offset, bytes) = (work.key, work.offset, work.bytes());
         let slot = match work.kind {
@@ -260,6 +278,9 @@ impl Moves {
             return true;
         };
         let end = at + piece as u64;
+        if at == 0 {
+            links.want_rails(peer, bytes);
+        }
         let desk = self.desk(peer);
         if end == bytes {
             desk.serving -= 1;
@@ -308,6 +329,7 @@ impl Moves {
                 self.hand_back(work, Outcome::Unreachable);
             }
         }
+        self.works.forget_parts_of(peer);
         let desk = self.desks.get_mut(peer as usize).and_then(Option::take);
         self.serving -= desk.map_or(0, |desk| desk.serving as usize);
         let side = links.of(peer);
@@ -317,12 +339,12 @@ impl Moves {
     }
 
     /// A work has ended.
-    fn end<S: Sockets>(&mut self, links: &mut Links<S>, id: u32, outcome: Outcome) {
+    pub(super) fn end<S: Sockets>(&mut self, links: &mut Links<S>, id: u32, outcome: Outcome) {
         let Some(work) = self.works.take(id) else {
             return;
         };
         let desk = self.desk(work.peer);
-        desk.asked = desk.asked.saturating_sub(1);
+        desk.asked -= u32::from(work.shared.is_none() && desk.asked != 0);
         links.of(work.peer).expect_no_more(work.is_large());
         self.hand_back(work, outcome);
     }
@@ -381,9 +403,14 @@ impl Moves {
     /// Whether data of a read of ours may come so.
     pub(super) fn expects_data(&mut self, peer: u32, id: u32, at: u64, bytes: usize) -> bool {
         let end = at.checked_add(bytes as u64);
+        if let Some(part) = self.works.find_part(peer, id) {
+            let is_it = part.over == Over::First && part.at == at;
+            return is_it && bytes != 0 && end.is_some_and(|end| end <= part.bytes);
+        }
         let fits = |work: &mut Work| {
             let is_read = work.kind == WorkKind::Read && work.has_begun;
-            is_read && work.at == at && end.is_some_and(|end| end <= work.bytes())
+            let is_whole = work.shared.is_none();
+            is_read && is_whole && work.at == at && end.is_some_and(|end| end <= work.bytes())
         };
         bytes != 0 && self.works.find(peer, id).is_some_and(fits)
     }
@@ -396,6 +423,9 @@ impl Moves {
         id: u32,
         bytes: usize,
     ) {
+        if self.works.find_part(peer, id).is_some() {
+            return self.hear_part(links, peer, id, bytes as u64);
+        }
         let Some(work) = self.works.find(peer, id) else {
             return;
         };
@@ -413,14 +443,22 @@ impl Moves {
         peer: u32,
         answer: Answer,
     ) -> bool {
+        let is_done = answer.outcome == Outcome::Done;
+        if let Some(part) = self.works.find_part(peer, answer.id) {
+            // Data that have begun to come come to their end.
+            let may_be = part.over == Over::First && part.at == 0 && !is_done;
+            if may_be {
+                self.part_is_bad(links, peer, answer.id);
+            }
+            return may_be;
+        }
         let Some(work) = self
             .works
             .find(peer, answer.id)
-            .filter(|work| work.has_begun)
+            .filter(|work| work.has_begun && work.shared.is_none())
         else {
             return false;
         };
-        let is_done = answer.outcome == Outcome::Done;
         let may_be = match work.kind {
             WorkKind::Read => !is_done || work.bytes() == 0,
             // Before that its memory is still in packets.
@@ -450,7 +488,7 @@ impl Moves {
 /// Works that one process may have under way with another.
 pub(super) const MOST_ASKED: u32 = 32;
 /// Packets with data that wait in front of a connection, at most.
-const MOST_UNSENT: u32 = 2;
+pub(super) const MOST_UNSENT: u32 = 2;
 
 #[cfg(test)]
 impl Moves {

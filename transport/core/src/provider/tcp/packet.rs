@@ -203,6 +203,17 @@ impl<'a> Maker<'a> {
     }
 }
 
+/// The header of a packet without a number, as they go over rails.
+pub(super) fn bare_header(kind: Kind, bytes: usize) -> Header {
+    Header {
+        bytes,
+        kind,
+        asks: false,
+        ack: Ack::default(),
+        number: 0,
+    }
+}
+
 /// The head of a frame, from its fixed bytes.
 pub(super) fn head_of(bytes: &[u8]) -> Head {
     Head {

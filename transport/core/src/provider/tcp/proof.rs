@@ -4,11 +4,13 @@
 //!
 //! | message | who says it | bytes | content |
 //! |---------|-------------|------:|---------|
-//! | HELLO   | caller | 48 | `rmpi-tcp`, version (2), 0 (2), by what number the host knows the caller (4), which host is meant, from its record (8), attempt (4), the last attempt of the host's that the caller has welcomed (4), nonce (16) |
+//! | HELLO   | caller | 48 | `rmpi-tcp`, version (2), 0 or for a [rail](super::rail) 1 (2), by what number the host knows the caller (4), which host is meant, from its record (8), attempt (4), the last attempt of the host's that the caller has welcomed (4), nonce (16) |
 //! | RIDDLE  | host   | 28 | `rmpi-tcp`, version (2), [`Verdict`] (2), nonce (16) |
-//! | PROOF   | caller | 24 | MAC (16), what it has of the host's stream: next (4), returned (2), 0 (2) |
-//! | WELCOME | host   | 24 | MAC (16), [`Verdict`] (2), the same of the caller's stream: returned (2), next (4) |
+//! | PROOF   | caller | 24 | MAC (16), what it has of the host's stream: next (4), returned (2), connections that it may have with the host (2) |
+//! | WELCOME | host   | 24 | MAC (16), [`Verdict`] (1), connections as in PROOF if that has some (1), the same of the caller's stream: returned (2), next (4) |
 //!
+//! Of a rail HELLO's attempts and what is said of streams are 0. A process that has no rails says 0 connections, and understands no HELLO
+//! of one.
 //! Behind a WELCOME with verdict [`Verdict::Joined`] both streams begin. A MAC is made with the keys of the two jobs over who makes
 //! it, all of HELLO, the host's nonce and what follows the MAC: so it proves the key for this connection alone, in one direction,
 //! and nobody learns the key from it. Numbers alone do not say who is meant: two processes of another job may know
@@ -41,6 +43,8 @@ pub(super) struct Hello {
     pub(super) attempt: u32,
     /// The last attempt of the host's that the caller has welcomed.
     pub(super) heard: u32,
+    /// The connection is to be a rail beside the one that there is.
+    pub(super) is_rail: bool,
     pub(super) nonce: [u64; 2],
 }
 
@@ -57,6 +61,8 @@ pub(super) enum Verdict {
     Old,
     /// The host has given the caller up for good. Only in a WELCOME.
     Gone,
+    /// The host can do without this rail. Only in a WELCOME.
+    NoRail,
 }
 
 impl Verdict {
@@ -71,6 +77,7 @@ impl Verdict {
             Self::NotMe,
             Self::Old,
             Self::Gone,
+            Self::NoRail,
         ];
         all.into_iter().find(|verdict| verdict.number() == number)
     }
@@ -119,6 +126,7 @@ impl Hello {
         let mut bytes = [0; HELLO_BYTES];
         put(&mut bytes, 0, &MAGIC);
         put(&mut bytes, 8, &VERSION.to_le_bytes());
+        bytes[10] = self.is_rail.into();
         put(&mut bytes, 12, &self.from.to_le_bytes());
         put(&mut bytes, 16, &self.to.to_le_bytes());
         put(&mut bytes, 24, &self.attempt.to_le_bytes());
@@ -129,10 +137,13 @@ impl Hello {
 
     pub(super) fn of(bytes: &[u8; HELLO_BYTES]) -> Result<Self, Wrong> {
         check_front(bytes)?;
-        if bytes[10..12] != [0; 2] {
-            return Err(Wrong::Garbage);
-        }
+        let is_rail = match u16_at(bytes, 10) {
+            0 => false,
+            1 => true,
+            _ => return Err(Wrong::Garbage),
+        };
         Ok(Self {
+            is_rail,
             from: u32_at(bytes, 12),
             to: u64_at(bytes, 16),
             attempt: u32_at(bytes, 24),
@@ -158,6 +169,15 @@ pub(super) fn of_riddle(bytes: &[u8; RIDDLE_BYTES]) -> Result<(Verdict, [u64; 2]
     Ok((verdict, [u64_at(bytes, 12), u64_at(bytes, 20)]))
 }
 
+/// The last words of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Welcome {
+    pub(super) verdict: Verdict,
+    pub(super) ack: Ack,
+    /// Connections that it may have with the caller.
+    pub(super) rails: u8,
+}
+
 /// What both know by the time of a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meeting {
@@ -168,41 +188,51 @@ pub(super) struct Meeting {
 }
 
 impl Meeting {
-    pub(super) fn proof(&self, ack: Ack) -> [u8; PROOF_BYTES] {
+    /// `rails`: connections that the caller may have with the host.
+    pub(super) fn proof(&self, ack: Ack, rails: u8) -> [u8; PROOF_BYTES] {
         let mut bytes = [0; PROOF_BYTES];
         put(&mut bytes, 16, &ack.next.to_le_bytes());
         put(&mut bytes, 20, &ack.returned.to_le_bytes());
+        bytes[22] = rails;
         self.seal(Maker::Caller, &mut bytes);
         bytes
     }
 
-    pub(super) fn of_proof(&self, bytes: &[u8; PROOF_BYTES]) -> Result<Ack, Wrong> {
+    pub(super) fn of_proof(&self, bytes: &[u8; PROOF_BYTES]) -> Result<(Ack, u8), Wrong> {
         self.check(Maker::Caller, bytes)?;
-        Ok(Ack {
+        let ack = Ack {
             next: u32_at(bytes, 16),
             beyond: 0,
             returned: u16_at(bytes, 20),
-        })
+        };
+        Ok((ack, bytes[22]))
     }
 
-    pub(super) fn welcome(&self, verdict: Verdict, ack: Ack) -> [u8; WELCOME_BYTES] {
+    /// `rails`: connections that the host may have with the caller, or 0 where that has said 0.
+    pub(super) fn welcome(&self, verdict: Verdict, ack: Ack, rails: u8) -> [u8; WELCOME_BYTES] {
         let mut bytes = [0; WELCOME_BYTES];
         put(&mut bytes, 16, &verdict.number().to_le_bytes());
+        bytes[17] = rails;
         put(&mut bytes, 18, &ack.returned.to_le_bytes());
         put(&mut bytes, 20, &ack.next.to_le_bytes());
         self.seal(Maker::Host, &mut bytes);
         bytes
     }
 
-    pub(super) fn of_welcome(&self, bytes: &[u8; WELCOME_BYTES]) -> Result<(Verdict, Ack), Wrong> {
+    pub(super) fn of_welcome(&self, bytes: &[u8; WELCOME_BYTES]) -> Result<Welcome, Wrong> {
         self.check(Maker::Host, bytes)?;
-        let verdict = Verdict::of(u16_at(bytes, 16)).ok_or(Wrong::Garbage)?;
+        let verdict = Verdict::of(bytes[16].into()).ok_or(Wrong::Garbage)?;
         let ack = Ack {
             next: u32_at(bytes, 20),
             beyond: 0,
             returned: u16_at(bytes, 18),
         };
-        Ok((verdict, ack))
+        let rails = bytes[17];
+        Ok(Welcome {
+            verdict,
+            ack,
+            rails,
+        })
     }
 
     fn seal(&self, maker: Maker, bytes: &mut [u8]) {
@@ -290,6 +320,7 @@ mod tests {
         to: 9,
         attempt: 0x0102_0304,
         heard: 5,
+        is_rail: false,
         nonce: [11, 12],
     };
     const ACK: Ack = Ack {
@@ -312,25 +343,34 @@ mod tests {
 
     #[test]
     fn messages_are_read_as_they_were_written() {
-        assert_eq!(Hello::of(&HELLO.to_bytes()), Ok(HELLO));
+        for is_rail in [false, true] {
+            let hello = Hello { is_rail, ..HELLO };
+            assert_eq!(Hello::of(&hello.to_bytes()), Ok(hello));
+        }
         for verdict in [
             Verdict::Joined,
             Verdict::Yield,
             Verdict::NotMe,
             Verdict::Old,
             Verdict::Gone,
+            Verdict::NoRail,
         ] {
             let said = riddle(verdict, [1, 2]);
             assert_eq!(of_riddle(&said), Ok((verdict, [1, 2])));
-            let welcome = meeting().welcome(verdict, ACK);
-            assert_eq!(meeting().of_welcome(&welcome), Ok((verdict, ACK)));
+            let welcome = Welcome {
+                verdict,
+                ack: ACK,
+                rails: 3,
+            };
+            let bytes = meeting().welcome(verdict, ACK, 3);
+            assert_eq!(meeting().of_welcome(&bytes), Ok(welcome));
         }
-        assert_eq!(meeting().of_proof(&meeting().proof(ACK)), Ok(ACK));
+        assert_eq!(meeting().of_proof(&meeting().proof(ACK, 4)), Ok((ACK, 4)));
     }
 
     #[test]
     fn a_proof_is_good_for_one_key_one_pair_and_one_connection() {
-        let proof = meeting().proof(ACK);
+        let proof = meeting().proof(ACK, 2);
         let hello = |change: fn(&mut Hello)| {
             let mut hello = HELLO;
             change(&mut hello);
@@ -349,6 +389,7 @@ mod tests {
             hello(|it| it.from = 4),
             hello(|it| it.to = 8),
             hello(|it| it.attempt += 1),
+            hello(|it| it.is_rail = true),
             hello(|it| it.nonce[0] = 0),
         ];
         for other in others {
@@ -373,6 +414,9 @@ mod tests {
         assert_eq!(Hello::of(&bytes), Err(Wrong::Version(9)));
         assert_eq!(foreign_version(&bytes[..FRONT_BYTES]), Some(9));
         assert_eq!(foreign_version(&bytes[..FRONT_BYTES - 1]), None);
+        let mut other = HELLO.to_bytes();
+        other[10] = 2;
+        assert_eq!(Hello::of(&other), Err(Wrong::Garbage));
         bytes[0] = b'G';
         assert_eq!(Hello::of(&bytes), Err(Wrong::Garbage));
         assert_eq!(foreign_version(&bytes), None);

@@ -12,6 +12,7 @@ use super::sockets::Sockets;
 impl<S: Sockets> Links<S> {
     /// Gives up connections that were used longest ago until there are at most so many, as far as nothing is under way over them.
     pub(super) fn make_room(&mut self, most: usize) {
+        while self.connections() > most && self.give_rail_up() {}
         while self.joined.len() > most {
             let is_far_above = self.joined.len() > self.limits.lines.saturating_mul(2);
             let old = || self.oldest_line(false).filter(|_| is_far_above);
@@ -36,6 +37,9 @@ impl<S: Sockets> Links<S> {
     /// Closes the connection that is missed least, and is not to the peer that is to be called, so that another one can have its
     /// descriptor. `false`: there is none, or all were made just now.
     pub(super) fn free_one(&mut self, but: Option<u32>) -> bool {
+        if self.give_rail_up() {
+            return true;
+        }
         if let Some(stranger) = self.strangers.take_silent(self.now_ns) {
             self.close(stranger.talk.sock);
             return true;

@@ -7,6 +7,7 @@ use super::address::Place;
 use super::call::Call;
 use super::memory::Stretch;
 use super::packet::{HEADER_BYTES, Header, MOST_FRAME_BYTES, Write};
+use super::rail::Rails;
 use super::sockets::Sock;
 
 /// A peer.
@@ -14,6 +15,7 @@ use super::sockets::Sock;
 pub(super) struct Side {
     pub(super) session: Session,
     pub(super) line: Option<Line>,
+    pub(super) rails: Rails,
     /// This process is connecting to it.
     pub(super) call: Option<Box<Call>>,
     pub(super) place: Option<Place>,
@@ -57,6 +59,7 @@ impl Side {
         Self {
             session: Session::new(FIRST_PACKET),
             line: None,
+            rails: Rails::default(),
             call: None,
             place: None,
             is_wanted: false,
@@ -89,7 +92,9 @@ impl Side {
 
     /// Whether large data are under way, over this line or the next one.
     fn has_data(&self) -> bool {
-        self.expects_data != 0 || self.kept_data != 0 || self.incoming != 0
+        let serves = |rails: &Rails| rails.all.iter().any(|rail| rail.serving() != 0);
+        let has_some = self.expects_data != 0 || self.kept_data != 0 || self.incoming != 0;
+        has_some || serves(&self.rails)
     }
 
     /// The peer has to answer one more work.

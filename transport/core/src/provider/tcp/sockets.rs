@@ -4,7 +4,7 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::memory::Stretch;
 use crate::wait_set::WaitSet;
@@ -36,6 +36,12 @@ pub(in crate::provider) trait Sockets: Debug {
 
     /// Takes somebody in who has connected.
     fn accept(&mut self) -> io::Result<Option<(Sock, SocketAddr)>>;
+
+    /// The addresses of a connection's ends: here, and there.
+    fn ends(&self, sock: Sock) -> io::Result<(IpAddr, IpAddr)>;
+
+    /// The address of this host that packets to another one leave from.
+    fn leaves_from(&self, to: SocketAddr) -> io::Result<IpAddr>;
 
     /// Sends bytes and then memory, as many as fit now; answers how many. After less than all, there is a [`Sign`] when there is
     /// room if [`want_to_send`](Self::want_to_send) holds. `more`: further bytes follow, with which they may leave, or a
@@ -71,8 +77,8 @@ pub(in crate::provider) trait Sockets: Debug {
     /// Descriptors that this process may have, the program's among them.
     fn most_open(&self) -> usize;
 
-    /// Whether the network has answered nothing on this connection for long, although it had to.
-    fn is_cut_off(&mut self, sock: Sock) -> bool;
+    /// Whether the network has answered nothing on this connection for so long, although it had to.
+    fn is_cut_off(&mut self, sock: Sock, for_ms: u32) -> bool;
 
     /// Adds what may be done now.
     fn look(&mut self, signs: &mut Vec<Sign>);

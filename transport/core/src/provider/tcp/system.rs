@@ -7,7 +7,9 @@
 #![allow(unsafe_code)]
 
 use std::io::{self, ErrorKind, Read};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{
+    IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket,
+};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
 
@@ -223,6 +225,23 @@ impl Sockets for System {
         Ok(Some((self.keep(stream, libc::EPOLLIN)?, from)))
     }
 
+    fn ends(&self, sock: Sock) -> io::Result<(IpAddr, IpAddr)> {
+        let stream = self.stream(sock)?;
+        let ends = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
+        Ok((ends.0.to_canonical(), ends.1.to_canonical()))
+    }
+
+    fn leaves_from(&self, to: SocketAddr) -> io::Result<IpAddr> {
+        let any: IpAddr = match to {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        // Nothing is sent: the kernel only looks for the way.
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect(to)?;
+        Ok(socket.local_addr()?.ip())
+    }
+
     fn send(
         &mut self,
         sock: Sock,
@@ -340,7 +359,7 @@ impl Sockets for System {
         }
     }
 
-    fn is_cut_off(&mut self, sock: Sock) -> bool {
+    fn is_cut_off(&mut self, sock: Sock, for_ms: u32) -> bool {
         let Ok(stream) = self.stream(sock) else {
             return false;
         };
@@ -355,7 +374,7 @@ impl Sockets for System {
         result == 0
             && info.tcpi_unacked != 0
             && info.tcpi_retransmits >= FEW_RETRANSMITS
-            && info.tcpi_last_ack_recv > CUT_OFF_MS
+            && info.tcpi_last_ack_recv > for_ms
     }
 
     fn look(&mut self, signs: &mut Vec<Sign>) {
@@ -504,9 +523,8 @@ const MOST_TRIES: u32 = 64;
 const MOST_WAITING: i32 = 4096;
 /// Signs that are taken at once.
 const MOST_SIGNS: usize = 32;
-/// A connection on which the kernel has sent the same again so often, and heard nothing for so long, is cut off.
+/// A connection on which the kernel has sent the same again so often, and heard nothing for long, is cut off.
 const FEW_RETRANSMITS: u8 = 3;
-const CUT_OFF_MS: u32 = 10_000;
 /// When the kernel asks on a connection over which nothing goes, how often, and how many questions may have no answer.
 const ASK_AFTER_S: libc::c_int = 20;
 const ASK_EVERY_S: libc::c_int = 5;

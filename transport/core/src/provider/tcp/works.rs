@@ -24,11 +24,53 @@ pub(super) struct Work {
     pub(super) has_begun: bool,
     /// The last packet of a write, once there is one.
     pub(super) last: Option<u32>,
+    /// It is a read that goes over several connections.
+    pub(super) shared: Option<Shared>,
+}
+
+/// What is known of a read that goes over several connections.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shared {
+    /// Parts that are under way.
+    pub(super) parts: u32,
+    /// It cannot be read.
+    pub(super) is_bad: bool,
+    /// Some of it went over a rail.
+    pub(super) is_striped: bool,
+}
+
+/// A part of such a read that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) peer: u32,
+    pub(super) work: u32,
+    /// Where in the read it begins, and how long it is.
+    pub(super) from: u64,
+    pub(super) bytes: u64,
+    /// Bytes of it that have come.
+    pub(super) at: u64,
+    pub(super) over: Over,
+    pub(super) asked_ns: u64,
+}
+
+/// What a part was asked for over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// The first connection.
+    First,
+    /// The rail of this number.
+    Rail(u32),
 }
 
 impl Work {
     pub(super) fn bytes(&self) -> u64 {
         self.lease.bytes() as u64
+    }
+
+    /// Whether all of it lies in the memory that its key names. Else the owner is to refuse it as a whole: parts of it would be read.
+    pub(super) fn fits_key(&self) -> bool {
+        let end = self.offset.checked_add(self.bytes());
+        end.is_some_and(|end| end <= self.key.bytes)
     }
 
     /// Whether it moves more than a frame could.
@@ -46,19 +88,32 @@ impl Work {
 #[derive(Debug, Default)]
 pub(super) struct Works {
     all: HashMap<u32, Work>,
+    /// They have numbers of their own.
+    parts: HashMap<u32, Part>,
     last: u32,
 }
 
 impl Works {
     pub(super) fn add(&mut self, work: Work) -> u32 {
+        let id = self.next();
+        self.all.insert(id, work);
+        id
+    }
+
+    pub(super) fn add_part(&mut self, part: Part) -> u32 {
+        let id = self.next();
+        self.parts.insert(id, part);
+        id
+    }
+
+    /// A number that nothing has.
+    fn next(&mut self) -> u32 {
         loop {
             self.last = self.last.wrapping_add(1);
-            if !self.all.contains_key(&self.last) {
-                break;
+            if !self.all.contains_key(&self.last) && !self.parts.contains_key(&self.last) {
+                return self.last;
             }
         }
-        self.all.insert(self.last, work);
-        self.last
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -68,6 +123,38 @@ impl Works {
     /// One that goes to this peer.
     pub(super) fn find(&mut self, peer: u32, id: u32) -> Option<&mut Work> {
         self.all.get_mut(&id).filter(|work| work.peer == peer)
+    }
+
+    /// A part of one that goes to this peer.
+    pub(super) fn find_part(&mut self, peer: u32, id: u32) -> Option<&mut Part> {
+        self.parts.get_mut(&id).filter(|part| part.peer == peer)
+    }
+
+    pub(super) fn take_part(&mut self, id: u32) -> Option<Part> {
+        self.parts.remove(&id)
+    }
+
+    /// All that were asked of a peer over this rail.
+    pub(super) fn take_parts_over(&mut self, peer: u32, made: u32) -> Vec<Part> {
+        let is_it = |part: &Part| part.peer == peer && part.over == Over::Rail(made);
+        let taken = self.parts.extract_if(|_, part| is_it(part));
+        let mut taken: Vec<Part> = taken.map(|(_, part)| part).collect();
+        taken.sort_unstable_by_key(|part| (part.work, part.from));
+        taken
+    }
+
+    /// A peer is lost, and no part comes of it.
+    pub(super) fn forget_parts_of(&mut self, peer: u32) {
+        self.parts.retain(|_, part| part.peer != peer);
+    }
+
+    /// Where data go that a peer sends for a read, or a part of one: so many bytes behind the first `at`.
+    pub(super) fn place(&mut self, peer: u32, id: u32, at: u64, bytes: usize) -> Option<Stretch> {
+        let Some(part) = self.find_part(peer, id).copied() else {
+            return Some(self.find(peer, id)?.stretch(at, bytes));
+        };
+        let from = part.from.checked_add(at)?;
+        Some(self.find(peer, part.work)?.stretch(from, bytes))
     }
 
     pub(super) fn take(&mut self, id: u32) -> Option<Work> {

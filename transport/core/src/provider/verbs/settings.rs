@@ -8,7 +8,7 @@ use crate::provider::tcp::{StreamKey, TcpTerms};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
     pub(super) devices: String,
-    pub(super) rails: u32,
+    pub(in crate::provider) rails: u32,
     pub(super) local_rank: u32,
     pub(super) rendezvous: Rendezvous,
     pub(in crate::provider) q_key: u32,

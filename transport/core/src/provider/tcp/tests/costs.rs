@@ -133,7 +133,7 @@ fn a_frame_that_comes_alone_is_taken_by_a_look_whatever_its_size() {
             world.all[0].release(1, index);
         }
         assert_eq!(words[..bytes], body, "{bytes} bytes");
-        assert_eq!(arrived.bytes() as usize, bytes);
+        assert_eq!(arrived.bytes(), u64::try_from(bytes).unwrap());
     }
     // Several at once are a matter of a poll.
     (0..2).for_each(|_| world.send(1, 0));

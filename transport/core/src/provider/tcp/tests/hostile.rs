@@ -12,9 +12,12 @@ use super::super::packet::{Header, Kind, Maker, Read as ReadOf, Write as WriteOf
 use super::super::proof::{self, Hello, Keys, Meeting, Verdict};
 use super::super::system::System;
 use super::super::{StreamKey, Tcp, TcpTerms};
+use crate::provider::verbs::NetLimits;
 use crate::{Atomic, Completion, Completions, Head, Outcome, Peer, RemoteKey};
 
-const KEY: u128 = 0x1357 << 90;
+pub(super) const KEY: u128 = 0x1357 << 90;
+/// Connections that a peer says it may have with the host.
+const RAILS: u8 = 2;
 const HEAD: Head = Head {
     kind: 7,
     len: 0,
@@ -28,7 +31,12 @@ pub(super) fn host() -> Tcp<System> {
         interfaces: "lo".to_owned(),
         ..TcpTerms::default()
     };
-    Tcp::open_best(Peer(0), 3, Some(StreamKey::new(KEY)), 1_000_000_000, &terms).unwrap()
+    let limits = NetLimits {
+        silence_ns: 1_000_000_000,
+        ..NetLimits::default()
+    };
+    let key = Some(StreamKey::new(KEY));
+    Tcp::open_best(Peer(0), 3, key, (2, limits), &terms).unwrap()
 }
 
 /// Lets the host look until something holds.
@@ -48,7 +56,11 @@ pub(super) fn until(
 }
 
 pub(super) fn connect(tcp: &Tcp<System>) -> TcpStream {
-    let stream = TcpStream::connect(("127.0.0.1", tcp.port)).unwrap();
+    connect_to(tcp, "127.0.0.1")
+}
+
+pub(super) fn connect_to(tcp: &Tcp<System>, address: &str) -> TcpStream {
+    let stream = TcpStream::connect((address, tcp.port)).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(5)))
         .unwrap();
@@ -75,6 +87,7 @@ pub(super) fn hello(tcp: &Tcp<System>, from: u32, attempt: u32) -> Hello {
         to: tcp.links.identity,
         attempt,
         heard: 0,
+        is_rail: false,
         nonce: [1, 2],
     }
 }
@@ -91,12 +104,12 @@ pub(super) fn greet(
     proof::of_riddle(&said).unwrap()
 }
 
-fn keys(key: u128) -> Keys {
+pub(super) fn keys(key: u128) -> Keys {
     let key = StreamKey::new(key);
     Keys::new(key, key)
 }
 
-fn pull(tcp: &mut Tcp<System>, stream: &mut TcpStream, place: &mut [u8]) {
+pub(super) fn pull(tcp: &mut Tcp<System>, stream: &mut TcpStream, place: &mut [u8]) {
     stream.set_nonblocking(true).unwrap();
     let mut got = 0;
     until(tcp, |_, _| {
@@ -110,8 +123,9 @@ fn pull(tcp: &mut Tcp<System>, stream: &mut TcpStream, place: &mut [u8]) {
 
 /// A peer of the job that has joined.
 pub(super) struct Liar {
-    stream: TcpStream,
-    number: u32,
+    pub(super) stream: TcpStream,
+    /// Of its next packet.
+    pub(super) number: u32,
 }
 
 impl Liar {
@@ -127,10 +141,10 @@ impl Liar {
             beyond: 0,
             returned: 0,
         };
-        stream.write_all(&meeting.proof(ack)).unwrap();
+        stream.write_all(&meeting.proof(ack, RAILS)).unwrap();
         let mut said = [0; proof::WELCOME_BYTES];
         pull(tcp, &mut stream, &mut said);
-        assert_eq!(meeting.of_welcome(&said).unwrap().0, Verdict::Joined);
+        assert_eq!(meeting.of_welcome(&said).unwrap().verdict, Verdict::Joined);
         Self {
             stream,
             number: next,
@@ -138,7 +152,7 @@ impl Liar {
     }
 
     /// Sends a packet; `data` follow.
-    fn send(&mut self, kind: Kind, make: impl FnOnce(&mut Maker<'_>), data: &[u8]) {
+    pub(super) fn send(&mut self, kind: Kind, make: impl FnOnce(&mut Maker<'_>), data: &[u8]) {
         let mut bytes = Vec::new();
         make(&mut Maker::new(&mut bytes));
         bytes.extend_from_slice(data);
@@ -159,7 +173,7 @@ impl Liar {
     }
 
     /// The outcome that the host answers with next, as it is on the wire.
-    fn answer(&mut self, tcp: &mut Tcp<System>) -> u8 {
+    pub(super) fn answer(&mut self, tcp: &mut Tcp<System>) -> u8 {
         let mut said = [0; 32];
         pull(tcp, &mut self.stream, &mut said);
         assert_eq!(said[4], Kind::Answer as u8, "{said:?}");
@@ -205,7 +219,7 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
     let hello = hello(&tcp, 1, 1);
     let (_, nonce) = greet(&mut tcp, &mut wrong, hello);
     let keys = keys(KEY + 1);
-    let proof = Meeting { keys, hello, nonce }.proof(Ack::default());
+    let proof = Meeting { keys, hello, nonce }.proof(Ack::default(), 0);
     wrong.write_all(&proof).unwrap();
     is_ended(&mut tcp, &mut wrong);
     assert!(complaint(&mut tcp).contains("did not prove to know the key"));
@@ -356,12 +370,12 @@ fn of_two_connections_of_a_peer_the_later_one_counts() {
     let (_, nonce) = greet(&mut tcp, &mut late, hello);
     let keys = keys(KEY);
     let meeting = Meeting { keys, hello, nonce };
-    late.write_all(&meeting.proof(Ack {
+    let ack = Ack {
         next: 1,
         ..Ack::default()
-    }))
-    .unwrap();
+    };
+    late.write_all(&meeting.proof(ack, 0)).unwrap();
     let mut said = [0; proof::WELCOME_BYTES];
     pull(&mut tcp, &mut late, &mut said);
-    assert_eq!(meeting.of_welcome(&said).unwrap().0, Verdict::Old);
+    assert_eq!(meeting.of_welcome(&said).unwrap().verdict, Verdict::Old);
 }

@@ -10,10 +10,12 @@ use crate::provider::verbs::Far;
 /// A rank of two, at a place of the network.
 fn open(net: &FakeStreams, place: u32, rank: u32) -> Tcp<FakeSockets> {
     let sockets = FakeSockets::new(net.clone(), place);
-    let (addresses, key) = (sockets.addresses().to_vec(), key_of(place));
+    let (addresses, key) = (sockets.addresses(), key_of(place));
     let limits = Limits {
         lines: 8,
         silence_ns: 100 * SECOND,
+        rails: 1,
+        shared_bytes: 0,
     };
     Tcp {
         addresses,

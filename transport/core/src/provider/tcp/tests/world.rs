@@ -21,6 +21,8 @@ pub(super) struct World {
     pub(super) heard: Vec<Vec<u32>>,
     /// Works that have ended well, by whose they are.
     pub(super) worked: Vec<u32>,
+    /// Works that have ended however.
+    pub(super) ended: u32,
     /// Those that take no turns: they compute.
     pub(super) busy: Vec<u32>,
     pub(super) complaints: Vec<(u32, String)>,
@@ -44,6 +46,7 @@ impl World {
             all,
             heard: vec![vec![0; config.ranks as usize]; config.ranks as usize],
             worked: vec![0; config.ranks as usize],
+            ended: 0,
             busy: Vec::new(),
             complaints: Vec::new(),
             net,
@@ -75,9 +78,19 @@ impl World {
             let (me, done) = (me as usize, Outcome::Done);
             match completions.take(index) {
                 Some(Completion::Arrived(it)) => self.heard[me][it.peer.0 as usize] += 1,
-                Some(Completion::Worked { outcome, .. }) if outcome == done => self.worked[me] += 1,
+                Some(Completion::Worked { outcome, .. }) => {
+                    self.worked[me] += u32::from(outcome == done);
+                    self.ended += 1;
+                }
                 _ => {}
             }
+        }
+    }
+
+    /// Reads go over several connections from so many bytes on.
+    pub(super) fn share_from(&mut self, bytes: u64) {
+        for tcp in &mut self.all {
+            tcp.links.limits.shared_bytes = bytes;
         }
     }
 

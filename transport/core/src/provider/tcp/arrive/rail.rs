@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What comes over rails: requests for data of this process, and data that it has asked for there. Anything else ends the rail, and after
+//! some of that the peer is given up, as for what comes over its first connection.
+
+use std::io;
+
+use super::super::packet::{Answer, HEADER_BYTES, Header, Kind, Read};
+use super::super::proof::{u32_at, u64_at};
+use super::super::rail::RailInflow;
+use super::super::sockets::{Sock, Sockets};
+use super::super::works::Over;
+use super::{BEHIND_BYTES, Buffer, MOST_WRONGS, TURN_BYTES};
+use crate::Outcome;
+use crate::provider::tcp::Tcp;
+use crate::provider::tcp::links::Upshot;
+
+/// What a look at what waits has led to.
+enum Step {
+    Taken,
+    /// More must come first.
+    Lacks,
+    /// Nobody who keeps to the rules sends that.
+    Wrong(&'static str),
+}
+
+impl<S: Sockets> Tcp<S> {
+    /// Looks at the rails of which something may come. `true`: something has.
+    pub(in crate::provider::tcp) fn take_of_rails(&mut self) -> bool {
+        let mut has_come = false;
+        // Some may end meanwhile, and others take their places.
+        for index in (0..self.links.moving.len()).rev() {
+            if let Some(one) = self.links.moving.get(index).copied() {
+                has_come |= self.take_rail(one.peer, one.sock);
+            }
+        }
+        for one in &mut self.links.moving {
+            one.idle += 1;
+        }
+        self.links.moving.retain(|one| one.idle < IDLE);
+        has_come
+    }
+
+    /// Takes in what has come over a rail, up to some share. `true`: there was something.
+    pub(in crate::provider::tcp) fn take_rail(&mut self, peer: u32, sock: Sock) -> bool {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let Some(rail) = self.links.rail(peer, sock) else {
+            self.buffer = buffer;
+            return false;
+        };
+        buffer.start(&mut rail.rest);
+        let took = self.take_some_of_rail(peer, sock, &mut buffer);
+        if let Some(rail) = self.links.rail(peer, sock) {
+            rail.rest.extend_from_slice(buffer.waiting());
+        }
+        self.buffer = buffer;
+        let has_come = match took {
+            Ok(bytes) => bytes != 0,
+            Err(_) => {
+                self.links.rail_broke(peer, sock);
+                true
+            }
+        };
+        if has_come {
+            if self.links.rail(peer, sock).is_some() {
+                self.links.watch(peer, sock);
+                self.links.upshots.push_back(Upshot::Push(peer, sock));
+                // Others may be missing.
+                self.links.want_rails(peer, u64::MAX);
+            }
+            self.links.upshots.push_back(Upshot::GoOn(peer));
+            self.settle();
+        }
+        has_come
+    }
+
+    /// Answers how many bytes were received.
+    fn take_some_of_rail(
+        &mut self,
+        peer: u32,
+        sock: Sock,
+        buffer: &mut Buffer,
+    ) -> io::Result<usize> {
+        let mut bytes = 0;
+        let mut is_drained = false;
+        loop {
+            match self.step_rail(peer, sock, buffer) {
+                Step::Taken => continue,
+                Step::Lacks => {}
+                Step::Wrong(what) => {
+                    self.refuse_rail(peer, sock, what);
+                    return Ok(bytes);
+                }
+            }
+            if is_drained || bytes > TURN_BYTES {
+                return Ok(bytes);
+            }
+            let (got, asked) = self.receive_of_rail(peer, sock, buffer)?;
+            bytes += got;
+            is_drained = got < asked;
+            if got == 0 {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// Receives more; answers how much, and how much it could have been.
+    fn receive_of_rail(
+        &mut self,
+        peer: u32,
+        sock: Sock,
+        buffer: &mut Buffer,
+    ) -> io::Result<(usize, usize)> {
+        let Some(rail) = self.links.rail(peer, sock) else {
+            return Ok((0, 0));
+        };
+        let inflow = rail.inflow;
+        let memory = inflow.and_then(|inflow| {
+            let whole = self.moves.works.place(peer, inflow.id, 0, inflow.bytes)?;
+            Some(whole.from(inflow.at))
+        });
+        let at_target = memory.map_or(0, |memory| memory.bytes());
+        let place = buffer.place();
+        let behind = match memory {
+            Some(_) => BEHIND_BYTES,
+            None => place.len(),
+        };
+        let sockets = &mut self.links.sockets;
+        let got = sockets.receive(sock, memory, &mut place[..behind])?;
+        buffer.to += got.saturating_sub(at_target);
+        if got != 0 {
+            self.has_moved(peer, sock, got.min(at_target));
+        }
+        Ok((got, at_target + behind))
+    }
+
+    /// Something has come over a rail: so many bytes of the data that are coming in.
+    fn has_moved(&mut self, peer: u32, sock: Sock, data: usize) {
+        let now_ns = self.links.now_ns;
+        let Some(side) = self.links.find_mut(peer) else {
+            return;
+        };
+        if let Some(line) = &mut side.line {
+            // It stays while data move over its rails.
+            line.moved_ns = now_ns;
+        }
+        if let Some(rail) = side.rails.find(sock) {
+            (rail.moved_ns, rail.doubted_ns) = (rail.moved_ns.max(now_ns), None);
+            if let Some(inflow) = &mut rail.inflow {
+                inflow.at += data;
+            }
+        }
+    }
+
+    /// Looks at what waits.
+    fn step_rail(&mut self, peer: u32, sock: Sock, buffer: &mut Buffer) -> Step {
+        let Some(rail) = self.links.rail(peer, sock) else {
+            return Step::Lacks;
+        };
+        if let Some(inflow) = rail.inflow {
+            return self.step_rail_inflow(peer, sock, inflow, buffer);
+        }
+        let Some(header) = buffer.waiting().first_chunk::<HEADER_BYTES>() else {
+            return Step::Lacks;
+        };
+        let Some(header) = Header::of(header).filter(|header| header.number == 0) else {
+            return Step::Wrong("no packet of a rail begins like that");
+        };
+        let end = HEADER_BYTES + header.wanted();
+        if buffer.len() < end {
+            return Step::Lacks;
+        }
+        buffer.from += end;
+        let bytes = &buffer.bytes[buffer.from - header.wanted()..buffer.from];
+        let made = rail.made;
+        let is_good = match header.kind {
+            Kind::Read => self.moves.hear_rail_read(rail, Read::of(bytes)),
+            Kind::Data => {
+                let (id, at) = (u32_at(bytes, 0), u64_at(bytes, 8));
+                let bytes = header.bytes - header.wanted();
+                rail.inflow = Some(RailInflow { id, at: 0, bytes });
+                self.moves.expects_of_rail(peer, (id, made), at, bytes)
+            }
+            Kind::Answer => Answer::of(bytes).is_some_and(|answer| {
+                let is_asked = self.moves.has_asked_rail(peer, answer.id, made);
+                let is_bad = is_asked && answer.outcome == Outcome::BadKey;
+                if is_bad {
+                    self.moves.part_is_bad(&mut self.links, peer, answer.id);
+                }
+                is_bad
+            }),
+            _ => false,
+        };
+        if is_good {
+            Step::Taken
+        } else {
+            Step::Wrong("over a rail it sends what nobody has asked for")
+        }
+    }
+
+    /// Some data are here, or all.
+    fn step_rail_inflow(
+        &mut self,
+        peer: u32,
+        sock: Sock,
+        mut inflow: RailInflow,
+        buffer: &mut Buffer,
+    ) -> Step {
+        let here = buffer.len().min(inflow.bytes - inflow.at);
+        if here != 0 {
+            let whole = self.moves.works.place(peer, inflow.id, 0, inflow.bytes);
+            if let Some(whole) = whole {
+                whole.from(inflow.at).fill(&buffer.waiting()[..here]);
+            }
+            buffer.from += here;
+            inflow.at += here;
+        }
+        let is_all = inflow.at == inflow.bytes;
+        if let Some(rail) = self.links.rail(peer, sock) {
+            rail.inflow = (!is_all).then_some(inflow);
+        }
+        if !is_all {
+            return Step::Lacks;
+        }
+        let (links, bytes) = (&mut self.links, inflow.bytes as u64);
+        self.moves.hear_part(links, peer, inflow.id, bytes);
+        Step::Taken
+    }
+
+    /// A peer has sent what makes no sense over a rail, which ends.
+    fn refuse_rail(&mut self, peer: u32, sock: Sock, what: &str) {
+        self.links.rail_broke(peer, sock);
+        self.links.counts.refused.add(1);
+        let side = self.links.of(peer);
+        side.wrongs += 1;
+        let words = format!("what rank {peer} sends over tcp makes no sense: {what}");
+        match side.wrongs {
+            1 => self.links.news.complain(words),
+            MOST_WRONGS.. => self.links.lose(peer, &words),
+            _ => {}
+        }
+    }
+}
+
+/// Whether a rail was asked for a part.
+impl super::super::moves::Moves {
+    fn has_asked_rail(&mut self, peer: u32, id: u32, made: u32) -> bool {
+        let part = self.works.find_part(peer, id);
+        part.is_some_and(|part| part.over == Over::Rail(made))
+    }
+
+    /// Whether data of a part may come so: all of it at once.
+    fn expects_of_rail(
+        &mut self,
+        peer: u32,
+        (id, made): (u32, u32),
+        at: u64,
+        bytes: usize,
+    ) -> bool {
+        let whole = self.works.find_part(peer, id).map(|part| part.bytes);
+        at == 0 && whole == Some(bytes as u64) && self.has_asked_rail(peer, id, made)
+    }
+}
+
+/// After so many looks in vain a rail is only looked at when there is a sign.
+const IDLE: u32 = 256;

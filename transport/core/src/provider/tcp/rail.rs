@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rails: connections with a peer beside the first one, each over an interface of its own at both ends. They carry pieces of large reads
+//! and nothing else: requests, which are READs of at most one packet of data, and what answers them, all without numbers. A read may be
+//! done twice, so that a rail needs no session: what was asked over one that ends is asked again over the first connection.
+//!
+//! | file | what is in it |
+//! |------|---------------|
+//! | `rail.rs` | a rail, and over which connection a piece goes |
+//! | `rails.rs` | how rails are made and given up |
+//! | `shares.rs` | reads that are cut into pieces |
+//! | `serve.rs`, `arrive/rail.rs` | what goes out over a rail, and what comes |
+
+use std::collections::VecDeque;
+
+use super::call::Stage;
+use super::packet::{DATA_BYTES, HEADER_BYTES, Kind, Maker, Read, bare_header};
+use super::sockets::Sock;
+
+/// What is under way over a connection, and how fast that is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    /// Bytes that were asked for and are not all here.
+    bytes: u64,
+    /// When a piece was here last.
+    came_ns: u64,
+    /// What a MiB takes, in nanoseconds; 0: nobody knows yet.
+    cost_ns: u64,
+}
+
+impl Load {
+    pub(super) fn is_idle(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// A piece was asked for.
+    pub(super) fn ask(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// It will not come.
+    pub(super) fn forget(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    /// It is here. One that was late says little: the peer may have been computing.
+    pub(super) fn come(&mut self, bytes: u64, asked_ns: u64, now_ns: u64) {
+        self.forget(bytes);
+        let since_ns = asked_ns.max(self.came_ns);
+        self.came_ns = now_ns;
+        let took_ns = now_ns.saturating_sub(since_ns).min(MOST_TIME_NS);
+        let cost_ns = (took_ns << 20) / bytes.max(1);
+        self.cost_ns = match self.cost_ns {
+            0 => cost_ns,
+            old if cost_ns < old => old.midpoint(cost_ns),
+            old => old + (cost_ns.min(old.saturating_mul(4)) - old) / 4,
+        }
+        .max(1);
+    }
+
+    /// The same where so much of the piece that is coming is here already.
+    fn without(self, here: u64) -> Self {
+        let bytes = self.bytes.saturating_sub(here);
+        Self { bytes, ..self }
+    }
+
+    /// Whether another piece may be asked for: little is under way. More would gain nothing, and lie in buffers of the system meanwhile,
+    /// which is slow.
+    fn has_room(&self) -> bool {
+        self.bytes <= AHEAD_BYTES
+    }
+
+    /// How long it takes until so many more are here.
+    fn time_ns(&self, bytes: u64, unknown_ns: u64) -> u64 {
+        let cost_ns = if self.cost_ns == 0 {
+            unknown_ns
+        } else {
+            self.cost_ns
+        };
+        let all = u128::from(self.bytes + bytes) * u128::from(cost_ns);
+        u64::try_from(all >> 20).unwrap_or(u64::MAX)
+    }
+}
+
+/// The rails of a peer.
+#[derive(Debug, Default)]
+pub(super) struct Rails {
+    /// Connections that the peer may have with this process; 0: it knows no rails.
+    pub(super) told: u8,
+    pub(super) all: Vec<Rail>,
+    pub(super) calls: Vec<RailCall>,
+    /// Pieces over the first connection.
+    pub(super) first: Load,
+    /// None is made before this time; how many came to nothing in a row.
+    pub(super) again_at_ns: u64,
+    pub(super) failures: u8,
+}
+
+impl Rails {
+    /// Whether a large read should be cut into pieces: there is a rail, or will soon be.
+    pub(super) fn is_any(&self) -> bool {
+        !self.all.is_empty() || !self.calls.is_empty()
+    }
+
+    /// What they take, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let each = self.all.iter().map(Rail::bytes);
+        each.sum::<usize>() + self.calls.capacity() * size_of::<RailCall>()
+    }
+
+    pub(super) fn find(&mut self, sock: Sock) -> Option<&mut Rail> {
+        self.all.iter_mut().find(|rail| rail.sock == sock)
+    }
+
+    /// Whether something has moved over one of them lately.
+    pub(super) fn has_moved(&self, now_ns: u64) -> bool {
+        let moved = |rail: &Rail| now_ns.saturating_sub(rail.moved_ns) < LATELY_NS;
+        self.all.iter().any(moved)
+    }
+
+    /// One was of no use: the next is made later.
+    pub(super) fn fail(&mut self, now_ns: u64) {
+        self.again_at_ns = now_ns + (FIRST_PAUSE_NS << self.failures.min(MOST_BACKOFF));
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// What is under way over each connection, where so much of a piece is here that comes over the first one.
+    fn loads(&self, here: u64) -> impl Iterator<Item = Load> {
+        let rail = |rail: &Rail| {
+            let here = rail.inflow.map_or(0, |inflow| inflow.at as u64);
+            rail.load.without(here)
+        };
+        std::iter::once(self.first.without(here)).chain(self.all.iter().map(rail))
+    }
+
+    /// Over which connection the next piece is asked for: 0 is the first one, others are rails. `rest`: bytes that are to be asked for
+    /// in all, with this piece. `first`: bytes that are here of what comes over the first one; `None`: it takes no more requests. The one
+    /// over which the piece is here soonest; where that has enough under way, the next one, unless everything else is here sooner than
+    /// the piece over that. `None`: none now.
+    pub(super) fn choose(&mut self, bytes: u64, rest: u64, first: Option<u64>) -> Option<usize> {
+        let here = first.unwrap_or(0);
+        let known = self.loads(here).map(|load| load.cost_ns);
+        let unknown_ns = known.filter(|cost| *cost != 0).min().unwrap_or(1);
+        let time = |load: &Load| load.time_ns(bytes, unknown_ns);
+        let all = || self.loads(here).enumerate();
+        let (best, fastest) = all().min_by_key(|(_, load)| time(load))?;
+        let may =
+            |(index, load): &(usize, Load)| (*index != 0 || first.is_some()) && load.has_room();
+        let (index, load) = all().filter(may).min_by_key(|(_, load)| time(load))?;
+        if index != best && time(&load) > fastest.time_ns(rest, unknown_ns) {
+            return None;
+        }
+        self.let_idle_hope(index);
+        Some(index)
+    }
+
+    /// One that was slow may not be so for ever: it is tried again after some time.
+    fn let_idle_hope(&mut self, but: usize) {
+        let first = std::iter::once(&mut self.first);
+        let all = first.chain(self.all.iter_mut().map(|rail| &mut rail.load));
+        for (_, load) in all.enumerate().filter(|(index, _)| *index != but) {
+            if load.is_idle() {
+                load.cost_ns -= load.cost_ns / 64;
+            }
+        }
+    }
+}
+
+/// One that is being made.
+#[derive(Debug)]
+pub(super) struct RailCall {
+    pub(super) stage: Stage,
+    /// The interface of this host.
+    pub(super) interface: u32,
+}
+
+/// One that there is.
+#[derive(Debug)]
+pub(super) struct Rail {
+    pub(super) sock: Sock,
+    /// Its number among all connections that this process ever had.
+    pub(super) made: u32,
+    /// The interface of this host.
+    pub(super) interface: u32,
+    pub(super) load: Load,
+    /// When something moved over it last, or could; and when its peer was asked whether it is there, since nothing did.
+    pub(super) moved_ns: u64,
+    pub(super) doubted_ns: Option<u64>,
+    /// Requests and answers that are to be sent, of which so many bytes were.
+    pub(super) words: Vec<u8>,
+    pub(super) said: usize,
+    /// What the peer reads here.
+    pub(super) serves: VecDeque<Read>,
+    pub(super) out: Option<Sending>,
+    /// It takes nothing until there is a sign; such signs were asked for.
+    pub(super) is_blocked: bool,
+    pub(super) is_armed: bool,
+    /// What has come and was not looked at.
+    pub(super) rest: Vec<u8>,
+    pub(super) inflow: Option<RailInflow>,
+}
+
+impl Rail {
+    pub(super) fn new(
+        (sock, made): (Sock, u32),
+        interface: u32,
+        first: Vec<u8>,
+        now_ns: u64,
+    ) -> Self {
+        Self {
+            sock,
+            made,
+            interface,
+            load: Load::default(),
+            moved_ns: now_ns,
+            doubted_ns: None,
+            words: first,
+            said: 0,
+            serves: VecDeque::new(),
+            out: None,
+            is_blocked: false,
+            is_armed: false,
+            rest: Vec::new(),
+            inflow: None,
+        }
+    }
+
+    /// Adds a packet without data to what is to be sent.
+    pub(super) fn say(&mut self, kind: Kind, make: impl FnOnce(&mut Maker<'_>)) {
+        let mut packet = Vec::new();
+        make(&mut Maker::new(&mut packet));
+        let header = bare_header(kind, packet.len() - HEADER_BYTES);
+        header.write_to(&mut packet[..HEADER_BYTES]);
+        self.words.extend_from_slice(&packet);
+    }
+
+    /// Reads of the peer's that are not answered.
+    pub(super) fn serving(&self) -> usize {
+        self.serves.len() + usize::from(self.out.is_some())
+    }
+
+    fn bytes(&self) -> usize {
+        let serves = self.serves.capacity() * size_of::<Read>();
+        size_of::<Self>() + self.words.capacity() + self.rest.capacity() + serves
+    }
+
+    /// Whether nothing is under way over it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.load.is_idle() && self.serving() == 0 && self.words.is_empty()
+    }
+}
+
+/// Data on their way to the peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    pub(super) head: [u8; HEADER_BYTES + DATA_BYTES],
+    pub(super) read: Read,
+    /// Bytes that were sent, with those of the head.
+    pub(super) at: usize,
+}
+
+impl Sending {
+    /// What is read begins its way.
+    pub(super) fn new(read: Read) -> Self {
+        let mut packet = Vec::new();
+        Maker::new(&mut packet).data(read.id, 0);
+        let data = usize::try_from(read.bytes).unwrap_or(0);
+        let header = bare_header(Kind::Data, DATA_BYTES + data);
+        header.write_to(&mut packet[..HEADER_BYTES]);
+        let mut head = [0; HEADER_BYTES + DATA_BYTES];
+        head.copy_from_slice(&packet);
+        let at = 0;
+        Self { head, read, at }
+    }
+}
+
+/// Data that are coming in, for this part of a read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RailInflow {
+    pub(super) id: u32,
+    pub(super) at: usize,
+    pub(super) bytes: usize,
+}
+
+/// Reads of the peer's that wait at a rail; who keeps to the rules asks for fewer.
+pub(super) const MOST_SERVES: usize = 16;
+/// When so little of what was asked for over a connection is not here, the next piece is asked for.
+const AHEAD_BYTES: u64 = 128 << 10;
+/// What has moved after that time was before a connection could be called cut off that moves nothing.
+const LATELY_NS: u64 = 5_000_000_000;
+/// No piece takes longer, for those who look at how fast a connection is.
+const MOST_TIME_NS: u64 = 1_000_000_000;
+const FIRST_PAUSE_NS: u64 = 1_000_000_000;
+const MOST_BACKOFF: u8 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PIECE: u64 = 256 << 10;
+
+    /// Rails of which a piece takes so many microseconds, the first connection's in front.
+    fn rails(times_us: &[u64]) -> Rails {
+        let mut rails = Rails::default();
+        for (index, time_us) in times_us.iter().enumerate() {
+            let load = match index {
+                0 => &mut rails.first,
+                _ => {
+                    rails.all.push(Rail::new((7, 1), 0, Vec::new(), 0));
+                    &mut rails.all[index - 1].load
+                }
+            };
+            if *time_us != 0 {
+                load.ask(PIECE);
+                load.come(PIECE, 0, time_us * 1000);
+            }
+        }
+        rails
+    }
+
+    /// How many pieces of a read of so many each connection gets, where each moves one in its time.
+    fn dealt(times_us: &[u64], pieces: u64) -> (Vec<u64>, u64) {
+        let mut rails = rails(times_us);
+        let mut ends: Vec<Vec<u64>> = vec![Vec::new(); times_us.len()];
+        let mut counts = vec![0; times_us.len()];
+        let (mut left, mut now_us) = (pieces, 1_000_000);
+        while left != 0 || ends.iter().any(|ends| !ends.is_empty()) {
+            while left != 0
+                && let Some(index) = rails.choose(PIECE, left * PIECE, Some(0))
+            {
+                let load = match index {
+                    0 => &mut rails.first,
+                    _ => &mut rails.all[index - 1].load,
+                };
+                load.ask(PIECE);
+                let since_us = ends[index].last().copied().unwrap_or(now_us);
+                ends[index].push(since_us + times_us[index]);
+                counts[index] += 1;
+                left -= 1;
+            }
+            let (next_us, index) = (0..ends.len())
+                .filter_map(|index| Some((*ends[index].first()?, index)))
+                .min()
+                .expect("something is under way, or a piece is asked for");
+            ends[index].remove(0);
+            now_us = next_us;
+            let load = match index {
+                0 => &mut rails.first,
+                _ => &mut rails.all[index - 1].load,
+            };
+            load.come(PIECE, now_us * 1000 - times_us[index] * 1000, now_us * 1000);
+        }
+        (counts, now_us - 1_000_000)
+    }
+
+    #[test]
+    fn pieces_are_dealt_by_how_fast_connections_are() {
+        assert_eq!(dealt(&[100, 100], 16).0, [8, 8]);
+        let (counts, took_us) = dealt(&[100, 200, 100], 20);
+        assert!(counts[1] >= 3 && counts[1] <= 5, "{counts:?}");
+        assert!(took_us <= 1000, "{took_us}");
+        // What is slow gets nothing of a small read, and what it can do of a large one.
+        assert_eq!(dealt(&[100, 5000], 16), (vec![16, 0], 1600));
+        assert_eq!(dealt(&[5000, 100], 16), (vec![0, 16], 1600));
+        let (counts, took_us) = dealt(&[100, 5000], 600);
+        assert!((8..=12).contains(&counts[1]), "{counts:?}");
+        assert!(took_us < 60_000, "{took_us}");
+    }
+
+    #[test]
+    fn what_is_not_known_is_tried_and_what_was_slow_again() {
+        let mut rails = rails(&[100, 0]);
+        assert_eq!(rails.choose(PIECE, 4 * PIECE, Some(0)), Some(0));
+        rails.first.ask(PIECE);
+        assert_eq!(rails.choose(PIECE, 3 * PIECE, Some(0)), Some(1));
+        rails.all[0].load.ask(PIECE);
+        rails.all[0].load.come(PIECE, 0, 3_000_000);
+        rails.first.come(PIECE, 100_000, 200_000);
+        let mut tries = 0;
+        while rails.choose(PIECE, PIECE, Some(0)) == Some(0) {
+            tries += 1;
+            assert!(tries < 1000, "it is never tried again");
+        }
+        assert!(tries > 100, "{tries}");
+    }
+
+    #[test]
+    fn no_connection_has_much_under_way() {
+        let mut rails = rails(&[100, 100]);
+        let mut counts = [0; 2];
+        while let Some(index) = rails.choose(PIECE, 1 << 40, Some(0)) {
+            counts[index] += 1;
+            match index {
+                0 => rails.first.ask(PIECE),
+                _ => rails.all[0].load.ask(PIECE),
+            }
+        }
+        assert_eq!(counts, [1, 1]);
+        let last = Some(PIECE - AHEAD_BYTES);
+        assert_eq!(
+            rails.choose(PIECE, 1 << 40, last),
+            Some(0),
+            "little is to come"
+        );
+        rails.first.forget(PIECE);
+        assert_eq!(
+            rails.choose(PIECE, 1 << 40, None),
+            None,
+            "no packet finds room"
+        );
+    }
+
+    #[test]
+    fn a_piece_that_was_late_says_little() {
+        let mut load = rails(&[100]).first;
+        load.ask(PIECE);
+        load.come(PIECE, 100_000, 500_000_000);
+        assert!(load.time_ns(PIECE, 1) <= 200_000, "{load:?}");
+        load.ask(PIECE);
+        load.come(PIECE, 500_000_000, 500_100_000);
+        assert!(load.time_ns(PIECE, 1) <= 150_000, "{load:?}");
+    }
+}

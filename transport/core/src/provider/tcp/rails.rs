@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How rails come to be, and end. The one of two processes that counts as the first calls, when the first large read begins, whosever it
+//! is; so there is never more than one call over the same interfaces. An interface is used once at each end: the caller looks from
+//! which its packets would leave, the host at which address it was called.
+//!
+//! Rails end with the first connection, and are given up before any other one where connections or descriptors are few. One over which
+//! nothing moves is doubted: the peer is asked over the first connection whether it is there, and if it is, the rail is given up.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::call::{CONNECT_NS, Stage};
+use super::links::{Links, Owner, Upshot};
+use super::meet::{Refusal, Stepped};
+use super::proof::{Meeting, Verdict};
+use super::rail::{Rail, RailCall};
+use super::sockets::{Sock, Sockets};
+use super::strangers::Stranger;
+use session::Ack;
+
+/// A rail that is looked at in each turn, since something may come soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moving {
+    pub(super) peer: u32,
+    pub(super) sock: Sock,
+    /// Turns in which nothing has come.
+    pub(super) idle: u32,
+}
+
+/// Rails are made.
+impl<S: Sockets> Links<S> {
+    /// Connections that this process may have with a peer, for whom to tell.
+    pub(super) fn rails_to_tell(&self) -> u8 {
+        self.limits.rails
+    }
+
+    pub(super) fn rail(&mut self, peer: u32, sock: Sock) -> Option<&mut Rail> {
+        self.find_mut(peer)?.rails.find(sock)
+    }
+
+    /// Whether a read of so many bytes is cut into pieces.
+    pub(super) fn shares(&self, peer: u32, bytes: u64) -> bool {
+        let side = self.find(peer);
+        bytes >= self.limits.shared_bytes && side.is_some_and(|side| side.rails.is_any())
+    }
+
+    /// Much moves between this process and a peer: rails to it are made, if there may be more than there are.
+    pub(super) fn want_rails(&mut self, peer: u32, bytes: u64) {
+        if self.limits.rails <= 1 || bytes < self.limits.shared_bytes {
+            return;
+        }
+        let (most, now_ns) = (self.limits.rails, self.now_ns);
+        let is_first = self.known.with(peer).is_first;
+        let side = self.of(peer);
+        let rails = &side.rails;
+        let may_be = usize::from(rails.told.min(most)).saturating_sub(1);
+        let is_time = rails.again_at_ns <= now_ns;
+        if !is_first || side.line.is_none() || !is_time || rails.all.len() >= may_be {
+            return;
+        }
+        let Some(place) = &side.place else {
+            // It was the peer that has made the connection.
+            if !std::mem::replace(&mut side.is_wanted, true) {
+                self.wanted.push_back(peer);
+            }
+            return;
+        };
+        let mut addresses = place.addresses.clone();
+        let turns = usize::from(rails.failures) % addresses.len().max(1);
+        addresses.rotate_left(turns);
+        for address in addresses {
+            let rails = &self.of(peer).rails;
+            let is_enough = rails.all.len() + rails.calls.len() >= may_be;
+            if is_enough || self.connections() >= self.limits.lines {
+                return;
+            }
+            self.call_rail(peer, address);
+        }
+        // Where nothing leads to it by another interface, that is not looked for with every read.
+        let rails = &mut self.of(peer).rails;
+        if rails.calls.is_empty() {
+            rails.fail(now_ns);
+        }
+    }
+
+    /// Connections that there are.
+    pub(super) fn connections(&self) -> usize {
+        self.joined.len() + self.rails
+    }
+
+    /// Connects to one more address of a peer, if packets to it leave by an interface over which nothing goes to it.
+    fn call_rail(&mut self, peer: u32, address: SocketAddr) {
+        let line = self.of(peer).line.as_ref().map(|line| line.sock);
+        let first = line.and_then(|sock| self.sockets.ends(sock).ok());
+        let is_there = |ends: (IpAddr, IpAddr)| ends.1 == address.ip();
+        if first.is_none_or(is_there) {
+            return;
+        }
+        let local = self.sockets.leaves_from(address).ok();
+        let interface = local.and_then(|local| self.interface_of(local));
+        let Some(interface) = interface.filter(|one| self.is_free(peer, *one)) else {
+            return;
+        };
+        let Ok(sock) = self.sockets.connect(address) else {
+            return;
+        };
+        self.own(sock, Owner::RailCall(peer));
+        let stage = self.greeting(peer, sock, true);
+        self.of(peer)
+            .rails
+            .calls
+            .push(RailCall { stage, interface });
+        self.note_railed(peer);
+    }
+
+    /// The interface that has an address which others are told.
+    fn interface_of(&self, local: IpAddr) -> Option<u32> {
+        let found = self.interfaces.iter().find(|(one, _)| *one == local);
+        found.map(|(_, interface)| *interface)
+    }
+
+    /// Whether nothing goes to a peer by an interface of this host.
+    fn is_free(&self, peer: u32, interface: u32) -> bool {
+        let Some(side) = self.find(peer) else {
+            return false;
+        };
+        let line = side.line.as_ref().map(|line| line.sock);
+        let first = line.and_then(|sock| self.sockets.ends(sock).ok());
+        let first = first.and_then(|(local, _)| self.interface_of(local));
+        let rails = side.rails.all.iter().map(|rail| rail.interface);
+        let calls = side.rails.calls.iter().map(|call| call.interface);
+        first.is_some_and(|first| first != interface)
+            && rails.chain(calls).all(|used| used != interface)
+    }
+
+    fn note_railed(&mut self, peer: u32) {
+        if !self.railed.contains(&peer) {
+            self.railed.push(peer);
+        }
+    }
+
+    /// Something has happened to a rail that is being made.
+    pub(super) fn go_on_with_rail_call(&mut self, peer: u32, sock: Sock) {
+        let is_it = |call: &RailCall| call.stage.sock() == Some(sock);
+        let calls = &mut self.of(peer).rails.calls;
+        let Some(at) = calls.iter().position(is_it) else {
+            return;
+        };
+        let RailCall { stage, interface } = calls.swap_remove(at);
+        match self.step(peer, stage, true) {
+            Ok(Stepped::At(stage)) => {
+                let call = RailCall { stage, interface };
+                self.of(peer).rails.calls.push(call);
+            }
+            Ok(Stepped::Joined(..)) => self.add_rail(peer, (sock, interface), Vec::new()),
+            Err(_) => {
+                self.close(sock);
+                let now_ns = self.now_ns;
+                self.of(peer).rails.fail(now_ns);
+            }
+        }
+    }
+
+    /// A caller has proved who it is, and wants another connection.
+    pub(super) fn welcome_rail(&mut self, peer: u32, meeting: &Meeting, mut stranger: Stranger) {
+        let sock = stranger.talk.sock;
+        let interface = match self.may_add_rail(peer, sock) {
+            Ok((interface, old)) => {
+                if let Some(old) = old {
+                    self.end_rail(peer, old);
+                }
+                interface
+            }
+            Err(why) => {
+                let no = meeting.welcome(Verdict::NoRail, Ack::default(), 0);
+                stranger.talk.say(&no);
+                // Where that does not get through it learns as much from the end of the connection.
+                _ = stranger.talk.push(&mut self.sockets);
+                self.close(sock);
+                if let Some(why) = why {
+                    self.complain_of(&stranger, &Refusal::Rail(peer, why));
+                }
+                return;
+            }
+        };
+        let rails = self.rails_to_tell();
+        let first = meeting.welcome(Verdict::Joined, Ack::default(), rails);
+        self.add_rail(peer, (sock, interface), first.to_vec());
+    }
+
+    /// The interface of a further connection that a peer has made, and the rail that it takes the place of: whoever makes a second one
+    /// over an interface has seen before this process that the former broke. Or why it is of no use, with words if nobody who keeps to the
+    /// rules asks for that.
+    fn may_add_rail(&self, peer: u32, sock: Sock) -> Result<(u32, Option<Sock>), Refused> {
+        let Some(side) = self.find(peer).filter(|side| side.lost.is_none()) else {
+            return Err(Some("without a first one"));
+        };
+        if side.line.is_none() {
+            // One that there was may just have been given up.
+            let was_there = side.heard_attempt != 0 || side.attempt != 0;
+            return Err((!was_there).then_some("without a first one"));
+        }
+        if self.known.with(peer).is_first {
+            return Err(Some("that this process would make if it wanted it"));
+        }
+        let ends = self.sockets.ends(sock).map_err(|_| None)?;
+        let interface = self.interface_of(ends.0).ok_or(None)?;
+        let all = &side.rails.all;
+        let old = all.iter().find(|rail| rail.interface == interface);
+        if let Some(old) = old {
+            return Ok((interface, Some(old.sock)));
+        }
+        let may_be = usize::from(side.rails.told.min(self.limits.rails));
+        if all.len() + 1 >= may_be {
+            return Err(Some("beside as many as there may be"));
+        }
+        let has_room = self.connections() < self.limits.lines;
+        (self.is_free(peer, interface) && has_room)
+            .then_some((interface, None))
+            .ok_or(None)
+    }
+
+    fn add_rail(&mut self, peer: u32, (sock, interface): (Sock, u32), first: Vec<u8>) {
+        self.own(sock, Owner::Rail(peer));
+        let (made, now_ns) = (self.numbers.next(), self.now_ns);
+        let rail = Rail::new((sock, made), interface, first, now_ns);
+        self.of(peer).rails.all.push(rail);
+        self.rails += 1;
+        self.counts.rails.add(1);
+        self.note_railed(peer);
+        self.watch(peer, sock);
+        self.upshots.push_back(Upshot::Push(peer, sock));
+        self.upshots.push_back(Upshot::GoOn(peer));
+    }
+
+    /// Something may soon come over a rail.
+    pub(super) fn watch(&mut self, peer: u32, sock: Sock) {
+        let idle = 0;
+        let is_it = |one: &&mut Moving| one.sock == sock && one.peer == peer;
+        match self.moving.iter_mut().find(is_it) {
+            Some(one) => one.idle = 0,
+            None => self.moving.push(Moving { peer, sock, idle }),
+        }
+    }
+}
+
+/// Rails end.
+impl<S: Sockets> Links<S> {
+    /// One does; what it was to carry goes over the first connection.
+    pub(super) fn end_rail(&mut self, peer: u32, sock: Sock) -> bool {
+        let Some(side) = self.find_mut(peer) else {
+            return false;
+        };
+        let rails = &mut side.rails;
+        let Some(at) = rails.all.iter().position(|rail| rail.sock == sock) else {
+            return false;
+        };
+        let rail = rails.all.swap_remove(at);
+        self.rails -= 1;
+        self.moving.retain(|one| one.sock != sock);
+        self.close(sock);
+        self.upshots.push_back(Upshot::RailGone {
+            peer,
+            made: rail.made,
+            serving: rail.serving(),
+        });
+        true
+    }
+
+    /// It broke, or is of no use.
+    pub(super) fn rail_broke(&mut self, peer: u32, sock: Sock) {
+        if self.end_rail(peer, sock) {
+            self.counts.broken.add(1);
+            let now_ns = self.now_ns;
+            self.of(peer).rails.fail(now_ns);
+        }
+    }
+
+    /// All of a peer's end, and none is being made any more.
+    pub(super) fn end_rails(&mut self, peer: u32) {
+        let Some(side) = self.find_mut(peer) else {
+            return;
+        };
+        let calls = std::mem::take(&mut side.rails.calls);
+        let socks: Vec<Sock> = side.rails.all.iter().map(|rail| rail.sock).collect();
+        for sock in calls.iter().filter_map(|call| call.stage.sock()) {
+            self.close(sock);
+        }
+        for sock in socks {
+            self.end_rail(peer, sock);
+        }
+        self.railed.retain(|railed| *railed != peer);
+    }
+
+    /// Gives up the rail that is missed least, so that another connection can have its place. `false`: there is none.
+    pub(super) fn give_rail_up(&mut self) -> bool {
+        let all = self.railed.iter().filter_map(|peer| {
+            let rails = &self.find(*peer)?.rails;
+            let order = |rail: &Rail| (!rail.is_idle(), rail.moved_ns, *peer, rail.sock);
+            rails.all.iter().map(order).min()
+        });
+        let Some((_, _, peer, sock)) = all.min() else {
+            return false;
+        };
+        self.end_rail(peer, sock);
+        self.counts.given_up.add(1);
+        let again_at_ns = self.now_ns + STALL_NS;
+        self.of(peer).rails.again_at_ns = again_at_ns;
+        true
+    }
+
+    /// Ends what has come to nothing.
+    pub(super) fn look_at_rails(&mut self, passed_ns: u64) {
+        for index in (0..self.railed.len()).rev() {
+            let peer = self.railed[index];
+            self.end_late_calls(peer);
+            let socks: Vec<Sock> = match self.find(peer) {
+                Some(side) if side.rails.is_any() => {
+                    side.rails.all.iter().map(|rail| rail.sock).collect()
+                }
+                _ => {
+                    self.railed.swap_remove(index);
+                    continue;
+                }
+            };
+            for sock in socks {
+                self.look_at_rail(peer, sock, passed_ns);
+            }
+        }
+    }
+
+    fn end_late_calls(&mut self, peer: u32) {
+        let now_ns = self.now_ns;
+        let is_late = |call: &RailCall| match call.stage {
+            Stage::Connecting { since_ns, .. } => since_ns + CONNECT_NS <= now_ns,
+            _ => false,
+        };
+        let rails = &mut self.of(peer).rails;
+        while let Some(at) = rails.calls.iter().position(is_late) {
+            let call = rails.calls.swap_remove(at);
+            rails.fail(now_ns);
+            if let Some(sock) = call.stage.sock() {
+                return self.close(sock);
+            }
+        }
+    }
+
+    /// Doubts a rail over which nothing moves though something should, and ends it if its peer is there. `passed_ns`: in which this
+    /// process was away, which says nothing of the peer.
+    fn look_at_rail(&mut self, peer: u32, sock: Sock, passed_ns: u64) {
+        let now_ns = self.now_ns;
+        let Some(side) = self.find_mut(peer) else {
+            return;
+        };
+        let (has_answered, Some(rail)) = (!side.has_asked, side.rails.find(sock)) else {
+            return;
+        };
+        rail.moved_ns = rail.moved_ns.saturating_add(passed_ns);
+        let is_still = now_ns.saturating_sub(rail.moved_ns) >= STALL_NS;
+        if rail.load.is_idle() || !is_still {
+            rail.doubted_ns = None;
+            return;
+        }
+        match rail.doubted_ns {
+            None => {
+                rail.doubted_ns = Some(now_ns);
+                self.ask(peer);
+            }
+            Some(since_ns) if has_answered && now_ns.saturating_sub(since_ns) >= STALL_NS => {
+                self.rail_broke(peer, sock);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// When a rail is to be looked at.
+    pub(super) fn rails_due_ns(&self) -> Option<u64> {
+        let sides = self.railed.iter().filter_map(|peer| self.find(*peer));
+        let is_due = |rails: &super::rail::Rails| {
+            let waits = rails.all.iter().any(|rail| !rail.load.is_idle());
+            waits || !rails.calls.is_empty()
+        };
+        let mut all = sides.map(|side| &side.rails);
+        all.any(is_due).then_some(self.now_ns + STALL_NS)
+    }
+}
+
+/// Why somebody may have no rail, if that is worth a word.
+type Refused = Option<&'static str>;
+
+/// A rail over which nothing moves for so long is doubted; for so long again it may show that it lives.
+pub(super) const STALL_NS: u64 = 500_000_000;

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What goes out over rails: requests, and data that a peer reads here. A key is looked up whenever some data of it are sent, so nothing
+//! of memory that was withdrawn is; what cannot be sent to its end then ends the rail.
+
+use std::io;
+
+use super::links::Links;
+use super::moves::Moves;
+use super::packet::{Answer, Kind, PIECE_BYTES, Read};
+use super::rail::{MOST_SERVES, Rail, Sending};
+use super::side::Side;
+use super::sockets::{Sock, Sockets};
+use crate::Outcome;
+
+impl Moves {
+    /// A peer asks for data over a rail. `false`: nobody who keeps to the rules does that.
+    pub(super) fn hear_rail_read(&mut self, rail: &mut Rail, read: Read) -> bool {
+        let is_piece = (1..=PIECE_BYTES as u64).contains(&read.bytes);
+        if !is_piece || rail.serving() >= MOST_SERVES {
+            return false;
+        }
+        self.serving += 1;
+        rail.serves.push_back(read);
+        true
+    }
+
+    /// Sends what waits at a rail, as much as it takes.
+    pub(super) fn push_rail<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32, sock: Sock) {
+        match self.push_some(links, peer, sock) {
+            Ok(()) => {}
+            Err(_) => links.rail_broke(peer, sock),
+        }
+    }
+
+    fn push_some<S: Sockets>(
+        &mut self,
+        links: &mut Links<S>,
+        peer: u32,
+        sock: Sock,
+    ) -> io::Result<()> {
+        let now_ns = links.now_ns;
+        let Links { sides, sockets, .. } = links;
+        let Some(Side { line, rails, .. }) = sides[peer as usize].as_deref_mut() else {
+            return Ok(());
+        };
+        let Some(rail) = rails.find(sock) else {
+            return Ok(());
+        };
+        while !rail.is_blocked {
+            if rail.out.is_none() && rail.words.is_empty() && !self.serve_next(peer, rail) {
+                break;
+            }
+            let (sent, is_data) = match &rail.out {
+                Some(out) => (self.send_data(sockets, peer, sock, out)?, true),
+                None => {
+                    let words = &rail.words[rail.said..];
+                    (sockets.send(sock, words, None, false)?, false)
+                }
+            };
+            rail.is_blocked = sent == 0;
+            if sent != 0 {
+                rail.moved_ns = rail.moved_ns.max(now_ns);
+            }
+            if is_data {
+                if let Some(line) = line.as_mut().filter(|_| sent != 0) {
+                    // It stays while data move over its rails.
+                    line.moved_ns = now_ns;
+                }
+                let has_all = rail.out.as_mut().is_none_or(|out| out.has_sent(sent));
+                if has_all {
+                    rail.out = None;
+                    self.serving -= 1;
+                }
+            } else {
+                rail.said += sent;
+                if rail.said == rail.words.len() {
+                    rail.words.clear();
+                    rail.said = 0;
+                }
+            }
+        }
+        if rail.is_armed != rail.is_blocked {
+            rail.is_armed = rail.is_blocked;
+            sockets.want_to_send(sock, rail.is_blocked);
+        }
+        Ok(())
+    }
+
+    /// Begins with the next data that the peer reads; `false`: there are none.
+    fn serve_next(&mut self, peer: u32, rail: &mut Rail) -> bool {
+        let Some(read) = rail.serves.pop_front() else {
+            return false;
+        };
+        let found = self.exports.find(peer, read.key, read.offset, read.bytes);
+        if found.is_some() {
+            rail.out = Some(Sending::new(read));
+        } else {
+            self.serving -= 1;
+            let (id, outcome, old) = (read.id, Outcome::BadKey, 0);
+            rail.say(Kind::Answer, |maker| {
+                maker.answer(Answer { id, outcome, old });
+            });
+        }
+        true
+    }
+
+    /// Sends some of it.
+    fn send_data(
+        &self,
+        sockets: &mut impl Sockets,
+        peer: u32,
+        sock: Sock,
+        out: &Sending,
+    ) -> io::Result<usize> {
+        let read = &out.read;
+        let found = self.exports.find(peer, read.key, read.offset, read.bytes);
+        let data = found.ok_or(io::ErrorKind::InvalidData)?;
+        let head = out.head.get(out.at..).unwrap_or_default();
+        let at = out.at.saturating_sub(out.head.len());
+        sockets.send(sock, head, Some(data.from(at)), false)
+    }
+}
+
+impl Sending {
+    /// So many bytes more were sent; `true`: that was all.
+    fn has_sent(&mut self, sent: usize) -> bool {
+        self.at += sent;
+        let all = self.head.len() as u64 + self.read.bytes;
+        self.at as u64 == all
+    }
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whoever wants a further connection and may not, and peers that lie over one.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use session::Ack;
+
+use super::super::links::Limits;
+use super::super::packet::{Answer, Kind, PIECE_BYTES, Read};
+use super::super::proof::{self, Hello, Meeting, Verdict};
+use super::super::system::System;
+use super::super::{Known, StreamKey, Tcp};
+use super::hostile::{KEY, Liar, complaint, connect_to, greet, hello, is_ended, keys, pull, until};
+use crate::{Completion, Head, Outcome, Peer, RemoteKey};
+
+/// Rank 2 of three, with three interfaces, at each of which one address leads to it. It calls nobody for a rail.
+fn host() -> Tcp<System> {
+    let addresses: [IpAddr; 3] =
+        ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|it| it.parse().unwrap());
+    let (system, port, found) = System::open(&addresses, None).unwrap();
+    let limits = Limits {
+        lines: 8,
+        silence_ns: 1_000_000_000,
+        rails: 2,
+        shared_bytes: 1,
+    };
+    let known = (Known::new(2, 3, 0), StreamKey::new(KEY));
+    let mut tcp = Tcp {
+        port,
+        ..Tcp::new(system, known, 3, limits)
+    };
+    tcp.links.interfaces = found.into_iter().zip(0..).collect();
+    tcp
+}
+
+fn hello_of_rail(tcp: &Tcp<System>, rank: u32) -> Hello {
+    Hello {
+        is_rail: true,
+        ..hello(tcp, rank, 0)
+    }
+}
+
+/// Wants to be a rail of this rank, with the key of this job; answers the verdict.
+fn ask_for_rail(tcp: &mut Tcp<System>, rank: u32, at: &str, key: u128) -> (Liar, Option<Verdict>) {
+    let mut stream = connect_to(tcp, at);
+    let hello = hello_of_rail(tcp, rank);
+    let (verdict, nonce) = greet(tcp, &mut stream, hello);
+    assert_eq!(verdict, Verdict::Joined);
+    let keys = keys(key);
+    let meeting = Meeting { keys, hello, nonce };
+    let proof = meeting.proof(Ack::default(), 2);
+    stream.write_all(&proof).unwrap();
+    let verdict = (key == KEY).then(|| {
+        let mut said = [0; proof::WELCOME_BYTES];
+        pull(tcp, &mut stream, &mut said);
+        meeting.of_welcome(&said).unwrap().verdict
+    });
+    (Liar { stream, number: 0 }, verdict)
+}
+
+fn rails(tcp: &Tcp<System>, peer: u32) -> usize {
+    let side = tcp.links.find(peer);
+    side.map_or(0, |side| side.rails.all.len())
+}
+
+/// A peer, and its rail.
+fn joined(tcp: &mut Tcp<System>, attempt: u32) -> (Liar, Liar) {
+    let first = Liar::join(tcp, 0, attempt);
+    let (rail, verdict) = ask_for_rail(tcp, 0, "127.0.0.2", KEY);
+    assert_eq!(verdict, Some(Verdict::Joined));
+    assert_eq!(rails(tcp, 0), 1);
+    (first, rail)
+}
+
+#[test]
+fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
+    let mut tcp = host();
+    // Without a first connection; again, and without the key.
+    for (key, expected) in [
+        (
+            KEY,
+            "is rank 0, which wants another connection without a first one",
+        ),
+        (KEY, ""),
+        (KEY + 1, "did not prove to know the key"),
+    ] {
+        let (mut liar, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.2", key);
+        assert!(verdict.is_none_or(|verdict| verdict == Verdict::NoRail));
+        is_ended(&mut tcp, &mut liar.stream);
+        let words = complaint(&mut tcp);
+        assert!(words.contains(expected), "{words}");
+        assert_eq!(words.is_empty(), expected.is_empty(), "{words}");
+    }
+    assert_eq!(tcp.links.counts.refused.get(), 3);
+    // By the same interface, of which the peer cannot know.
+    let _first = Liar::join(&mut tcp, 0, 1);
+    let (_, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.1", KEY);
+    assert_eq!(verdict, Some(Verdict::NoRail));
+    let (_rail, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.2", KEY);
+    assert_eq!(verdict, Some(Verdict::Joined));
+    assert_eq!((rails(&tcp, 0), complaint(&mut tcp)), (1, String::new()));
+}
+
+#[test]
+fn one_rail_too_many_is_sent_away() {
+    let mut tcp = host();
+    let (_first, _rail) = joined(&mut tcp, 1);
+    let (mut liar, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.3", KEY);
+    assert_eq!(verdict, Some(Verdict::NoRail));
+    is_ended(&mut tcp, &mut liar.stream);
+    let words = complaint(&mut tcp);
+    assert!(words.contains("beside as many as there may be"), "{words}");
+    assert_eq!(rails(&tcp, 0), 1);
+}
+
+#[test]
+fn of_two_rails_over_an_interface_the_later_one_counts() {
+    let mut tcp = host();
+    let (_first, mut old) = joined(&mut tcp, 1);
+    let (_new, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.2", KEY);
+    assert_eq!(verdict, Some(Verdict::Joined));
+    is_ended(&mut tcp, &mut old.stream);
+    assert_eq!((rails(&tcp, 0), complaint(&mut tcp)), (1, String::new()));
+}
+
+#[test]
+fn who_lies_over_a_rail_loses_it_and_is_given_up_after_some_time() {
+    let key = RemoteKey {
+        address: 4096,
+        bytes: 1 << 30,
+        check: 3,
+    };
+    let read = move |bytes: usize| Read {
+        id: 1,
+        offset: 0,
+        bytes: bytes as u64,
+        key,
+    };
+    let answer = Answer {
+        id: 1,
+        outcome: Outcome::BadKey,
+        old: 0,
+    };
+    let head = Head {
+        kind: 7,
+        len: 0,
+        flags: 3,
+        word: 9,
+    };
+    let lies: [&dyn Fn(&mut Liar); 6] = [
+        &|liar| _ = liar.stream.write_all(&[0xff; 64]),
+        &|liar| liar.send(Kind::Data, |maker| maker.data(77, 0), &[1; 50]),
+        &|liar| liar.send(Kind::Answer, |maker| maker.answer(answer), &[]),
+        &|liar| liar.send(Kind::Frame, |maker| maker.frame(head, b"hello"), &[]),
+        &|liar| {
+            let read = read(PIECE_BYTES + 1);
+            liar.send(Kind::Read, |maker| maker.read(&read), &[]);
+        },
+        &|liar| {
+            liar.number = 1;
+            let read = read(1);
+            liar.send(Kind::Read, |maker| maker.read(&read), &[]);
+        },
+    ];
+    for lies in lies.chunks(3) {
+        let mut tcp = host();
+        for (attempt, lie) in (1..).zip(lies.iter().chain(&lies[..1])) {
+            let (_first, mut rail) = joined(&mut tcp, attempt);
+            lie(&mut rail);
+            if attempt < 4 {
+                is_ended(&mut tcp, &mut rail.stream);
+                assert!(tcp.links.has_line(0) && rails(&tcp, 0) == 0);
+            } else {
+                until(&mut tcp, |_, completions| {
+                    matches!(
+                        completions.take(0),
+                        Some(Completion::Lost { peer: Peer(0) })
+                    )
+                });
+            }
+        }
+        assert!(tcp.why_lost(Peer(0)).unwrap().contains("makes no sense"));
+        assert!(complaint(&mut tcp).contains("what rank 0 sends"));
+    }
+}
+
+#[test]
+fn over_a_rail_nothing_is_read_but_what_was_exported() {
+    let mut tcp = host();
+    let memory = vec![5u8; 4096];
+    let address = memory.as_ptr().expose_provenance() as u64;
+    let key = tcp.export(Peer(0), address, 4096);
+    let foreign = tcp.export(Peer(1), address, 4096);
+    let (_first, mut rail) = joined(&mut tcp, 1);
+    let bad = RemoteKey {
+        check: key.check ^ 1,
+        ..key
+    };
+    for (key, offset) in [(bad, 0), (foreign, 0), (key, 4090), (key, u64::MAX - 3)] {
+        let read = Read {
+            id: 3,
+            offset,
+            bytes: 8,
+            key,
+        };
+        rail.number = 0;
+        rail.send(Kind::Read, |maker| maker.read(&read), &[]);
+        assert_eq!(rail.answer(&mut tcp), 1, "{read:?}");
+    }
+    let read = Read {
+        id: 4,
+        offset: 100,
+        bytes: 8,
+        key,
+    };
+    rail.number = 0;
+    rail.send(Kind::Read, |maker| maker.read(&read), &[]);
+    let mut said = [0; 40];
+    pull(&mut tcp, &mut rail.stream, &mut said);
+    assert_eq!(
+        (said[4], said[16], &said[32..]),
+        (Kind::Data as u8, 4, &[5; 8][..])
+    );
+    assert!(!tcp.moves.is_any_under_way());
+}
+
+/// Whoever asks for more at once than anybody may, of a process that computes, loses the rail.
+#[test]
+fn no_more_is_kept_of_a_rail_than_honest_peers_ask_for() {
+    let mut tcp = host();
+    let memory = vec![5u8; 1 << 19].leak();
+    let address = memory.as_ptr().expose_provenance() as u64;
+    let key = tcp.export(Peer(0), address, 1 << 19);
+    let (_first, mut rail) = joined(&mut tcp, 1);
+    let read = Read {
+        id: 4,
+        offset: 0,
+        bytes: 1 << 19,
+        key,
+    };
+    for _ in 0..200 {
+        rail.number = 0;
+        rail.send(Kind::Read, |maker| maker.read(&read), &[]);
+    }
+    until(&mut tcp, |tcp, _| rails(tcp, 0) == 0);
+    assert!(!tcp.moves.is_any_under_way());
+    assert!(complaint(&mut tcp).contains("nobody has asked"));
+}
