@@ -147,8 +147,16 @@ static void s7_4_2_split_type_guided(void)
     do {
         int before, after = -1;
         MPI_Comm_size(level, &before);
-        GOOD(MPI_Comm_split_type(level, MPI_COMM_TYPE_HW_UNGUIDED, 0, MPI_INFO_NULL, &next));
+        char resource[64] = "";
+        int length = sizeof resource, is_told;
+        MPI_Info_create(&info);
+        GOOD(MPI_Comm_split_type(level, MPI_COMM_TYPE_HW_UNGUIDED, 0, info, &next));
+        // By what, is told in the info object of those that have a part of it.
+        MPI_Info_get_string(info, "mpi_hw_resource_type", &length, resource, &is_told);
+        EQUAL(is_told, next != MPI_COMM_NULL);
+        MPI_Info_free(&info);
         if (next != MPI_COMM_NULL) {
+            CHECK(!strcmp(resource, "mpi_shared_memory"), "%s", resource);
             MPI_Comm_size(next, &after);
             CHECK(after < before, "%d ranks split into %d", before, after);
         }

@@ -57,6 +57,19 @@ pub(crate) fn color(mpi: Mpi, parent: &Comm, split_type: c_int, info: &Pairs) ->
     }
 }
 
+/// Adds to the info object of an unguided split what it was split by.
+///
+/// # Errors
+/// For a handle that is no info object.
+pub(crate) fn tell_resource(split_type: c_int, info: MPI_Info) -> Result<()> {
+    match split_type {
+        c::MPI_COMM_TYPE_HW_UNGUIDED if info != MPI_Info::ENV => {
+            info::info_set(info, RESOURCE_KEY, SHARED_MEMORY)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The color of the processes of this node.
 fn node(mpi: Mpi) -> c_int {
     int(mpi.visit(|universe| universe.node()))

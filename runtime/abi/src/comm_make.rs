@@ -187,6 +187,9 @@ pub fn comm_split_type(
             Ok::<_, Error>(())
         })?;
     }
+    if handle != MPI_Comm::NULL && info != MPI_Info::NULL {
+        comm_kinds::tell_resource(split_type, info)?;
+    }
     newcomm.set(handle);
     Ok(())
 }
