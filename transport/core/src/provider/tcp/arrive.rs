@@ -139,10 +139,11 @@ impl<S: Sockets> Tcp<S> {
     #[inline]
     fn is_paused(&mut self, peer: u32) -> bool {
         let line = self.links.find(peer).and_then(|side| side.line.as_ref());
-        let until_ns = line.map_or(0, |line| line.paused_until_ns);
-        if until_ns == 0 {
+        // What is here already has no other sign.
+        let line = line.filter(|line| line.rest.is_empty() && line.paused_until_ns != 0);
+        let Some(until_ns) = line.map(|line| line.paused_until_ns) else {
             return false;
-        }
+        };
         let is_over = self.links.sockets.clock_ns() >= until_ns;
         if is_over && let Some(line) = &mut self.links.of(peer).line {
             line.paused_until_ns = 0;

@@ -143,6 +143,24 @@ fn a_frame_that_comes_alone_is_taken_by_a_look_whatever_its_size() {
 }
 
 #[test]
+fn what_is_here_already_is_taken_from_a_connection_that_is_left_alone() {
+    let mut world = World::new(StreamsConfig::of(0, 2), 8);
+    world.send(1, 0);
+    world.until("the connection", |world| world.heard[0][1] == 1);
+    let line = world.all[0].links.of(1).line.as_mut().unwrap();
+    line.paused_until_ns = u64::MAX;
+    world.send(1, 0);
+    world.net.pass(SECOND);
+    (0..100).for_each(|_| world.turn());
+    assert_eq!(world.heard[0][1], 1);
+    // Two at once stay behind a look.
+    world.send(1, 0);
+    world.net.pass(SECOND);
+    assert!(matches!(world.all[0].look(), FarLook::Poll));
+    world.until("both", |world| world.heard[0][1] == 3);
+}
+
+#[test]
 fn of_announcements_the_first_leaves_at_once_and_the_others_with_what_follows() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     world.send(0, 1);
