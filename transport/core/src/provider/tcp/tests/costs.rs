@@ -161,6 +161,28 @@ fn what_is_here_already_is_taken_from_a_connection_that_is_left_alone() {
 }
 
 #[test]
+fn a_connection_is_left_alone_where_two_reads_are_under_way_and_nothing_is_here() {
+    for reads in [1, 2] {
+        let mut world = World::new(StreamsConfig::of(0, 2), 8);
+        world.send(1, 0);
+        world.until("the connection", |world| world.heard[0][1] == 1);
+        let content = || lent_for_ever(vec![7; 100_000]);
+        let far = content().address();
+        let key = world.all[1].export(Peer(0), far, 100_000);
+        for name in 0..reads {
+            let work = (Kind::Read, content());
+            world.all[0].post_work(Peer(1), work, key, 0, WorkId(name));
+        }
+        (0..4).for_each(|_| world.all[0].poll(&mut crate::Completions::new()));
+        let line = world.all[0].links.of(1).line.as_ref().unwrap();
+        assert_eq!(line.paused_until_ns != 0, reads == 2);
+        world.until("the reads", |world| {
+            world.worked[0] == u32::try_from(reads).unwrap()
+        });
+    }
+}
+
+#[test]
 fn of_announcements_the_first_leaves_at_once_and_the_others_with_what_follows() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     world.send(0, 1);
