@@ -99,13 +99,12 @@ impl<S: Sockets> Tcp<S> {
             .links
             .find_mut(peer)
             .and_then(|side| side.line.as_mut());
-        if let Some(line) = line {
-            buffer.start(&mut line.rest);
-        } else {
+        let Some(line) = line else {
             self.buffer = buffer;
             return false;
-        }
-        let had = buffer.len();
+        };
+        let had = line.has_waiting();
+        buffer.start(&mut line.rest);
         let took = self.take_some(peer, &mut buffer, completions);
         let line = self
             .links
@@ -123,7 +122,7 @@ impl<S: Sockets> Tcp<S> {
                 if bytes == 0 {
                     self.pause(peer);
                 }
-                if bytes != 0 || had != 0 {
+                if bytes != 0 || had {
                     self.after(peer);
                 }
                 bytes != 0
@@ -140,7 +139,7 @@ impl<S: Sockets> Tcp<S> {
     fn is_paused(&mut self, peer: u32) -> bool {
         let line = self.links.find(peer).and_then(|side| side.line.as_ref());
         // What is here already has no other sign.
-        let line = line.filter(|line| line.rest.is_empty() && line.paused_until_ns != 0);
+        let line = line.filter(|line| !line.has_waiting() && line.paused_until_ns != 0);
         let Some(until_ns) = line.map(|line| line.paused_until_ns) else {
             return false;
         };
@@ -157,7 +156,7 @@ impl<S: Sockets> Tcp<S> {
         let Some(side) = self.links.find(peer).filter(|side| side.expects_data > 1) else {
             return;
         };
-        if side.line.as_ref().is_some_and(|line| line.rest.is_empty()) {
+        if side.line.as_ref().is_some_and(|line| !line.has_waiting()) {
             let until_ns = self.links.sockets.clock_ns() + PAUSE_NS;
             if let Some(line) = &mut self.links.of(peer).line {
                 line.paused_until_ns = until_ns;

@@ -171,6 +171,7 @@ pub(super) struct RailCall {
     pub(super) stage: Stage,
     /// The interface of this host.
     pub(super) interface: u32,
+    pub(super) since_ns: u64,
 }
 
 /// One that there is.

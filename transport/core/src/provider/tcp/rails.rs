@@ -54,7 +54,8 @@ impl<S: Sockets> Links<S> {
         let rails = &side.rails;
         let may_be = usize::from(rails.told.min(most)).saturating_sub(1);
         let is_time = rails.again_at_ns <= now_ns;
-        if !is_first || side.line.is_none() || !is_time || rails.all.len() >= may_be {
+        let is_busy = !rails.calls.is_empty() || rails.all.len() >= may_be;
+        if !is_first || side.line.is_none() || !is_time || is_busy {
             return;
         }
         let Some(place) = &side.place else {
@@ -105,10 +106,12 @@ impl<S: Sockets> Links<S> {
         };
         self.own(sock, Owner::RailCall(peer));
         let stage = self.greeting(peer, sock, true);
-        self.of(peer)
-            .rails
-            .calls
-            .push(RailCall { stage, interface });
+        let since_ns = self.now_ns;
+        self.of(peer).rails.calls.push(RailCall {
+            stage,
+            interface,
+            since_ns,
+        });
         self.note_railed(peer);
     }
 
@@ -145,10 +148,18 @@ impl<S: Sockets> Links<S> {
         let Some(at) = calls.iter().position(is_it) else {
             return;
         };
-        let RailCall { stage, interface } = calls.swap_remove(at);
+        let RailCall {
+            stage,
+            interface,
+            since_ns,
+        } = calls.swap_remove(at);
         match self.step(peer, stage, true) {
             Ok(Stepped::At(stage)) => {
-                let call = RailCall { stage, interface };
+                let call = RailCall {
+                    stage,
+                    interface,
+                    since_ns,
+                };
                 self.of(peer).rails.calls.push(call);
             }
             Ok(Stepped::Joined(..)) => self.add_rail(peer, (sock, interface), Vec::new()),
@@ -332,7 +343,8 @@ impl<S: Sockets> Links<S> {
         let now_ns = self.now_ns;
         let is_late = |call: &RailCall| match call.stage {
             Stage::Connecting { since_ns, .. } => since_ns + CONNECT_NS <= now_ns,
-            _ => false,
+            // It may be computing; but a network that was cut since would never say so.
+            _ => call.since_ns + PROOF_NS <= now_ns,
         };
         let rails = &mut self.of(peer).rails;
         while let Some(at) = rails.calls.iter().position(is_late) {
@@ -355,6 +367,7 @@ impl<S: Sockets> Links<S> {
             return;
         };
         rail.moved_ns = rail.moved_ns.saturating_add(passed_ns);
+        rail.doubted_ns = rail.doubted_ns.map(|ns| ns.saturating_add(passed_ns));
         let is_still = now_ns.saturating_sub(rail.moved_ns) >= STALL_NS;
         if rail.load.is_idle() || !is_still {
             rail.doubted_ns = None;
@@ -365,7 +378,9 @@ impl<S: Sockets> Links<S> {
                 rail.doubted_ns = Some(now_ns);
                 self.ask(peer);
             }
-            Some(since_ns) if has_answered && now_ns.saturating_sub(since_ns) >= STALL_NS => {
+            // Who has answered nothing yet was not there: its time begins when it is.
+            Some(_) if !has_answered => rail.doubted_ns = Some(now_ns),
+            Some(since_ns) if now_ns.saturating_sub(since_ns) >= STALL_NS => {
                 self.rail_broke(peer, sock);
             }
             Some(_) => {}
@@ -387,5 +402,7 @@ impl<S: Sockets> Links<S> {
 /// Why somebody may have no rail, if that is worth a word.
 type Refused = Option<&'static str>;
 
+/// For so long a peer may leave a call unanswered to which its system has connected.
+const PROOF_NS: u64 = 30_000_000_000;
 /// A rail over which nothing moves for so long is doubted; for so long again it may show that it lives.
 pub(super) const STALL_NS: u64 = 500_000_000;

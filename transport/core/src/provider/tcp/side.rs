@@ -75,7 +75,7 @@ impl Side {
             is_owing: false,
             owes: false,
             is_corked: false,
-            posted: 0,
+            posted: u64::MAX,
             has_asked: false,
             awaits_buffers: false,
             lent: 0,
@@ -197,6 +197,12 @@ impl Line {
             is_held: false,
             paused_until_ns: 0,
         }
+    }
+
+    /// Whether something is here that was not taken in for lack of room: there is no other sign of it.
+    pub(super) fn has_waiting(&self) -> bool {
+        let is_whole = |inflow: Inflow| inflow.at == inflow.bytes;
+        !self.rest.is_empty() || self.inflow.is_some_and(is_whole)
     }
 
     /// Whether nothing is on its way, as far as this process can see.

@@ -5,6 +5,7 @@ mod costs;
 mod crowd;
 mod descriptors;
 mod door;
+mod full;
 mod hostile;
 mod hostile_rails;
 mod other_jobs;
