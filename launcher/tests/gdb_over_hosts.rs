@@ -63,15 +63,24 @@ fn a_host_without_gdbserver_is_named_and_its_ranks_go_on() {
     let text = fs::read_to_string(&shell).unwrap();
     let without = "case \"$*\" in b*gdbserver*) echo 'gdbserver: not found' >&2; exit 127;; esac\n";
     fs::write(&shell, text.replacen('\n', &format!("\n{without}"), 1)).unwrap();
-    let words = ["--gdb", "0-1", "sh", "-c", "echo ran, $RMPI_RANK"];
+    let ran = lab.0.path().join("ran");
+    let program = format!("echo > {}.$RMPI_RANK", ran.display());
+    let words = ["--gdb", "0-1", "sh", "-c", &program];
     let (mut user, mut running) = at_terminal(&lab, &words);
     user.wait_for("rank 1 goes on without gdb: host b: there is no gdbserver");
-    shows(&mut user, BEFORE);
-    shows(&mut user, "ran, 1");
+    // Rank 1 says its word in the middle of what gdb says.
+    shows(&mut user, "rank 0 is inferior 1, rank 1 is inferior 2");
+    user.wait_for("(gdb) ");
     user.types("continue\n");
     shows(&mut user, "exited normally");
-    shows(&mut user, "ran, 0");
     user.types("quit\n");
+    for rank in 0..2 {
+        assert!(
+            ran.with_extension(rank.to_string()).exists(),
+            "{}",
+            user.seen
+        );
+    }
     assert_eq!(running.end().code(), Some(0), "{}", user.seen);
     running.assert_nothing_left();
 }

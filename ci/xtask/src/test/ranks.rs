@@ -43,7 +43,10 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         tally.check("every program is listed", || unlisted(&list, mpi.is_ours));
     }
     let list: Vec<Entry> = match mpi.hosts {
-        Some(_) => list.into_iter().filter(|entry| !entry.alone).collect(),
+        Some(_) => {
+            let goes = |entry: &Entry| !(entry.alone || entry.one_host);
+            list.into_iter().filter(goes).collect()
+        }
         None => list,
     };
     let list = match context.late {

@@ -17,6 +17,8 @@ pub(crate) struct Entry {
     pub(crate) limit_s: u64,
     /// Started without the launcher.
     pub(crate) alone: bool,
+    /// It tells of what ranks of one host share: not with `--hosts`.
+    pub(crate) one_host: bool,
     /// Tests what the standard leaves open: not for other MPIs.
     pub(crate) ours: bool,
     pub(crate) xfail: Option<String>,
@@ -72,6 +74,7 @@ fn entry(words: &[String]) -> Result<Entry, String> {
         says: Vec::new(),
         limit_s: DEFAULT_LIMIT_S,
         alone: false,
+        one_host: false,
         ours: false,
         xfail: None,
         late: None,
@@ -87,6 +90,7 @@ fn set(entry: &mut Entry, option: &str) -> Result<(), String> {
     let (key, value) = option.split_once('=').unwrap_or((option, ""));
     match key {
         "alone" => entry.alone = true,
+        "one-host" => entry.one_host = true,
         "ours" => entry.ours = true,
         "args" => entry.args = value.split_whitespace().map(String::from).collect(),
         "with" => entry.with = value.split_whitespace().map(String::from).collect(),

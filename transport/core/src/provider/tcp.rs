@@ -596,7 +596,10 @@ impl<S: Sockets> Tcp<S> {
         self.links.look_at_clock();
         self.settle();
         let has_stirred = std::mem::take(&mut self.has_stirred);
+        // Who sleeps is in nobody's way, and looks once more before.
+        let was_paused = self.links.end_pauses();
         !has_stirred
+            && !was_paused
             && self.moves.ready.is_empty()
             && self.backlog.is_empty()
             && self.links.wanted.is_empty()

@@ -472,6 +472,18 @@ impl<S: Sockets> Links<S> {
         self.upshots.push_back(Upshot::Lost(peer));
     }
 
+    /// All connections are looked at again; answers whether one was left alone.
+    pub(super) fn end_pauses(&mut self) -> bool {
+        let mut was_paused = false;
+        for peer in &self.joined {
+            let side = self.sides[*peer as usize].as_deref_mut();
+            if let Some(line) = side.and_then(|side| side.line.as_mut()) {
+                was_paused |= std::mem::take(&mut line.paused_until_ns) != 0;
+            }
+        }
+        was_paused
+    }
+
     /// Whether all that was sent has arrived; asks where that is not known.
     pub(super) fn is_all_there(&mut self) -> bool {
         let peers = 0..u32::try_from(self.sides.len()).unwrap_or(u32::MAX);
