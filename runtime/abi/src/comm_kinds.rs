@@ -57,13 +57,14 @@ pub(crate) fn color(mpi: Mpi, parent: &Comm, split_type: c_int, info: &Pairs) ->
     }
 }
 
-/// Adds to the info object of an unguided split what it was split by.
+/// Adds to the info object of an unguided split, if that can be changed, what it was split by.
 ///
 /// # Errors
 /// For a handle that is no info object.
 pub(crate) fn tell_resource(split_type: c_int, info: MPI_Info) -> Result<()> {
+    let can_change = ![MPI_Info::NULL, MPI_Info::ENV].contains(&info);
     match split_type {
-        c::MPI_COMM_TYPE_HW_UNGUIDED if info != MPI_Info::ENV => {
+        c::MPI_COMM_TYPE_HW_UNGUIDED if can_change => {
             info::info_set(info, RESOURCE_KEY, SHARED_MEMORY)
         }
         _ => Ok(()),

@@ -186,8 +186,6 @@ pub fn comm_split_type(
             state.comm_mut(handle)?.hints = hints;
             Ok::<_, Error>(())
         })?;
-    }
-    if handle != MPI_Comm::NULL && info != MPI_Info::NULL {
         comm_kinds::tell_resource(split_type, info)?;
     }
     newcomm.set(handle);
