@@ -260,29 +260,41 @@ impl<S: Sockets> Tcp<S> {
         buffer: &mut Buffer,
         completions: &mut Completions,
     ) -> io::Result<usize> {
+        let (bytes, last) = self.take_while_some(
+            buffer,
+            |tcp, buffer| tcp.step(peer, buffer, completions),
+            |tcp, buffer| tcp.receive(peer, buffer),
+        )?;
+        match last {
+            Step::Full => self.wait_for(peer),
+            Step::Wrong(what) => self.refuse(peer, what),
+            Step::Taken | Step::Lacks => {}
+        }
+        Ok(bytes)
+    }
+
+    /// Takes in what waits, by `step`, and then what comes, by `receive`, up to some share. Answers how many bytes were received, and the
+    /// step with which it ended.
+    fn take_while_some(
+        &mut self,
+        buffer: &mut Buffer,
+        mut step: impl FnMut(&mut Self, &mut Buffer) -> Step,
+        mut receive: impl FnMut(&mut Self, &mut Buffer) -> io::Result<(usize, usize)>,
+    ) -> io::Result<(usize, Step)> {
         let mut bytes = 0;
         let mut is_drained = false;
         loop {
-            match self.step(peer, buffer, completions) {
+            let last = step(self, buffer);
+            match last {
                 Step::Taken => continue,
-                Step::Lacks => {}
-                Step::Full => {
-                    self.wait_for(peer);
-                    return Ok(bytes);
-                }
-                Step::Wrong(what) => {
-                    self.refuse(peer, what);
-                    return Ok(bytes);
-                }
+                Step::Lacks if !is_drained && bytes <= TURN_BYTES => {}
+                _ => return Ok((bytes, last)),
             }
-            if is_drained || bytes > TURN_BYTES {
-                return Ok(bytes);
-            }
-            let (got, asked) = self.receive(peer, buffer)?;
+            let (got, asked) = receive(self, buffer)?;
             bytes += got;
             is_drained = got < asked;
             if got == 0 {
-                return Ok(bytes);
+                return Ok((bytes, last));
             }
         }
     }

@@ -9,19 +9,10 @@ use super::super::proof::{u32_at, u64_at};
 use super::super::rail::RailInflow;
 use super::super::sockets::{Sock, Sockets};
 use super::super::works::Over;
-use super::{BEHIND_BYTES, Buffer, MOST_WRONGS, TURN_BYTES};
+use super::{BEHIND_BYTES, Buffer, MOST_WRONGS, Step};
 use crate::Outcome;
 use crate::provider::tcp::Tcp;
 use crate::provider::tcp::links::Upshot;
-
-/// What a look at what waits has led to.
-enum Step {
-    Taken,
-    /// More must come first.
-    Lacks,
-    /// Nobody who keeps to the rules sends that.
-    Wrong(&'static str),
-}
 
 impl<S: Sockets> Tcp<S> {
     /// Looks at the rails of which something may come. `true`: something has.
@@ -80,27 +71,15 @@ impl<S: Sockets> Tcp<S> {
         sock: Sock,
         buffer: &mut Buffer,
     ) -> io::Result<usize> {
-        let mut bytes = 0;
-        let mut is_drained = false;
-        loop {
-            match self.step_rail(peer, sock, buffer) {
-                Step::Taken => continue,
-                Step::Lacks => {}
-                Step::Wrong(what) => {
-                    self.refuse_rail(peer, sock, what);
-                    return Ok(bytes);
-                }
-            }
-            if is_drained || bytes > TURN_BYTES {
-                return Ok(bytes);
-            }
-            let (got, asked) = self.receive_of_rail(peer, sock, buffer)?;
-            bytes += got;
-            is_drained = got < asked;
-            if got == 0 {
-                return Ok(bytes);
-            }
+        let (bytes, last) = self.take_while_some(
+            buffer,
+            |tcp, buffer| tcp.step_rail(peer, sock, buffer),
+            |tcp, buffer| tcp.receive_of_rail(peer, sock, buffer),
+        )?;
+        if let Step::Wrong(what) = last {
+            self.refuse_rail(peer, sock, what);
         }
+        Ok(bytes)
     }
 
     /// Receives more; answers how much, and how much it could have been.
@@ -177,8 +156,9 @@ impl<S: Sockets> Tcp<S> {
             Kind::Data => {
                 let (id, at) = (u32_at(bytes, 0), u64_at(bytes, 8));
                 let bytes = header.bytes - header.wanted();
-                rail.inflow = Some(RailInflow { id, at: 0, bytes });
-                self.moves.expects_of_rail(peer, (id, made), at, bytes)
+                let is_asked = self.moves.expects_of_rail(peer, (id, made), at, bytes);
+                rail.inflow = is_asked.then_some(RailInflow { id, at: 0, bytes });
+                is_asked
             }
             Kind::Answer => Answer::of(bytes).is_some_and(|answer| {
                 let is_asked = self.moves.has_asked_rail(peer, answer.id, made);
