@@ -102,7 +102,7 @@ pub(super) struct Links<S> {
     owing: Vec<u32>,
     /// Whether packets wait, and those for whom some do.
     is_corked: bool,
-    pub(super) corked: Vec<u32>,
+    corked: Vec<u32>,
     /// Peers to whom something was sent that the system keeps for what may follow.
     pub(super) held: Vec<u32>,
     pub(super) store: Store,
