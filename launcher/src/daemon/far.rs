@@ -83,7 +83,7 @@ fn place(job: &mut NodeJob, far: Far) -> Vec<String> {
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
     let topology = plan::described(&cpus);
     let policy = Policy {
-        shared: granted < cpus.count() || far.beside.astray > 0,
+        shared: granted < cpus.count() || far.beside.overlapping > 0,
         ..far.policy
     };
     let (before, own) = (far.beside.before, job.local_size());

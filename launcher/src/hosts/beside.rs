@@ -45,13 +45,13 @@ pub(crate) struct Beside {
     /// And behind it.
     pub(crate) behind: u32,
     /// Those of hosts that have some of the CPUs, and others besides or less.
-    pub(crate) astray: u32,
+    pub(crate) overlapping: u32,
 }
 
 impl Beside {
     /// All of them.
     pub(crate) fn ranks(self) -> u32 {
-        let all = [self.before, self.behind, self.astray];
+        let all = [self.before, self.behind, self.overlapping];
         all.into_iter().fold(0, u32::saturating_add)
     }
 
@@ -76,7 +76,7 @@ pub(crate) fn beside(machines: &[&Machine], ranks: &[u32]) -> Vec<Beside> {
             let sum = match machines[at] {
                 own if own.is_same(machine) && other < at => &mut beside.before,
                 own if own.is_same(machine) => &mut beside.behind,
-                own if own.meets(machine) => &mut beside.astray,
+                own if own.meets(machine) => &mut beside.overlapping,
                 _ => continue,
             };
             *sum = sum.saturating_add(*ranks);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn counts(beside: &Beside) -> [u32; 3] {
-        [beside.before, beside.behind, beside.astray]
+        [beside.before, beside.behind, beside.overlapping]
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The processes that a shepherd has started: remote shells with their three streams, and how each ended.
 
-use super::burial::{Burial, Deed};
+use super::cleanup::{Action, Cleanup};
 use super::shell::Closed;
 use crate::daemon::descendants;
 use crate::edge::Edge;
@@ -222,11 +222,15 @@ impl Children {
     }
 
     /// The next step of a daemon's end; how it has ended, once that is over.
-    pub(super) fn bury(&mut self, burial: &mut Burial, now: Instant) -> Option<Option<Ending>> {
+    pub(super) fn clean_up(
+        &mut self,
+        cleanup: &mut Cleanup,
+        now: Instant,
+    ) -> Option<Option<Ending>> {
         self.reap();
-        let has_ended = self.ended.contains_key(&burial.pid());
+        let has_ended = self.ended.contains_key(&cleanup.pid());
         let mut left = Vec::new();
-        let deed = burial.next(
+        let action = cleanup.next(
             has_ended,
             || {
                 left = self.leftovers();
@@ -234,13 +238,13 @@ impl Children {
             },
             now,
         );
-        match deed {
-            Deed::Wait => None,
-            Deed::Kill => {
+        match action {
+            Action::Wait => None,
+            Action::Kill => {
                 left.into_iter().for_each(end);
                 None
             }
-            Deed::End => Some(self.ended.remove(&burial.pid())),
+            Action::End => Some(self.ended.remove(&cleanup.pid())),
         }
     }
 

@@ -12,7 +12,7 @@
 //! One thread: a process that has others cannot make its daemon.
 
 mod below;
-mod burial;
+mod cleanup;
 pub(crate) mod shape;
 pub(crate) mod shell;
 mod tree;
@@ -24,7 +24,7 @@ use crate::link::Inbox;
 use crate::spawn::{self, Forked};
 use crate::{daemon, front, plan};
 use below::{Children, Stream};
-use burial::Burial;
+use cleanup::Cleanup;
 use locked_memory::LockedMemory;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -132,7 +132,7 @@ struct Shepherd {
     tree: Tree,
     local: Option<Local>,
     /// The daemon has closed its edge.
-    burial: Option<Burial>,
+    cleanup: Option<Cleanup>,
     children: Children,
     begun: Instant,
     scratch: Vec<u8>,
@@ -144,7 +144,7 @@ impl Shepherd {
             above,
             tree: Tree::new(begin, inbox, is_watched, Duration::ZERO),
             local: None,
-            burial: None,
+            cleanup: None,
             children: Children::default(),
             begun: Instant::now(),
             scratch: vec![0; SCRATCH_BYTES],
@@ -165,7 +165,7 @@ impl Shepherd {
                 self.tree.on_time(now);
             }
             self.start_children();
-            self.bury();
+            self.clean_up();
             if self.flush_above().is_err() {
                 self.tree.above_closed();
             }
@@ -230,7 +230,7 @@ impl Shepherd {
     }
 
     /// Kills what is dropped, and learns what has ended.
-    fn bury(&mut self) {
+    fn clean_up(&mut self) {
         while let Some(number) = self.tree.next_dropped() {
             self.children.kill(number);
         }
@@ -241,12 +241,12 @@ impl Shepherd {
         }
         let is_closed = |local: &mut Local| local.edge.is_none();
         if let Some(local) = self.local.take_if(is_closed) {
-            self.burial = Some(Burial::new(local.pid, Instant::now()));
+            self.cleanup = Some(Cleanup::new(local.pid, Instant::now()));
         }
-        if let Some(mut burial) = self.burial.take() {
-            match self.children.bury(&mut burial, Instant::now()) {
-                Some(ending) => self.tree.daemon_ended(loss(burial.pid(), ending)),
-                None => self.burial = Some(burial),
+        if let Some(mut cleanup) = self.cleanup.take() {
+            match self.children.clean_up(&mut cleanup, Instant::now()) {
+                Some(ending) => self.tree.daemon_ended(loss(cleanup.pid(), ending)),
+                None => self.cleanup = Some(cleanup),
             }
         }
     }
@@ -292,7 +292,7 @@ impl Shepherd {
         if self.children.has_ending() {
             left = left.min(LOOK_EVERY);
         }
-        if self.burial.is_some() {
+        if self.cleanup.is_some() {
             left = left.min(BURY_EVERY);
         }
         let timeout = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
@@ -334,7 +334,7 @@ impl Shepherd {
     /// shepherds of other hosts.
     fn end_all(mut self) {
         let daemon = self.local.take().map(|local| local.pid);
-        let daemon = daemon.or_else(|| self.burial.map(|burial| burial.pid()));
+        let daemon = daemon.or_else(|| self.cleanup.map(|cleanup| cleanup.pid()));
         self.children.hang_up();
         let until = Instant::now() + END_WITHIN;
         while Instant::now() < until && !self.children.have_all_ended(daemon) {

@@ -11,7 +11,7 @@ const LEFTOVERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A daemon that is on its way out.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Burial {
+pub(super) struct Cleanup {
     pid: u32,
     begun: Instant,
     /// Since when all that is left is killed.
@@ -20,7 +20,7 @@ pub(super) struct Burial {
 
 /// What is to be done now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum Action {
     /// Nothing yet.
     Wait,
     /// Kill the daemon, if it has not ended, and what it has left.
@@ -29,7 +29,7 @@ pub(super) enum Deed {
     End,
 }
 
-impl Burial {
+impl Cleanup {
     pub(super) fn new(pid: u32, now: Instant) -> Self {
         Self {
             pid,
@@ -49,15 +49,15 @@ impl Burial {
         has_ended: bool,
         is_any_left: impl FnOnce() -> bool,
         now: Instant,
-    ) -> Deed {
+    ) -> Action {
         let is_late = |since: Instant, time| now.saturating_duration_since(since) >= time;
         if !has_ended && !is_late(self.begun, END_WITHIN) {
-            return Deed::Wait;
+            return Action::Wait;
         }
         let since = *self.sweeping.get_or_insert(now);
         match is_late(since, LEFTOVERS_WITHIN) || !is_any_left() {
-            true => Deed::End,
-            false => Deed::Kill,
+            true => Action::End,
+            false => Action::Kill,
         }
     }
 }
@@ -73,22 +73,22 @@ mod tests {
     #[test]
     fn each_step_of_a_daemon_that_does_not_end_is_over_at_once() {
         let begun = Instant::now();
-        let mut burial = Burial::new(7, begun);
-        let mut step = |millis| burial.next(false, || true, at(begun, millis));
-        assert_eq!([step(0), step(999)], [Deed::Wait, Deed::Wait]);
-        assert_eq!([step(1000), step(1999)], [Deed::Kill, Deed::Kill]);
-        assert_eq!(step(2000), Deed::End);
+        let mut cleanup = Cleanup::new(7, begun);
+        let mut step = |millis| cleanup.next(false, || true, at(begun, millis));
+        assert_eq!([step(0), step(999)], [Action::Wait, Action::Wait]);
+        assert_eq!([step(1000), step(1999)], [Action::Kill, Action::Kill]);
+        assert_eq!(step(2000), Action::End);
     }
 
     #[test]
     fn what_a_daemon_has_left_is_killed_until_nothing_or_time_is_left() {
         let begun = Instant::now();
-        let mut burial = Burial::new(7, begun);
-        assert_eq!(burial.next(false, || true, begun), Deed::Wait);
-        assert_eq!(burial.next(true, || true, at(begun, 10)), Deed::Kill);
-        let mut other = burial;
-        assert_eq!(burial.next(true, || false, at(begun, 20)), Deed::End);
-        assert_eq!(other.next(true, || true, at(begun, 1009)), Deed::Kill);
-        assert_eq!(other.next(true, || true, at(begun, 1010)), Deed::End);
+        let mut cleanup = Cleanup::new(7, begun);
+        assert_eq!(cleanup.next(false, || true, begun), Action::Wait);
+        assert_eq!(cleanup.next(true, || true, at(begun, 10)), Action::Kill);
+        let mut other = cleanup;
+        assert_eq!(cleanup.next(true, || false, at(begun, 20)), Action::End);
+        assert_eq!(other.next(true, || true, at(begun, 1009)), Action::Kill);
+        assert_eq!(other.next(true, || true, at(begun, 1010)), Action::End);
     }
 }
