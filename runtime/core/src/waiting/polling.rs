@@ -64,8 +64,9 @@ impl Polling {
         }
     }
 
-    /// A turn after a rest has found something, or not.
+    /// A turn after a rest has found something, or not. The program goes on from here: what others did meanwhile is no work of its.
     pub(crate) fn end_rest(&mut self, moved: bool) {
+        self.returned = Some(Instant::now());
         if std::mem::take(&mut self.slept) {
             self.woken = moved;
         }
@@ -146,7 +147,6 @@ impl Waiting {
             }
         }
         self.polling.wait = wait;
-        self.polling.returned = Some(Instant::now());
         rested
     }
 
@@ -174,6 +174,8 @@ const FIRST_SLEEP: Duration = Duration::from_micros(250);
 
 #[cfg(test)]
 mod tests {
+    use transport::Config;
+
     use super::*;
 
     fn micros(polling: &mut Polling) -> u128 {
@@ -220,6 +222,23 @@ mod tests {
         assert!(polling.has_computed(now), "the first poll of a row");
         assert!(!polling.has_computed(now + COMPUTES));
         assert!(polling.has_computed(now + 2 * COMPUTES + Duration::from_nanos(1)));
+    }
+
+    /// Else threads that poll offer their cores to each other for ever.
+    #[test]
+    fn polls_beside_other_threads_sleep_soon_however_long_others_take_in_between() {
+        let mut fabric = Fabric::open(Config::alone()).unwrap();
+        let mut waiting = Waiting::new(2);
+        let mut pauses = (0..1000).filter_map(|_| {
+            let pause = waiting.pause_of_poll(&mut fabric);
+            let start = Instant::now();
+            while start.elapsed() <= 2 * COMPUTES {
+                std::hint::spin_loop();
+            }
+            waiting.polling.end_rest(false);
+            pause
+        });
+        assert!(pauses.any(|pause| matches!(pause, Pause::Sleep(_))));
     }
 
     #[test]
