@@ -160,6 +160,7 @@ static void posted_receives_are_counted(void)
         GOOD(MPI_T_pvar_start(session, here));
         GOOD(MPI_T_pvar_start(session, there));
         EQUAL(shorts(there), rank == 1);
+        MPI_Barrier(MPI_COMM_WORLD);
         if (rank == 0)
             MPI_Send(&round, 1, MPI_INT, 1, 50, other);
         if (rank == 1) {
@@ -202,6 +203,7 @@ static void mpit_116_sessions_and_watermarks_are_apart(void)
     MPI_T_pvar_handle high = bind(session, "unexpected_recvq_length_high", MPI_T_PVAR_CLASS_HIGHWATERMARK, NULL);
     MPI_T_pvar_handle low = bind(mine, "unexpected_recvq_length_low", MPI_T_PVAR_CLASS_LOWWATERMARK, NULL);
     GOOD(MPI_T_pvar_start(session, all));
+    MPI_Barrier(MPI_COMM_WORLD);
     flood(MPI_COMM_WORLD, 6, 64, requests, data);
     GOOD(MPI_T_pvar_start(mine, MPI_T_PVAR_ALL_HANDLES));
     MPI_T_pvar_handle later = bind(session, "unexpected_recvq_length_low", MPI_T_PVAR_CLASS_LOWWATERMARK, NULL);
