@@ -40,20 +40,32 @@ pub(super) struct Way {
     wait: Wait,
     /// Buffers of 4 MiB are asked for; otherwise the system sizes them as it goes.
     buffers: bool,
+    /// Reno controls the congestion, which every process may choose; otherwise what the system has chosen.
+    reno: bool,
 }
 
 impl Way {
-    const fn new(wait: Wait, buffers: bool) -> Self {
-        Self { wait, buffers }
+    const fn new(wait: Wait, buffers: bool, reno: bool) -> Self {
+        Self {
+            wait,
+            buffers,
+            reno,
+        }
     }
 
-    pub(super) const NON_BLOCKING: [Self; 2] =
-        [Self::new(Wait::Spin, false), Self::new(Wait::Yield, false)];
-    pub(super) const STREAMING: [Self; 4] = [
-        Self::new(Wait::Spin, false),
-        Self::new(Wait::Block, false),
-        Self::new(Wait::Spin, true),
-        Self::new(Wait::Block, true),
+    pub(super) const NON_BLOCKING: [Self; 2] = [
+        Self::new(Wait::Spin, false, false),
+        Self::new(Wait::Yield, false, false),
+    ];
+    pub(super) const STREAMING: [Self; 8] = [
+        Self::new(Wait::Spin, false, false),
+        Self::new(Wait::Block, false, false),
+        Self::new(Wait::Spin, true, false),
+        Self::new(Wait::Block, true, false),
+        Self::new(Wait::Spin, false, true),
+        Self::new(Wait::Block, false, true),
+        Self::new(Wait::Spin, true, true),
+        Self::new(Wait::Block, true, true),
     ];
 
     pub(super) fn words(self) -> String {
@@ -63,7 +75,8 @@ impl Way {
             Wait::Block => "blocking",
         };
         let buffers = if self.buffers { ", 4 MiB buffers" } else { "" };
-        format!("{wait}{buffers}")
+        let reno = if self.reno { ", reno" } else { "" };
+        format!("{wait}{buffers}{reno}")
     }
 }
 
@@ -109,6 +122,7 @@ impl Job {
         bytes[0] = u8::from(self.task == Task::Stream);
         bytes[1] = self.way.wait.number();
         bytes[2] = u8::from(self.way.buffers);
+        bytes[3] = u8::from(self.way.reno);
         bytes[4..8].copy_from_slice(&u32::try_from(self.size).unwrap_or(0).to_le_bytes());
         bytes[8..].copy_from_slice(&self.count.to_le_bytes());
         bytes
@@ -131,6 +145,7 @@ impl Job {
             way: Way {
                 wait: Wait::of_number(bytes[1])?,
                 buffers: flag(2)?,
+                reno: flag(3)?,
             },
             size,
             count,
@@ -138,10 +153,11 @@ impl Job {
     }
 }
 
-/// Memory that messages rotate over.
+/// Memory that messages rotate over, from batch to batch.
 pub(super) struct Buffers {
     bytes: Vec<u8>,
     size: usize,
+    next: usize,
 }
 
 impl Buffers {
@@ -150,6 +166,7 @@ impl Buffers {
         Self {
             bytes: vec![1; size * BUFFERS],
             size,
+            next: 0,
         }
     }
 
@@ -157,8 +174,9 @@ impl Buffers {
         self.size
     }
 
-    fn at(&mut self, message: u64) -> &mut [u8] {
-        let at = usize::try_from(message % BUFFERS as u64).unwrap_or(0) * self.size;
+    fn take(&mut self) -> &mut [u8] {
+        let at = self.next * self.size;
+        self.next = (self.next + 1) % BUFFERS;
         &mut self.bytes[at..at + self.size]
     }
 }
@@ -187,6 +205,9 @@ impl Line {
     }
 
     fn set(&mut self, way: Way) -> io::Result<()> {
+        if way.reno {
+            setsockopt(&self.stream, sockopt::TcpCongestion, &"reno".into())?;
+        }
         if way.buffers {
             setsockopt(&self.stream, sockopt::SndBuf, &LARGEST)?;
             setsockopt(&self.stream, sockopt::RcvBuf, &LARGEST)?;
@@ -238,8 +259,8 @@ impl Line {
     /// This end's part of a batch, behind the first word. The measuring end sends first.
     pub(super) fn run(&mut self, job: Job, buffers: &mut Buffers, first: bool) -> io::Result<()> {
         let mut done = [0];
-        for message in 0..job.count {
-            let buffer = buffers.at(message);
+        for _ in 0..job.count {
+            let buffer = buffers.take();
             if first {
                 self.send(buffer)?;
             }
@@ -464,7 +485,7 @@ mod tests {
 
     #[test]
     fn a_job_is_read_as_it_was_written() {
-        for way in [Way::STREAMING, [Way::NON_BLOCKING[1]; 4]].concat() {
+        for way in [Way::STREAMING, [Way::NON_BLOCKING[1]; 8]].concat() {
             for task in [Task::PingPong, Task::Stream] {
                 let job = Job {
                     task,
