@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use engine::{ContextId, Engine, Event, Peer};
 use pmi::{Boot, Record};
 use transport::{
-    Config, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous, StreamKey,
-    TcpTerms,
+    Config, Congestion, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous,
+    StreamKey, TcpTerms,
 };
 
 use crate::Error;
@@ -296,6 +296,14 @@ impl Values {
             ports: ports.next().and_then(var::port_range),
             connections: u32::try_from(self.get(Variable::NetPairs)).unwrap_or(1),
             over_hosts: false,
+            congestion: match self.get(Variable::NetCongestion) {
+                0 => Congestion::Auto,
+                1 => Congestion::System,
+                2 => Congestion::Named("cubic"),
+                3 => Congestion::Named("reno"),
+                4 => Congestion::Named("dctcp"),
+                _ => Congestion::Named("bbr"),
+            },
         }
     }
 

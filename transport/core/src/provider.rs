@@ -46,7 +46,7 @@ use shm::Shm;
 use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
 pub(crate) use tcp::addresses;
-pub use tcp::{FakeStreams, StreamKey, StreamsConfig, TcpTerms};
+pub use tcp::{Congestion, FakeStreams, StreamKey, StreamsConfig, TcpTerms};
 pub(crate) use verbs::look;
 pub use verbs::{
     FakeConfig, FakeNet, FakeStats, Far, FarLook, FarWord, GidPlaces, NetLimits, NetStats,

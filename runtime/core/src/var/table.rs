@@ -87,6 +87,7 @@ pub enum Variable {
     NetPartition,
     NetGidIndex,
     NetInterfaces,
+    NetCongestion,
     PortRange,
     Tools,
     Boot,
@@ -101,7 +102,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 90] = [
+pub const ROWS: [Row; 91] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -704,6 +705,16 @@ pub const ROWS: [Row; 90] = [
         range: Range::List(Item::Interface),
         text: "Which interfaces tcp may use, or which networks. If nothing is said, all that lead to other hosts: not those of \
                bridges inside a host, nor of tunnels.",
+    },
+    Row {
+        variable: Variable::NetCongestion,
+        name: "RMPI_NET_CONGESTION",
+        category: Category::Network,
+        verbosity: Verbosity::UserDetail,
+        scope: Scope::Local,
+        range: Range::Words(&["auto", "system", "cubic", "reno", "dctcp", "bbr"]),
+        text: "What controls the congestion of connections of tcp: an algorithm of this system; the one that it has chosen for all \
+               (system); or that, but cubic or reno in place of bbr, which is slow between near hosts (auto).",
     },
     Row {
         variable: Variable::PortRange,

@@ -24,6 +24,7 @@ mod bodies;
 mod call;
 mod calls;
 mod clock;
+mod congestion;
 mod fake;
 mod held;
 mod interfaces;
@@ -68,7 +69,7 @@ use packet::{Kind as PacketKind, Maker};
 use rest::Rest;
 pub use secrets::StreamKey;
 use session::Slot;
-pub use settings::TcpTerms;
+pub use settings::{Congestion, TcpTerms};
 pub(super) use sockets::Sockets;
 use sockets::{Sign, Sock};
 pub(super) use system::System;
@@ -129,7 +130,8 @@ impl Tcp<System> {
         if addresses.is_empty() {
             return Err("this host has no address of the Internet protocol".to_owned());
         }
-        let (system, port, addresses) = System::open(&addresses, terms.ports)?;
+        let (mut system, port, addresses) = System::open(&addresses, terms.ports)?;
+        system.choose_congestion(terms.congestion)?;
         let limits = limits_of(terms.connections, rails, limits);
         let known = (Known::new(me.0, peers, 0), key);
         let mut tcp = Self {

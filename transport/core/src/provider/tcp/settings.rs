@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What may be set.
 
+pub use super::congestion::Congestion;
+
 /// How connections are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpTerms {
@@ -12,6 +14,8 @@ pub struct TcpTerms {
     pub connections: u32,
     /// The job is over several hosts, so that an address of this one alone is of no use.
     pub over_hosts: bool,
+    /// What controls the congestion of connections.
+    pub congestion: Congestion,
 }
 
 impl Default for TcpTerms {
@@ -21,6 +25,7 @@ impl Default for TcpTerms {
             ports: None,
             connections: 128,
             over_hosts: false,
+            congestion: Congestion::Auto,
         }
     }
 }

@@ -10,9 +10,10 @@ use std::io::{self, ErrorKind, Read};
 use std::net::{
     IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket,
 };
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
 
+use super::congestion::Congestion;
 use super::interfaces::Interface;
 use super::memory::Stretch;
 use super::sockets::{Sign, Sock, Sockets};
@@ -27,6 +28,8 @@ pub(in crate::provider) struct System {
     doors: Vec<TcpListener>,
     socks: Vec<Option<TcpStream>>,
     free: Vec<Sock>,
+    /// What controls the congestion of connections that this process makes; `None`: what the system has chosen.
+    congestion: Option<&'static str>,
     /// Random numbers that nobody has got.
     chance: Vec<u64>,
 }
@@ -67,6 +70,7 @@ impl System {
             doors,
             socks: Vec::new(),
             free: Vec::new(),
+            congestion: None,
             chance: Vec::new(),
         };
         for door in &system.doors {
@@ -75,6 +79,40 @@ impl System {
             watched.map_err(words)?;
         }
         Ok((system, port, addresses))
+    }
+
+    /// Chooses what controls the congestion of all connections.
+    ///
+    /// # Errors
+    /// What is wanted cannot be had, in words.
+    pub(super) fn choose_congestion(&mut self, wanted: Congestion) -> Result<(), String> {
+        let Some(door) = self.doors.first() else {
+            return Ok(());
+        };
+        let chosen = match wanted {
+            Congestion::Named(name) => {
+                set_congestion(door.as_fd(), name).map_err(|error| {
+                    format!(
+                        "RMPI_NET_CONGESTION is \"{name}\", which the system does not have, or does not let users choose ({error}): \
+                         net.ipv4.tcp_available_congestion_control and tcp_allowed_congestion_control say what there is"
+                    )
+                })?;
+                Some(name)
+            }
+            _ => {
+                let candidates = wanted.candidates(&congestion_of(door.as_fd()));
+                let can_be_had = |name: &&&str| set_congestion(door.as_fd(), name).is_ok();
+                candidates.iter().find(can_be_had).copied()
+            }
+        };
+        if let Some(name) = chosen {
+            // Connections that are accepted have what their door has.
+            for door in &self.doors {
+                set_congestion(door.as_fd(), name).map_err(|error| format!("{name}: {error}"))?;
+            }
+        }
+        self.congestion = chosen;
+        Ok(())
     }
 
     /// Changes what the kernel tells of a descriptor.
@@ -176,6 +214,9 @@ impl Sockets for System {
         }
         // SAFETY: a descriptor that was just made, and that nobody else has.
         let stream = unsafe { TcpStream::from_raw_fd(made) };
+        if let Some(name) = self.congestion {
+            set_congestion(stream.as_fd(), name)?;
+        }
         let result = match to {
             SocketAddr::V4(to) => {
                 // SAFETY: integers, for which zero is a value.
@@ -435,6 +476,35 @@ fn ask_whether_alive(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
+/// Sets what controls the congestion of a connection, or of those that are accepted at a door.
+fn set_congestion(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let bytes = libc::socklen_t::try_from(name.len()).unwrap_or(0);
+    let (level, option) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
+    let place = name.as_ptr().cast();
+    // SAFETY: reads so many bytes of the name.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, place, bytes) };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Its name; nothing if that is not known.
+fn congestion_of(socket: BorrowedFd<'_>) -> String {
+    let mut name = [0u8; 16];
+    let mut bytes = size_of_name(&name);
+    let (level, option) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
+    let place = name.as_mut_ptr().cast();
+    // SAFETY: writes so many bytes at most, and how many.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, place, &raw mut bytes) };
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    match result {
+        0 => String::from_utf8_lossy(name).into_owned(),
+        _ => String::new(),
+    }
+}
+
 fn family_of(family: i32) -> libc::sa_family_t {
     libc::sa_family_t::try_from(family).unwrap_or(0)
 }
@@ -578,5 +648,29 @@ mod tests {
                 unsafe { libc::getsockopt(descriptor, level, name, place, &raw mut bytes) };
             assert_eq!((result, value), (0, ASK_AFTER_S));
         }
+    }
+
+    #[test]
+    fn both_ends_of_a_connection_have_the_congestion_control_that_was_chosen() {
+        let here = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
+        let (mut system, port, _) = System::open(&here, None).unwrap();
+        // Every system has it, and every user may choose it.
+        system.choose_congestion(Congestion::Named("reno")).unwrap();
+        let made = system.connect((here[0], port).into()).unwrap();
+        let accepted = loop {
+            if let Some((sock, _)) = system.accept().unwrap() {
+                break sock;
+            }
+        };
+        for sock in [made, accepted] {
+            let stream = system.stream(sock).unwrap();
+            assert_eq!(congestion_of(stream.as_fd()), "reno");
+        }
+        let wrong = system.choose_congestion(Congestion::Named("no-such"));
+        let words = wrong.unwrap_err();
+        assert!(
+            words.contains("RMPI_NET_CONGESTION is \"no-such\""),
+            "{words}"
+        );
     }
 }
