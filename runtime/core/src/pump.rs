@@ -328,6 +328,10 @@ impl Pump {
         if key == wire::NO_KEY || self.engine.arena().fields(request).buffer == NO_BUFFER {
             self.sides.note_choice(token, false);
             self.count_streamed(bytes);
+            if key != wire::NO_KEY {
+                self.fabric
+                    .decline(carrier(peer), RemoteKey::from_words(key));
+            }
             return self.engine.cannot_pull(request);
         }
         self.sides.note_choice(token, true);
@@ -419,7 +423,9 @@ impl Pump {
                 let body = &bytes[..usize::from(count) * 8];
                 // Its data move in a later turn.
                 if frame.head.kind == wire::RTS && self.fabric.has_network() {
-                    return self.fabric.post_send_deferrable(peer, head, body).is_ok();
+                    let data = wire::key_of_rts(&words).map(RemoteKey::from_words);
+                    let posted = self.fabric.post_announcement(peer, head, body, data);
+                    return posted.is_ok();
                 }
                 self.fabric.post_send(peer, head, body).is_ok()
             }

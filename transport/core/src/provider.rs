@@ -82,7 +82,7 @@ macro_rules! carried {
 /// |------|-------|
 /// | opening | [`open`](Self::open); in tests `faked`, `simulated`; later `attach`, `add_far` |
 /// | addresses | `network_record`; `learn_address` of whom `wanted_address` names |
-/// | sending | `caps`, `provider_of`, `max_send_bytes`; `post_send`, `post_send_deferrable`; in a lane `post_word`, `post_at_hand`, `post_far_word`, then perhaps `ring_bell` |
+/// | sending | `caps`, `provider_of`, `max_send_bytes`; `post_send`, `post_announcement`, `decline`; in a lane `post_word`, `post_at_hand`, `post_far_word`, then perhaps `ring_bell` |
 /// | memory | `export` or `offer`, `withdraw`; `register` or `expose`, `deregister`; `allocate`, `free` |
 /// | one-sided | `post_read`, `post_write`, `post_atomic` |
 /// | a turn | `poll`, then `copy_body` and `release` of each frame, and `uncork` if that was promised (`promise_uncork`); in a lane `first_frame`, `look_far`, and `poll_beside_first` when `must_poll` says so |
@@ -214,9 +214,13 @@ impl Fabric {
         carried!(self, peer, post_send(peer, head, body))
     }
 
-    /// As [`post_send`](Self::post_send), for frames that only announce what a later poll has to move: if something was posted to the
+    /// As [`post_send`](Self::post_send), for a frame that only announces what a later poll has to move: if something was posted to the
     /// peer since the last poll already, it may leave with what is posted to it next, or with the next poll. Who does not poll for long
     /// sends it 0.2 s later.
+    ///
+    /// `data`: memory that was [offered](Self::offer) to the peer, which stays as it is until the key is
+    /// [withdrawn](Self::withdraw), and all of which the peer is expected to read. Where this process would have to send them anyway when
+    /// they are read, they may go with the announcement; a read of all of them then ends without asking for them.
     ///
     /// # Errors
     /// As those of [`post_send`](Self::post_send).
@@ -224,15 +228,24 @@ impl Fabric {
     /// # Panics
     /// As [`post_send`](Self::post_send).
     #[inline]
-    pub fn post_send_deferrable(
+    pub fn post_announcement(
         &mut self,
         peer: Peer,
         head: Head,
         body: &[u8],
+        data: Option<RemoteKey>,
     ) -> Result<(), Full> {
         match self.peers.route(peer) {
-            Route::Net => self.net().post_send_deferrable(peer, head, body),
+            Route::Net => self.net().post_announcement(peer, (head, body), data),
             _ => self.post_send(peer, head, body),
+        }
+    }
+
+    /// What `peer` [announced](Self::post_announcement) with this key will not be read: what is here of it already is dropped, and
+    /// the peer sends no such data for some time.
+    pub fn decline(&mut self, peer: Peer, key: RemoteKey) {
+        if let Route::Net = self.peers.route(peer) {
+            self.net().decline(peer, key);
         }
     }
 

@@ -118,7 +118,7 @@ impl Rank {
         let defers = self.random.below(4) == 0;
         loop {
             let posted = match defers {
-                true => self.fabric.post_send_deferrable(Peer(to), head, body),
+                true => self.fabric.post_announcement(Peer(to), head, body, None),
                 false => self.fabric.post_send(Peer(to), head, body),
             };
             if posted.is_ok() {

@@ -9,12 +9,13 @@
 )]
 
 mod suite {
+    pub mod announced;
     pub mod atomics;
     pub mod one_sided;
     pub mod sends;
 }
 
-use suite::{atomics, one_sided, sends};
+use suite::{announced, atomics, one_sided, sends};
 use testbed::behaviours;
 
 behaviours! {
@@ -31,6 +32,7 @@ behaviours! {
     an_immediate_comes_after_its_bytes_and_in_order: one_sided::immediates, 2 ranks, 200 seeds;
     keys_that_were_altered_reach_nothing: one_sided::bad_keys, 3 ranks, 100 seeds;
     every_lease_comes_back_once: one_sided::many_at_once, 3 ranks, 100 seeds;
+    what_is_announced_is_read_by_whoever_wants_it: announced::announced, 2 ranks, 60 seeds;
     counters_add_up_and_one_is_elected: atomics::atomics, 3 ranks, 40 seeds;
     reads_in_both_directions_do_not_wait_for_each_other: one_sided::crossing_reads, 4 ranks, 30 seeds;
 }

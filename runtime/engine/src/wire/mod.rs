@@ -89,6 +89,13 @@ pub const RTS_WORDS: u8 = 5;
 /// The remote key of data that cannot be read, only asked for: they lie in no one stretch of memory.
 pub const NO_KEY: [u64; 3] = [0; 3];
 
+/// The key in the body of an RTS; `None`: nothing can be read.
+#[must_use]
+pub fn key_of_rts(words: &[u64; 6]) -> Option<[u64; 3]> {
+    let [_, _, key @ .., _] = *words;
+    (key != NO_KEY).then_some(key)
+}
+
 /// The head of an eager message.
 #[inline(always)]
 #[must_use]

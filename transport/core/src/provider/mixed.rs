@@ -358,10 +358,21 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
         }
     }
 
-    fn post_send_deferrable(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+    fn post_announcement(
+        &mut self,
+        to: Peer,
+        (head, body): (Head, &[u8]),
+        data: Option<RemoteKey>,
+    ) -> Result<(), Full> {
         match (self.way(to), &mut self.tcp) {
-            (Way::Tcp, Ok(tcp)) => tcp.post_send_deferrable(to, head, body),
+            (Way::Tcp, Ok(tcp)) => tcp.post_announcement(to, (head, body), data),
             _ => self.post_send(to, head, body),
+        }
+    }
+
+    fn decline(&mut self, peer: Peer, key: RemoteKey) {
+        if let (Way::Tcp, Ok(tcp)) = (self.way(peer), &mut self.tcp) {
+            tcp.decline(peer, key);
         }
     }
 

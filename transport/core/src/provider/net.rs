@@ -269,13 +269,27 @@ impl Wire for Net {
     }
 
     #[inline(never)]
-    fn post_send_deferrable(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+    fn post_announcement(
+        &mut self,
+        to: Peer,
+        (head, body): (Head, &[u8]),
+        data: Option<RemoteKey>,
+    ) -> Result<(), Full> {
         either!(
             self,
             it => it.post_send(to, head, body),
-            it => it.post_send_deferrable(to, head, body),
-            it => it.post_send_deferrable(to, head, body)
+            it => it.post_announcement(to, (head, body), data),
+            it => it.post_announcement(to, (head, body), data)
         )
+    }
+
+    fn decline(&mut self, peer: Peer, key: RemoteKey) {
+        either!(
+            self,
+            _it => {},
+            it => it.decline(peer, key),
+            it => it.decline(peer, key)
+        );
     }
 
     fn copy_lent(&self, peer: Peer, index: u32, bytes: u32, target: &mut [u8]) -> usize {

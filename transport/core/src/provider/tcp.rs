@@ -7,7 +7,8 @@
 //! [`Tcp`] is three things:
 //!
 //! - [`Links`]: peers, connections and how they are made; packets, kept and sent.
-//! - [`Moves`]: reads, writes, atomic operations, and keys to memory.
+//! - [`Moves`]: reads, writes, atomic operations, keys to memory, and data that are sent with the frames that announce them
+//!   (`unsolicited.rs`).
 //! - what comes (`arrive.rs`), which is handed to the caller or to `Moves`.
 //!
 //! Nothing below knows of what is above; what befalls a connection is told upwards as an [`Upshot`], which [`Tcp::settle`] hands on
@@ -52,6 +53,7 @@ mod system;
 mod talk;
 #[cfg(test)]
 mod tests;
+mod unsolicited;
 mod works;
 
 use std::collections::VecDeque;
@@ -223,7 +225,10 @@ impl<S: Sockets> Tcp<S> {
 
     /// Memory that all of this takes now, and that it takes at most.
     pub(super) fn memory(&self) -> (usize, usize) {
-        let now = size_of::<Self>() + self.links.bytes() + self.bodies.bytes();
+        let now = size_of::<Self>()
+            + self.links.bytes()
+            + self.bodies.bytes()
+            + self.moves.unsolicited.bytes();
         let each = session::WINDOW as usize * MOST_PACKET_BYTES;
         (now, now.max(self.links.sides.len().saturating_mul(each)))
     }
@@ -245,7 +250,7 @@ impl<S: Sockets> Tcp<S> {
     /// Posts a send.
     #[inline(never)]
     pub(super) fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
-        let slot = self.make_frame(to, head, body)?;
+        let slot = self.make_frame(to, (head, body), None)?;
         if let Some(slot) = slot {
             self.links.post(to.0, slot);
             self.settle();
@@ -253,24 +258,45 @@ impl<S: Sockets> Tcp<S> {
         Ok(())
     }
 
-    /// Posts a send that may leave with the next one, or with the next poll.
-    pub(super) fn post_send_deferrable(
+    /// Posts a frame that may leave with the next one, or with the next poll, and the data that it announces perhaps with it.
+    pub(super) fn post_announcement(
         &mut self,
         to: Peer,
-        head: Head,
-        body: &[u8],
+        frame: (Head, &[u8]),
+        data: Option<RemoteKey>,
     ) -> Result<(), Full> {
-        let slot = self.make_frame(to, head, body)?;
-        if let Some(slot) = slot {
-            self.links.post_deferrable(to.0, slot);
-            self.settle();
+        let data = data.filter(|key| self.moves.go_unsolicited(&self.links, to.0, *key));
+        let Some(slot) = self.make_frame(to, frame, data)? else {
+            return Ok(());
+        };
+        match data {
+            Some(key) => {
+                self.links.keep(to.0, slot);
+                self.moves.send_unsolicited(&mut self.links, to.0, key);
+            }
+            None => {
+                self.moves.refrain(to.0);
+                self.links.post_deferrable(to.0, slot);
+            }
         }
+        self.settle();
         Ok(())
     }
 
-    /// A packet for a peer, if there is room; `None`: the peer is lost, and nobody will ever read it.
+    /// What a peer announced with this key is not read.
+    pub(super) fn decline(&mut self, peer: Peer, key: RemoteKey) {
+        self.moves.decline_unsolicited(&mut self.links, peer.0, key);
+        self.settle();
+    }
+
+    /// A packet for a peer, if there is room; `None`: the peer is lost, and nobody will ever read it. `data`: what it announces.
     #[inline(always)]
-    fn make_frame(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<Option<Slot>, Full> {
+    fn make_frame(
+        &mut self,
+        to: Peer,
+        (head, body): (Head, &[u8]),
+        data: Option<RemoteKey>,
+    ) -> Result<Option<Slot>, Full> {
         assert!(
             body.len() <= ring::layout::POOL_BUFFER_BYTES,
             "a send of {} bytes",
@@ -291,8 +317,15 @@ impl<S: Sockets> Tcp<S> {
         if is_large {
             side.session.lend();
         }
-        let make = |bytes: &mut Vec<u8>| Maker::new(bytes).frame(head, body);
-        let slot = self.links.store.keep(PacketKind::Frame, make, None, None);
+        let kind = match data {
+            None => PacketKind::Frame,
+            Some(_) => PacketKind::Announce,
+        };
+        let make = |bytes: &mut Vec<u8>| match data {
+            None => Maker::new(bytes).frame(head, body),
+            Some(key) => Maker::new(bytes).announce(key, head, body),
+        };
+        let slot = self.links.store.keep(kind, make, None, None);
         self.links.counts.sends.add(1);
         Ok(Some(slot))
     }

@@ -20,10 +20,19 @@ pub(super) trait Wire {
     /// Posts a send.
     fn post_send(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Full>;
 
-    /// Posts a send that may leave with the next one to this peer, or with the next poll.
-    fn post_send_deferrable(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+    /// Posts a frame that announces data, which the peer is expected to read as a whole. It may leave with the next one to this peer, or
+    /// with the next poll, and the data may leave with it.
+    fn post_announcement(
+        &mut self,
+        peer: Peer,
+        (head, body): (Head, &[u8]),
+        _data: Option<RemoteKey>,
+    ) -> Result<(), Full> {
         self.post_send(peer, head, body)
     }
+
+    /// What the peer announced with this key is not read.
+    fn decline(&mut self, _peer: Peer, _key: RemoteKey) {}
 
     /// Copies the body of a frame of this peer that lies in buffer `index`.
     fn copy_lent(&self, peer: Peer, index: u32, bytes: u32, target: &mut [u8]) -> usize;

@@ -11,8 +11,8 @@ use std::io;
 
 use super::links::Upshot;
 use super::packet::{
-    Answer, Change, DATA_BYTES, FRAME_BYTES, HEADER_BYTES, Header, Kind, MOST_FRAME_BYTES, Read,
-    WRITE_BYTES, Write, head_of,
+    Answer, Change, DATA_BYTES, FRAME_BYTES, HEADER_BYTES, Header, KEY_BYTES, Kind,
+    MOST_FRAME_BYTES, Read, WRITE_BYTES, Write, head_of, key_at,
 };
 use super::proof::{u32_at, u64_at};
 use super::side::{Found, Inflow, Side, Target};
@@ -81,7 +81,7 @@ enum Step {
     Taken,
     /// More must come first.
     Lacks,
-    /// The caller has no room.
+    /// The caller has no room, or has to see first what it was handed.
     Full,
     /// Nobody who keeps to the rules sends that.
     Wrong(&'static str),
@@ -308,9 +308,10 @@ impl<S: Sockets> Tcp<S> {
             return Ok((0, 0));
         };
         let Some(inflow) = inflow else {
-            // Data that were asked for shall go where they belong, not through the buffer.
-            let place = match side.expects_data {
-                0 => buffer.place(),
+            // Data shall go where they belong, not through the buffer.
+            let place = match (side.expects_data, side.announces) {
+                (0, false) => buffer.place(),
+                (0, true) => buffer.place_of(BEFORE_BYTES),
                 _ => buffer.place_of(BEHIND_BYTES),
             };
             let asked = place.len();
@@ -348,7 +349,7 @@ impl<S: Sockets> Tcp<S> {
             .and_then(|side| side.line.as_mut());
         if let Some(line) = line.filter(|_| got != 0) {
             line.moved_ns = now_ns;
-            let at_target = got.min(left);
+            let at_target = if memory.is_some() { got.min(left) } else { 0 };
             if let Some(inflow) = &mut line.inflow {
                 inflow.at += at_target;
             }
@@ -369,6 +370,7 @@ impl<S: Sockets> Tcp<S> {
                 let from = usize::try_from(write.at).ok()?;
                 Some(whole.from(from).first(inflow.bytes))
             }
+            Target::Unsolicited(key) => self.moves.place_unsolicited(peer, *key),
         };
         whole
             .filter(|whole| whole.bytes() == inflow.bytes)
@@ -403,6 +405,12 @@ impl<S: Sockets> Tcp<S> {
         if is_numbered && completions.is_full() {
             return Step::Full;
         }
+        if header.kind == Kind::Unsolicited {
+            let key = key_at(&buffer.waiting()[HEADER_BYTES..], 0);
+            if self.moves.is_just_announced(&self.links, peer, key) {
+                return Step::Full;
+            }
+        }
         if !self.links.acknowledge(peer, header.ack) {
             return Step::Wrong("it has what was never sent");
         }
@@ -415,7 +423,7 @@ impl<S: Sockets> Tcp<S> {
                 }
                 Step::Taken
             }
-            Kind::Write | Kind::Data => self.begin_inflow(peer, header, bytes),
+            Kind::Write | Kind::Data | Kind::Unsolicited => self.begin_inflow(peer, header, bytes),
             _ => self.take_packet(peer, header.kind, bytes, completions),
         }
     }
@@ -430,13 +438,23 @@ impl<S: Sockets> Tcp<S> {
     ) -> Step {
         let is_good = match kind {
             Kind::Frame => self.hand_up(peer, bytes, completions),
+            Kind::Announce => {
+                let (key, frame) = bytes.split_at(KEY_BYTES);
+                let (links, key) = (&mut self.links, key_at(key, 0));
+                self.moves.hear_announcement(links, peer, key)
+                    && self.hand_up(peer, frame, completions)
+            }
+            Kind::Declined => {
+                self.moves.hear_declined(peer);
+                true
+            }
             Kind::Read => self.moves.hear_read(peer, Read::of(bytes)),
             Kind::Atomic => {
                 Change::of(bytes).is_some_and(|change| self.moves.hear_change(peer, change))
             }
             Kind::Answer => Answer::of(bytes)
                 .is_some_and(|answer| self.moves.hear_answer(&mut self.links, peer, answer)),
-            Kind::Write | Kind::Data | Kind::Ack => false,
+            Kind::Write | Kind::Data | Kind::Unsolicited | Kind::Ack => false,
         };
         if !is_good {
             return Step::Wrong(
@@ -505,6 +523,7 @@ impl<S: Sockets> Tcp<S> {
                 Some(write) => (Target::Write(write), WRITE_BYTES),
                 None => return Step::Wrong("a write makes no sense"),
             },
+            Kind::Unsolicited => (Target::Unsolicited(key_at(bytes, 0)), KEY_BYTES),
             _ => {
                 let (id, at) = (u32_at(bytes, 0), u64_at(bytes, 8));
                 (Target::Read { id, at }, DATA_BYTES)
@@ -517,6 +536,7 @@ impl<S: Sockets> Tcp<S> {
                 let end = write.at.checked_add(bytes as u64);
                 end.is_some_and(|end| end <= write.bytes && (end == write.bytes) == write.is_last)
             }
+            Target::Unsolicited(key) => self.moves.begin_unsolicited(&self.links, peer, key, bytes),
         };
         if !is_good {
             return Step::Wrong("data come for which nobody has asked");
@@ -546,8 +566,11 @@ impl<S: Sockets> Tcp<S> {
     ) -> Step {
         let here = buffer.len().min(inflow.bytes - inflow.at);
         if here != 0 {
-            if let Some(memory) = self.find_target(peer, &inflow) {
-                memory.fill(&buffer.waiting()[..here]);
+            let some = &buffer.waiting()[..here];
+            match (self.find_target(peer, &inflow), inflow.target) {
+                (Some(memory), _) => memory.fill(some),
+                (None, Target::Unsolicited(key)) => self.moves.take_unsolicited(peer, key, some),
+                (None, _) => {}
             }
             buffer.from += here;
             inflow.at += here;
@@ -597,6 +620,10 @@ impl<S: Sockets> Tcp<S> {
                 }
             }
             Target::Write(_) => {}
+            Target::Unsolicited(key) => {
+                self.moves
+                    .end_unsolicited(&mut self.links, peer, key, inflow.bytes);
+            }
         }
         self.accept(peer);
         Step::Taken
@@ -621,6 +648,8 @@ impl<S: Sockets> Tcp<S> {
 const WORD_FRAME_BYTES: usize = HEADER_BYTES + FRAME_BYTES + 8;
 /// For what is received at once.
 const BUFFER_BYTES: usize = 64 << 10;
+/// What is received at once before data that may follow unsolicited.
+const BEFORE_BYTES: usize = 8 << 10;
 /// What is received at once behind data.
 const BEHIND_BYTES: usize = 4 << 10;
 /// For so long a line is left alone that brings much and has nothing now: less than what a sender needs for 64 KiB.

@@ -7,9 +7,18 @@ use std::collections::HashMap;
 use super::memory::Stretch;
 use crate::RemoteKey;
 
-/// The table: peer and key, and how often that one was given. Keys that are made here are given once.
+/// The table: peers and keys.
 #[derive(Debug, Default)]
-pub(super) struct Exports(HashMap<(u32, RemoteKey), u32>);
+pub(super) struct Exports(HashMap<(u32, RemoteKey), Export>);
+
+/// What is known of a key.
+#[derive(Debug, Default)]
+struct Export {
+    /// How often it was given. Keys that are made here are given once.
+    given: u32,
+    /// No other memory ever had it, or will have it, and nothing was announced with it.
+    is_new: bool,
+}
 
 impl Exports {
     /// Lets a peer reach memory. `check`: a new number that nobody can guess.
@@ -19,25 +28,41 @@ impl Exports {
             bytes,
             check,
         };
-        self.add_key(peer, key);
+        let export = Export {
+            given: 1,
+            is_new: true,
+        };
+        self.0.insert((peer, key), export);
         key
     }
 
     /// The same with a key that somebody else has made.
     pub(super) fn add_key(&mut self, peer: u32, key: RemoteKey) {
-        *self.0.entry((peer, key)).or_default() += 1;
+        self.0.entry((peer, key)).or_default().given += 1;
     }
 
     /// The end of that; `true`: there was one.
     pub(super) fn remove(&mut self, peer: u32, key: RemoteKey) -> bool {
-        let Some(given) = self.0.get_mut(&(peer, key)) else {
+        let Some(export) = self.0.get_mut(&(peer, key)) else {
             return false;
         };
-        *given -= 1;
-        if *given == 0 {
+        export.given -= 1;
+        if export.given == 0 {
             self.0.remove(&(peer, key));
         }
         true
+    }
+
+    /// Whether memory may be announced as what a peer will find by this key alone, and by no other announcement: once.
+    pub(super) fn may_announce(&self, peer: u32, key: RemoteKey) -> bool {
+        self.0.get(&(peer, key)).is_some_and(|export| export.is_new)
+    }
+
+    /// It is announced.
+    pub(super) fn announce(&mut self, peer: u32, key: RemoteKey) {
+        if let Some(export) = self.0.get_mut(&(peer, key)) {
+            export.is_new = false;
+        }
     }
 
     /// The memory that a peer may reach by a key: so many bytes, behind `offset`. `None`: it may not.
@@ -91,6 +116,17 @@ mod tests {
         }
         assert!(!exports.remove(4, key) && exports.remove(3, key));
         assert_eq!(exports.find(3, key, 0, 1), None);
+    }
+
+    #[test]
+    fn a_key_is_announced_once_and_only_if_it_was_made_here() {
+        let mut exports = Exports::default();
+        let key = exports.add(3, 1000, 50, 77);
+        let foreign = RemoteKey { check: 1, ..key };
+        exports.add_key(3, foreign);
+        assert!(exports.may_announce(3, key) && !exports.may_announce(4, key));
+        exports.announce(3, key);
+        assert!(!exports.may_announce(3, key) && !exports.may_announce(3, foreign));
     }
 
     #[test]

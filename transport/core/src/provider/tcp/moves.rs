@@ -13,14 +13,17 @@ use super::links::Links;
 use super::packet::{Answer, Change, Kind, Maker, PIECE_BYTES, Read, Write};
 use super::shares::Shares;
 use super::sockets::Sockets;
+use super::unsolicited::Unsolicited;
 use super::works::{Over, Work, Works};
 use crate::{Completion, Lease, Outcome, Peer, RemoteKey};
 
-/// What a peer reads here.
+/// Data for a peer.
 #[derive(Clone, Copy, Debug)]
-struct Serve {
-    read: Read,
-    at: u64,
+pub(super) enum Serve {
+    /// What it reads here, behind the first bytes.
+    Read { read: Read, at: u64 },
+    /// What was announced with this key.
+    Unsolicited(RemoteKey),
 }
 
 /// What waits for one peer.
@@ -28,7 +31,7 @@ struct Serve {
 pub(super) struct Desk {
     /// Answers to works of the peer's; each finds room before anything else.
     answers: VecDeque<Answer>,
-    serves: VecDeque<Serve>,
+    pub(super) serves: VecDeque<Serve>,
     /// Reads of ours that go over several connections.
     pub(super) shares: Shares,
     /// Works of ours that were not told to it, and writes whose data are not all in packets.
@@ -39,6 +42,12 @@ pub(super) struct Desk {
     /// Works of ours that it has to answer, and of its that this process has to.
     pub(super) asked: u32,
     serving: u32,
+    /// Announcements whose data wait among those that the peer reads, and announcements of its whose data have not come.
+    pub(super) unsolicited: u32,
+    pub(super) announced: u32,
+    /// So many more announcements go without data, as the peer has declined some; and it is to hear the same of this process.
+    pub(super) refrains: u32,
+    pub(super) declines: bool,
     /// Whose turn it is.
     writes_next: bool,
 }
@@ -48,6 +57,7 @@ pub(super) struct Desk {
 pub(super) struct Moves {
     pub(super) works: Works,
     pub(super) exports: Exports,
+    pub(super) unsolicited: Unsolicited,
     desks: Vec<Option<Box<Desk>>>,
     /// Works of all peers that this process has to answer, over whichever connections.
     pub(super) serving: usize,
@@ -64,7 +74,7 @@ impl Moves {
         self.desks[place].get_or_insert_default()
     }
 
-    fn find_desk(&self, peer: u32) -> Option<&Desk> {
+    pub(super) fn find_desk(&self, peer: u32) -> Option<&Desk> {
         self.desks.get(peer as usize)?.as_deref()
     }
 
@@ -87,7 +97,11 @@ impl Moves {
         if links.of(peer).lost.is_some() {
             return self.hand_back(work, Outcome::Unreachable);
         }
+        let is_read = work.kind == WorkKind::Read;
         let id = self.works.add(work);
+        if is_read && self.read_unsolicited(links, peer, id) {
+            return;
+        }
         self.desk(peer).waiting.push_back(id);
         self.go_on(links, peer);
     }
@@ -135,6 +149,12 @@ impl Moves {
                 self.serving -= 1;
                 let make = |bytes: &mut Vec<u8>| Maker::new(bytes).answer(answer);
                 let slot = links.store.keep(Kind::Answer, make, None, None);
+                links.post(peer, slot);
+                continue;
+            }
+            if std::mem::take(&mut desk.declines) {
+                let make = |bytes: &mut Vec<u8>| _ = Maker::new(bytes);
+                let slot = links.store.keep(Kind::Declined, make, None, None);
                 links.post(peer, slot);
                 continue;
             }
@@ -255,8 +275,13 @@ impl Moves {
 
     /// Puts a piece of what the peer reads into a packet.
     fn cut_serve<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32) -> bool {
-        let Some(Serve { read, at }) = self.desk(peer).serves.pop_front() else {
-            return false;
+        let (read, at) = match self.desk(peer).serves.pop_front() {
+            Some(Serve::Read { read, at }) => (read, at),
+            Some(Serve::Unsolicited(key)) => {
+                self.cut_unsolicited(links, peer, key);
+                return true;
+            }
+            None => return false,
         };
         let Read {
             id,
@@ -286,7 +311,7 @@ impl Moves {
             desk.serving -= 1;
             self.serving -= 1;
         } else {
-            desk.serves.push_back(Serve { read, at: end });
+            desk.serves.push_back(Serve::Read { read, at: end });
         }
         let make = |place: &mut Vec<u8>| Maker::new(place).data(id, at);
         let slot = links
@@ -330,8 +355,10 @@ impl Moves {
             }
         }
         self.works.forget_parts_of(peer);
+        self.forget_unsolicited_of(peer);
         let desk = self.desks.get_mut(peer as usize).and_then(Option::take);
-        self.serving -= desk.map_or(0, |desk| desk.serving as usize);
+        let serving = |desk: Box<Desk>| (desk.serving + desk.unsolicited) as usize;
+        self.serving -= desk.map_or(0, serving);
         let side = links.of(peer);
         (side.expects, side.expects_data) = (0, 0);
         let peer = Peer(peer);
@@ -343,9 +370,12 @@ impl Moves {
         let Some(work) = self.works.take(id) else {
             return;
         };
-        let desk = self.desk(work.peer);
-        desk.asked -= u32::from(work.shared.is_none() && desk.asked != 0);
-        links.of(work.peer).expect_no_more(work.is_large());
+        // Nobody was asked for data that came unsolicited.
+        if work.has_begun {
+            let desk = self.desk(work.peer);
+            desk.asked -= u32::from(work.shared.is_none() && desk.asked != 0);
+            links.of(work.peer).expect_no_more(work.is_large());
+        }
         self.hand_back(work, outcome);
     }
 }
@@ -362,7 +392,7 @@ impl Moves {
         let desk = self.desk(peer);
         desk.serving += 1;
         if is_good && read.bytes != 0 {
-            desk.serves.push_back(Serve { read, at: 0 });
+            desk.serves.push_back(Serve::Read { read, at: 0 });
         } else {
             let outcome = if is_good {
                 Outcome::Done

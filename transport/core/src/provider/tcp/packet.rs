@@ -21,9 +21,15 @@
 //! | DATA   | 16 + data | id of a read (4), 0 (4), where in it the data belong (8); the data |
 //! | ANSWER | 16 | id (4), 0 done or 1 bad key (4), the word that was there before an atomic operation (8) |
 //! | ACK    | 0 | |
+//! | ANNOUNCE | 36 + body | key (24) of the data that it announces; the rest as in FRAME. All of them follow as UNSOLICITED |
+//! | UNSOLICITED | 24 + data | key (24) of an ANNOUNCE; the data, none if the key was withdrawn |
+//! | DECLINED | 0 | data came unsolicited that were not kept |
 //!
 //! READ, WRITE and ATOMIC have ids of their sender, by which DATA and ANSWER name them. A read ends with the DATA that completes it, or
 //! with an ANSWER where the key is bad or nothing was to be read; a write with the ANSWER to its last piece.
+//!
+//! Between an ANNOUNCE and its UNSOLICITED, other packets may stand. A read of all that the key names is not asked for if its data are
+//! here, or on their way.
 
 use session::Ack;
 
@@ -39,8 +45,13 @@ pub(super) const WRITE_BYTES: usize = 64;
 pub(super) const ATOMIC_BYTES: usize = 56;
 pub(super) const DATA_BYTES: usize = 16;
 pub(super) const ANSWER_BYTES: usize = 16;
+pub(super) const KEY_BYTES: usize = 24;
+/// What an ANNOUNCE has before the body of its frame.
+pub(super) const ANNOUNCE_BYTES: usize = KEY_BYTES + FRAME_BYTES;
 /// Data of one packet, at most.
 pub(super) const PIECE_BYTES: usize = 512 << 10;
+/// Data that go unsolicited, at most: of more, a read asks before it has waited for long.
+pub(super) const MOST_UNSOLICITED_BYTES: usize = 256 << 10;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +63,9 @@ pub(super) enum Kind {
     Data = 0x35,
     Answer = 0x36,
     Ack = 0x37,
+    Announce = 0x38,
+    Unsolicited = 0x39,
+    Declined = 0x3a,
 }
 
 impl Kind {
@@ -64,6 +78,9 @@ impl Kind {
             Self::Data,
             Self::Answer,
             Self::Ack,
+            Self::Announce,
+            Self::Unsolicited,
+            Self::Declined,
         ];
         all.into_iter().find(|kind| *kind as u8 == number)
     }
@@ -77,7 +94,9 @@ impl Kind {
             Self::Atomic => (ATOMIC_BYTES, 0),
             Self::Data => (DATA_BYTES, PIECE_BYTES),
             Self::Answer => (ANSWER_BYTES, 0),
-            Self::Ack => (0, 0),
+            Self::Ack | Self::Declined => (0, 0),
+            Self::Announce => (ANNOUNCE_BYTES, ring::layout::POOL_BUFFER_BYTES),
+            Self::Unsolicited => (KEY_BYTES, MOST_UNSOLICITED_BYTES),
         }
     }
 }
@@ -130,6 +149,7 @@ impl Header {
         match self.kind {
             Kind::Write => WRITE_BYTES,
             Kind::Data => DATA_BYTES,
+            Kind::Unsolicited => KEY_BYTES,
             _ => self.bytes,
         }
     }
@@ -166,6 +186,15 @@ impl<'a> Maker<'a> {
         self.0.extend_from_slice(&head.flags.to_le_bytes());
         self.u64(head.word);
         self.0.extend_from_slice(body);
+    }
+
+    pub(super) fn announce(&mut self, data: RemoteKey, head: Head, body: &[u8]) {
+        self.key(data);
+        self.frame(head, body);
+    }
+
+    pub(super) fn unsolicited(&mut self, data: RemoteKey) {
+        self.key(data);
     }
 
     pub(super) fn read(&mut self, read: &Read) {
@@ -326,7 +355,7 @@ impl Answer {
     }
 }
 
-fn key_at(bytes: &[u8], at: usize) -> RemoteKey {
+pub(super) fn key_at(bytes: &[u8], at: usize) -> RemoteKey {
     RemoteKey::from_words([0, 8, 16].map(|step| u64_at(bytes, at + step)))
 }
 
@@ -454,12 +483,20 @@ mod tests {
             (Kind::Answer, 1 << 31, false),
             (Kind::Ack, 0, true),
             (Kind::Ack, 1, false),
+            (Kind::Announce, 36, true),
+            (Kind::Announce, 35, false),
+            (Kind::Announce, 36 + 8193, false),
+            (Kind::Unsolicited, 24, true),
+            (Kind::Unsolicited, 23, false),
+            (Kind::Unsolicited, 25 + MOST_UNSOLICITED_BYTES, false),
+            (Kind::Declined, 0, true),
+            (Kind::Declined, 1, false),
         ] {
             assert_eq!(header(kind, bytes, false).0, good, "{kind:?} {bytes}");
         }
         assert!(header(Kind::Ack, 0, true).0 && !header(Kind::Data, 16, true).0);
         let mut bad = header(Kind::Ack, 0, false).1;
-        bad[4] = 0x38;
+        bad[4] = 0x3b;
         assert_eq!(Header::of(&bad), None);
     }
 }

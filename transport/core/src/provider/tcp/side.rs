@@ -9,6 +9,7 @@ use super::memory::Stretch;
 use super::packet::{HEADER_BYTES, Header, MOST_FRAME_BYTES, Write};
 use super::rail::Rails;
 use super::sockets::Sock;
+use crate::RemoteKey;
 
 /// A peer.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(super) struct Side {
     /// Works that the peer has to answer, and those of them that move large data.
     pub(super) expects: u32,
     pub(super) expects_data: u32,
+    /// It sends data that nobody has asked for, behind the frames that announce them.
+    pub(super) announces: bool,
     /// Packets with large data that the peer is not known to have, and its writes of which more is to come.
     pub(super) kept_data: u32,
     pub(super) incoming: u32,
@@ -70,6 +73,7 @@ impl Side {
             sent_end: FIRST_PACKET,
             expects: 0,
             expects_data: 0,
+            announces: false,
             kept_data: 0,
             incoming: 0,
             is_owing: false,
@@ -264,6 +268,8 @@ pub(super) enum Target {
     Read { id: u32, at: u64 },
     /// To memory that the peer may write to, if it still may.
     Write(Write),
+    /// To where data go that were announced with this key.
+    Unsolicited(RemoteKey),
 }
 
 /// What a target is at the moment; `None`: the bytes are dropped.

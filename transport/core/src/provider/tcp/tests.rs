@@ -12,5 +12,6 @@ mod other_jobs;
 mod patience;
 mod rails;
 mod room;
+mod unsolicited;
 mod versions;
 mod world;

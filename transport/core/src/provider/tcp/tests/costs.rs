@@ -189,7 +189,7 @@ fn of_announcements_the_first_leaves_at_once_and_the_others_with_what_follows() 
     world.until("the connection", |world| world.heard[1][0] == 1);
     let announce = |world: &mut World| {
         let tcp = &mut world.all[0];
-        tcp.post_send_deferrable(Peer(1), HEAD, b"x").unwrap();
+        tcp.post_announcement(Peer(1), (HEAD, b"x"), None).unwrap();
     };
     let mut expected = 1;
     for sends in [false, true] {

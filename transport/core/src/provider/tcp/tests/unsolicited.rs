@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Data that come with the frame that announces them: who reads them waits for nobody, what nobody reads is bounded, and a peer that does
+//! not keep to the rules is refused.
+
+use super::super::memory::{Stretch, lent_for_ever};
+use super::super::packet::{Kind, MOST_UNSOLICITED_BYTES};
+use super::super::{StreamsConfig, unsolicited::KEPT_BYTES};
+use super::hostile::{Liar, host, is_ended};
+use super::world::{HEAD, SECOND, World};
+use crate::provider::verbs::Kind as WorkKind;
+use crate::{Peer, RemoteKey, WorkId};
+
+const BYTES: usize = 100_000;
+
+/// Two processes that are connected.
+fn connected() -> World {
+    let mut world = World::new(StreamsConfig::of(0, 2), 8);
+    world.send(1, 0);
+    world.until("the connection", |world| world.heard[0][1] == 1);
+    world.send(0, 1);
+    world.until("the other way", |world| world.heard[1][0] == 1);
+    world
+}
+
+/// Process 0 announces memory that is full of `content`.
+fn announce(world: &mut World, content: u8, bytes: usize) -> RemoteKey {
+    let address = lent_for_ever(vec![content; bytes]).address();
+    let key = world.all[0].export(Peer(1), address, bytes as u64);
+    world.all[0]
+        .post_announcement(Peer(1), (HEAD, b"x"), Some(key))
+        .unwrap();
+    key
+}
+
+/// Memory of process 1 that a read fills.
+struct Place {
+    address: u64,
+    bytes: usize,
+}
+
+impl Place {
+    /// Whether all of it is that.
+    fn is_all(&self, content: u8) -> bool {
+        let mut copy = vec![!content; self.bytes];
+        Stretch::exported(self.address, self.bytes).copy_to(&mut copy);
+        copy.iter().all(|byte| *byte == content)
+    }
+}
+
+/// Process 1 reads what was announced.
+fn read(world: &mut World, key: RemoteKey) -> Place {
+    let bytes = usize::try_from(key.bytes).unwrap();
+    let lease = lent_for_ever(vec![0; bytes]);
+    let address = lease.address();
+    world.all[1].post_work(Peer(0), (WorkKind::Read, lease), key, 0, WorkId(1));
+    Place { address, bytes }
+}
+
+fn kept(world: &World) -> usize {
+    world.all[1].moves.unsolicited.kept_bytes()
+}
+
+#[test]
+fn a_read_of_what_was_announced_waits_for_nobody() {
+    let mut world = connected();
+    let key = announce(&mut world, 7, BYTES);
+    world.until("the data", |world| {
+        world.heard[1][0] == 2 && !world.all[1].moves.is_any_expected(0)
+    });
+    assert_eq!(kept(&world), BYTES);
+    // The owner computes from now on.
+    world.busy = vec![0];
+    let place = read(&mut world, key);
+    world.until("the read", |world| world.worked[1] == 1);
+    assert!(place.is_all(7));
+    assert_eq!(kept(&world), 0);
+}
+
+#[test]
+fn what_nobody_reads_is_bounded_and_the_sender_hears_of_it() {
+    let mut world = connected();
+    let most = u8::try_from(KEPT_BYTES / BYTES).unwrap();
+    let keys: Vec<RemoteKey> = (0..most + 3)
+        .map(|content| {
+            let key = announce(&mut world, content, BYTES);
+            (0..50).for_each(|_| world.turn());
+            key
+        })
+        .collect();
+    world.until("all", |world| world.heard[1][0] == 4 + u32::from(most));
+    (0..100).for_each(|_| world.turn());
+    assert_eq!(kept(&world), usize::from(most) * BYTES);
+    assert!(world.all[0].moves.desk(1).refrains > 0);
+    for (content, key) in (0..).zip(keys) {
+        let before = world.worked[1];
+        let place = read(&mut world, key);
+        world.until("the read", |world| world.worked[1] > before);
+        assert!(place.is_all(content), "{content}");
+    }
+    assert_eq!(kept(&world), 0);
+    // The next ones go without.
+    announce(&mut world, 1, BYTES);
+    (0..100).for_each(|_| world.turn());
+    assert_eq!(kept(&world), 0);
+}
+
+#[test]
+fn what_was_kept_for_long_makes_room() {
+    let mut world = connected();
+    let most = KEPT_BYTES / BYTES;
+    for _ in 0..most {
+        announce(&mut world, 1, BYTES);
+        (0..50).for_each(|_| world.turn());
+    }
+    assert_eq!(kept(&world), most * BYTES);
+    world.net.pass(2 * SECOND);
+    (0..200).for_each(|_| world.turn());
+    let key = announce(&mut world, 9, BYTES);
+    (0..200).for_each(|_| world.turn());
+    assert_eq!(kept(&world), most * BYTES);
+    assert_eq!(world.all[0].moves.desk(1).refrains, 0);
+    world.busy = vec![0];
+    let place = read(&mut world, key);
+    world.until("the read", |world| world.worked[1] == 1);
+    assert!(place.is_all(9));
+}
+
+#[test]
+fn a_read_of_what_was_announced_and_withdrawn_ends() {
+    // With the connection, and before there is one: then the data are in no packet yet.
+    for connects_first in [true, false] {
+        let mut world = match connects_first {
+            true => connected(),
+            false => World::new(StreamsConfig::of(0, 2), 8),
+        };
+        let before = world.heard[1][0];
+        let keys: Vec<RemoteKey> = (0..8).map(|_| announce(&mut world, 7, BYTES)).collect();
+        for key in &keys {
+            world.all[0].withdraw(Peer(1), *key);
+        }
+        world.until("the announcements", |world| world.heard[1][0] == before + 8);
+        for (ended, key) in (1..).zip(keys) {
+            let place = read(&mut world, key);
+            world.until("the read", |world| world.ended == ended);
+            assert!(place.is_all(7) || place.is_all(0));
+        }
+        assert!(world.worked[1] < 8, "what was in no packet is not read");
+        assert_eq!(kept(&world), 0);
+    }
+}
+
+#[test]
+fn what_is_declined_is_dropped_and_the_sender_hears_of_it() {
+    let mut world = connected();
+    let key = announce(&mut world, 7, BYTES);
+    (0..100).for_each(|_| world.turn());
+    assert_eq!(kept(&world), BYTES);
+    world.all[1].decline(Peer(0), key);
+    assert_eq!(kept(&world), 0);
+    world.until("the word", |world| {
+        world.all[0].moves.find_desk(1).unwrap().refrains > 0
+    });
+}
+
+#[test]
+fn nothing_is_kept_of_a_peer_that_is_lost() {
+    let mut world = connected();
+    announce(&mut world, 7, BYTES);
+    (0..100).for_each(|_| world.turn());
+    assert_eq!(kept(&world), BYTES);
+    world.all[1].lose(Peer(0), "it died");
+    assert_eq!(kept(&world), 0);
+}
+
+#[test]
+fn announcements_that_make_no_sense_are_refused() {
+    let key = |check| RemoteKey {
+        address: 4096,
+        bytes: 1000,
+        check,
+    };
+    let large = RemoteKey {
+        bytes: MOST_UNSOLICITED_BYTES as u64 + 1,
+        ..key(1)
+    };
+    let announce =
+        |liar: &mut Liar, key| liar.send(Kind::Announce, |it| it.announce(key, HEAD, b"x"), &[]);
+    let follow = |liar: &mut Liar, key, bytes| {
+        liar.send(Kind::Unsolicited, |it| it.unsolicited(key), &vec![1; bytes]);
+    };
+    type Lie<'a> = &'a dyn Fn(&mut Liar);
+    let lies: [Lie<'_>; 6] = [
+        &|liar| announce(liar, RemoteKey { bytes: 0, ..key(1) }),
+        &|liar| announce(liar, large),
+        &|liar| (0..2).for_each(|_| announce(liar, key(1))),
+        &|liar| (0..65).for_each(|check| announce(liar, key(check))),
+        &|liar| follow(liar, key(1), 1000),
+        &|liar| {
+            announce(liar, key(1));
+            follow(liar, key(1), 999);
+        },
+    ];
+    for lie in lies {
+        let mut tcp = host();
+        let mut liar = Liar::join(&mut tcp, 1, 1);
+        lie(&mut liar);
+        is_ended(&mut tcp, &mut liar.stream);
+        let words = tcp.next_complaint().unwrap();
+        assert!(words.contains("makes no sense"), "{words}");
+        // Others do not notice.
+        _ = Liar::join(&mut tcp, 2, 1);
+    }
+}

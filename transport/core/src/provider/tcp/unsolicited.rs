@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Data that are sent with the frame that announces them, before the peer has asked: where its receive is posted already, that saves the
+//! way there and back. The peer reads as ever; a read of what is here, or on its way, ends without a packet. What nobody reads yet is
+//! kept, up to [`KEPT_BYTES`] for all peers; what is not kept is dropped, asked for by the read, and the sender hears that.
+//!
+//! A key that is announced so was made for this memory, is announced once, and the memory is not changed while the key holds: what is kept
+//! for a key is what a read would find.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::links::Links;
+use super::memory::Stretch;
+use super::moves::{Moves, Serve};
+use super::packet::{Kind, MOST_UNSOLICITED_BYTES, Maker};
+use super::sockets::Sockets;
+use crate::{Outcome, RemoteKey};
+
+/// What peers have announced and this process has not read.
+#[derive(Debug, Default)]
+pub(super) struct Unsolicited {
+    all: HashMap<(u32, RemoteKey), Announced>,
+    /// What takes memory, the oldest first.
+    kept: BTreeMap<u64, (u32, RemoteKey)>,
+    kept_bytes: usize,
+    last: u64,
+}
+
+/// Some of it.
+#[derive(Debug, Default)]
+struct Announced {
+    target: Target,
+    has_come: bool,
+    /// The turn of this process in which it was announced.
+    turn: u64,
+}
+
+/// Where it goes.
+#[derive(Debug, Default)]
+enum Target {
+    /// Nothing has come, and nobody reads it.
+    #[default]
+    None,
+    /// To the lease of this read.
+    Read(u32),
+    /// Nobody reads it yet: what has come is here.
+    Kept {
+        bytes: Vec<u8>,
+        place: u64,
+        since_ns: u64,
+    },
+    /// Nowhere.
+    Dropped,
+}
+
+impl Unsolicited {
+    /// Makes room for so many bytes; what was not read for long is dropped for them.
+    fn make_room(&mut self, bytes: usize, now_ns: u64) -> bool {
+        while self.kept_bytes + bytes > KEPT_BYTES {
+            let Some((_, &oldest)) = self.kept.first_key_value() else {
+                return false;
+            };
+            let is_old = |announced: &Announced| {
+                let Target::Kept { since_ns, .. } = announced.target else {
+                    return false;
+                };
+                announced.has_come && now_ns.saturating_sub(since_ns) > OLD_NS
+            };
+            if !self.all.get(&oldest).is_some_and(is_old) {
+                return false;
+            }
+            self.forget(oldest);
+        }
+        true
+    }
+
+    /// Nothing more is known of it.
+    fn forget(&mut self, name: (u32, RemoteKey)) {
+        if let Some(announced) = self.all.remove(&name) {
+            self.let_go(name, &announced.target);
+        }
+    }
+
+    /// The memory of a target is free.
+    fn let_go(&mut self, (_, key): (u32, RemoteKey), target: &Target) {
+        if let Target::Kept { place, .. } = target {
+            self.kept.remove(place);
+            self.kept_bytes -= bytes_of(key);
+        }
+    }
+
+    /// What it takes, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.kept_bytes + self.all.capacity() * size_of::<((u32, RemoteKey), Announced)>()
+    }
+}
+
+/// What goes out.
+impl Moves {
+    /// Whether the data of an announcement go with it.
+    pub(super) fn go_unsolicited<S: Sockets>(
+        &mut self,
+        links: &Links<S>,
+        peer: u32,
+        key: RemoteKey,
+    ) -> bool {
+        let is_fit = (1..=MOST_UNSOLICITED_BYTES as u64).contains(&key.bytes);
+        if !is_fit || links.shares(peer, key.bytes) {
+            return false;
+        }
+        let desk = self.desk(peer);
+        let may_go = desk.refrains == 0 && desk.unsolicited < MOST_ANNOUNCED;
+        may_go && self.exports.may_announce(peer, key)
+    }
+
+    /// An announcement goes without its data.
+    pub(super) fn refrain(&mut self, peer: u32) {
+        let desk = self.desk(peer);
+        desk.refrains = desk.refrains.saturating_sub(1);
+    }
+
+    /// Sends data that were announced, when it is their turn.
+    pub(super) fn send_unsolicited<S: Sockets>(
+        &mut self,
+        links: &mut Links<S>,
+        peer: u32,
+        key: RemoteKey,
+    ) {
+        self.exports.announce(peer, key);
+        self.serving += 1;
+        let desk = self.desk(peer);
+        desk.unsolicited += 1;
+        desk.serves.push_back(Serve::Unsolicited(key));
+        self.go_on(links, peer);
+        links.flush(peer);
+    }
+
+    /// Puts them into a packet; none, if the key was withdrawn.
+    pub(super) fn cut_unsolicited<S: Sockets>(
+        &mut self,
+        links: &mut Links<S>,
+        peer: u32,
+        key: RemoteKey,
+    ) {
+        self.serving -= 1;
+        self.desk(peer).unsolicited -= 1;
+        let data = self.exports.find(peer, key, 0, key.bytes);
+        let make = |bytes: &mut Vec<u8>| Maker::new(bytes).unsolicited(key);
+        let export = data.map(|_| key.check);
+        let slot = links.store.keep(Kind::Unsolicited, make, data, export);
+        links.post(peer, slot);
+    }
+
+    /// The peer had to drop such data, or did not want them.
+    pub(super) fn hear_declined(&mut self, peer: u32) {
+        self.desk(peer).refrains = REFRAINS;
+    }
+}
+
+/// What comes in. `false`: nobody who keeps to the rules sends that.
+impl Moves {
+    /// The peer has announced data, which will come.
+    pub(super) fn hear_announcement<S: Sockets>(
+        &mut self,
+        links: &mut Links<S>,
+        peer: u32,
+        key: RemoteKey,
+    ) -> bool {
+        let is_fit = (1..=MOST_UNSOLICITED_BYTES as u64).contains(&key.bytes);
+        let is_new = !self.unsolicited.all.contains_key(&(peer, key));
+        let desk = self.desk(peer);
+        if !is_fit || !is_new || desk.announced >= MOST_ANNOUNCED {
+            return false;
+        }
+        desk.announced += 1;
+        let announced = Announced {
+            turn: links.turn,
+            ..Announced::default()
+        };
+        self.unsolicited.all.insert((peer, key), announced);
+        let side = links.of(peer);
+        side.expect(is_large(key));
+        side.announces = true;
+        true
+    }
+
+    /// Whether whoever may read them has not seen the announcement yet.
+    pub(super) fn is_just_announced<S: Sockets>(
+        &self,
+        links: &Links<S>,
+        peer: u32,
+        key: RemoteKey,
+    ) -> bool {
+        let announced = self.unsolicited.all.get(&(peer, key));
+        announced.is_some_and(|announced| announced.turn == links.turn)
+    }
+
+    /// Their packet has begun, with so many bytes of them.
+    pub(super) fn begin_unsolicited<S: Sockets>(
+        &mut self,
+        links: &Links<S>,
+        peer: u32,
+        key: RemoteKey,
+        bytes: usize,
+    ) -> bool {
+        let name = (peer, key);
+        let Some(announced) = self.unsolicited.all.get_mut(&name) else {
+            return false;
+        };
+        let fits = bytes == 0 || bytes == bytes_of(key);
+        if announced.has_come || !fits {
+            return false;
+        }
+        match &mut announced.target {
+            // It has begun over another connection before.
+            Target::Kept { bytes, .. } => bytes.clear(),
+            Target::None => {
+                let now_ns = links.now_ns;
+                let has_room = self.unsolicited.make_room(bytes_of(key), now_ns);
+                self.keep_unsolicited(name, has_room, now_ns);
+            }
+            Target::Read(_) | Target::Dropped => {}
+        }
+        true
+    }
+
+    fn keep_unsolicited(&mut self, name: (u32, RemoteKey), has_room: bool, now_ns: u64) {
+        let table = &mut self.unsolicited;
+        let Some(announced) = table.all.get_mut(&name) else {
+            return;
+        };
+        announced.target = Target::Dropped;
+        if has_room {
+            table.last += 1;
+            table.kept.insert(table.last, name);
+            table.kept_bytes += bytes_of(name.1);
+            announced.target = Target::Kept {
+                bytes: Vec::with_capacity(bytes_of(name.1)),
+                place: table.last,
+                since_ns: now_ns,
+            };
+        }
+    }
+
+    /// Where they go, if a read waits for them.
+    pub(super) fn place_unsolicited(&mut self, peer: u32, key: RemoteKey) -> Option<Stretch> {
+        let announced = self.unsolicited.all.get(&(peer, key))?;
+        match announced.target {
+            Target::Read(id) => self.works.place(peer, id, 0, bytes_of(key)),
+            _ => None,
+        }
+    }
+
+    /// Takes in some of them for which no read waits.
+    pub(super) fn take_unsolicited(&mut self, peer: u32, key: RemoteKey, some: &[u8]) {
+        let announced = self.unsolicited.all.get_mut(&(peer, key));
+        if let Some(Target::Kept { bytes, .. }) = announced.map(|it| &mut it.target) {
+            let room = bytes_of(key).saturating_sub(bytes.len());
+            bytes.extend_from_slice(&some[..some.len().min(room)]);
+        }
+    }
+
+    /// All of them have come: so many bytes.
+    pub(super) fn end_unsolicited<S: Sockets>(
+        &mut self,
+        links: &mut Links<S>,
+        peer: u32,
+        key: RemoteKey,
+        bytes: usize,
+    ) {
+        let name = (peer, key);
+        let Some(announced) = self.unsolicited.all.get_mut(&name) else {
+            return;
+        };
+        announced.has_come = true;
+        links.of(peer).expect_no_more(is_large(key));
+        links.counts.moved_bytes.add(bytes as u64);
+        let read = match announced.target {
+            Target::Read(id) => Some(id),
+            _ => None,
+        };
+        let is_kept = matches!(announced.target, Target::Kept { .. }) && bytes != 0;
+        let is_dropped = matches!(announced.target, Target::Dropped);
+        let desk = self.desk(peer);
+        desk.announced -= 1;
+        desk.declines |= is_dropped;
+        if !is_kept {
+            self.unsolicited.forget(name);
+        }
+        if let Some(id) = read {
+            let outcome = if bytes == 0 {
+                Outcome::BadKey
+            } else {
+                Outcome::Done
+            };
+            self.end(links, id, outcome);
+        }
+    }
+
+    /// A read is posted. `true`: what it reads is here, and it has ended, or is on its way.
+    pub(super) fn read_unsolicited<S: Sockets>(
+        &mut self,
+        links: &mut Links<S>,
+        peer: u32,
+        id: u32,
+    ) -> bool {
+        if self.unsolicited.all.is_empty() {
+            return false;
+        }
+        let Some(work) = self.works.find(peer, id) else {
+            return false;
+        };
+        let name = (peer, work.key);
+        let is_whole = work.offset == 0 && work.bytes() == work.key.bytes;
+        let Some(announced) = self.unsolicited.all.get_mut(&name).filter(|_| is_whole) else {
+            return false;
+        };
+        match &announced.target {
+            Target::None => announced.target = Target::Read(id),
+            Target::Kept { bytes, .. } => {
+                work.stretch(0, bytes.len()).fill(bytes);
+                let has_come = announced.has_come;
+                let was = std::mem::replace(&mut announced.target, Target::Read(id));
+                self.unsolicited.let_go(name, &was);
+                if has_come {
+                    self.unsolicited.forget(name);
+                    self.end(links, id, Outcome::Done);
+                }
+            }
+            Target::Read(_) | Target::Dropped => return false,
+        }
+        true
+    }
+
+    /// Nobody will read it.
+    pub(super) fn decline_unsolicited<S: Sockets>(
+        &mut self,
+        links: &mut Links<S>,
+        peer: u32,
+        key: RemoteKey,
+    ) {
+        let name = (peer, key);
+        let Some(announced) = self.unsolicited.all.get_mut(&name) else {
+            return;
+        };
+        if announced.has_come {
+            self.unsolicited.forget(name);
+            self.desk(peer).declines = true;
+            self.go_on(links, peer);
+        } else if !matches!(announced.target, Target::Read(_)) {
+            let was = std::mem::replace(&mut announced.target, Target::Dropped);
+            self.unsolicited.let_go(name, &was);
+        }
+    }
+
+    /// A peer is lost.
+    pub(super) fn forget_unsolicited_of(&mut self, peer: u32) {
+        let gone = self.unsolicited.all.keys().filter(|(of, _)| *of == peer);
+        for name in gone.copied().collect::<Vec<_>>() {
+            self.unsolicited.forget(name);
+        }
+    }
+}
+
+fn is_large(key: RemoteKey) -> bool {
+    bytes_of(key) > super::packet::MOST_FRAME_BYTES
+}
+
+/// Announcements are checked: there are few.
+fn bytes_of(key: RemoteKey) -> usize {
+    usize::try_from(key.bytes).map_or(MOST_UNSOLICITED_BYTES, |bytes| {
+        bytes.min(MOST_UNSOLICITED_BYTES)
+    })
+}
+
+/// Announcements of one process to another whose data have not followed.
+const MOST_ANNOUNCED: u32 = 64;
+/// What is kept of data that nobody reads yet.
+pub(super) const KEPT_BYTES: usize = 4 << 20;
+/// What was not read for so long makes room for others.
+const OLD_NS: u64 = 1_000_000_000;
+/// So many announcements go without data after some that were dropped.
+const REFRAINS: u32 = 64;
+
+#[cfg(test)]
+impl Unsolicited {
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+}
+
+#[cfg(test)]
+impl Moves {
+    /// Whether data that a peer has announced have not come.
+    pub(super) fn is_any_expected(&self, peer: u32) -> bool {
+        self.find_desk(peer).is_some_and(|desk| desk.announced != 0)
+    }
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Behaviours of data that are announced.
+
+use testbed::memory::Guarded;
+use testbed::{Random, Rank, head, pattern};
+use transport::{Peer, RemoteKey};
+
+/// Around what goes with an announcement at most.
+const SIZES: [usize; 9] = [
+    1, 4095, 8192, 8193, 50_000, 65_536, 262_144, 262_145, 600_001,
+];
+const ROUNDS: u64 = 12;
+const MOST: u64 = 8;
+const ALL: u8 = 8;
+const READ: u8 = 9;
+
+/// What one rank has announced.
+struct Source {
+    memory: Guarded,
+    key: RemoteKey,
+}
+
+/// Each announces some, and reads what the other has: at once or later, in any order, all of it, a part, or nothing.
+pub async fn announced(rank: &mut Rank) {
+    let other = rank.size - 1 - rank.me;
+    let mut random = Random(u64::from(rank.me) + 7);
+    for round in 0..ROUNDS {
+        let mut sources = Vec::new();
+        for number in 0..1 + random.below(MOST) {
+            let bytes = SIZES[random.below(SIZES.len() as u64) as usize];
+            let name = round * MOST + number;
+            sources.push(announce(rank, other, name, bytes).await);
+        }
+        rank.send(other, head(ALL), &[]).await;
+        let mut theirs = Vec::new();
+        loop {
+            let (head, body) = rank.receive(other).await;
+            if head.kind == ALL {
+                break;
+            }
+            let name = round * MOST + theirs.len() as u64;
+            let words = body.as_chunks::<8>().0;
+            let words = [0, 1, 2].map(|at| u64::from_ne_bytes(words[at]));
+            theirs.push((name, RemoteKey::from_words(words)));
+            if random.below(3) == 0 {
+                let at = random.below(theirs.len() as u64) as usize;
+                let (name, key) = theirs[at];
+                read(rank, other, (name, key), &mut random).await;
+            }
+        }
+        for _ in 0..random.below(40) {
+            rank.pass().await;
+        }
+        while !theirs.is_empty() {
+            let at = random.below(theirs.len() as u64) as usize;
+            let it = theirs.swap_remove(at);
+            read(rank, other, it, &mut random).await;
+        }
+        rank.send(other, head(READ), &[]).await;
+        assert_eq!(rank.receive(other).await.0.kind, READ);
+        for mut source in sources {
+            rank.fabric.withdraw(Peer(other), source.key);
+            source.memory.bytes_mut().fill(0xee);
+            source.memory.assert_guards();
+        }
+    }
+}
+
+async fn announce(rank: &mut Rank, to: u32, name: u64, bytes: usize) -> Source {
+    let mut memory = Guarded::of(&pattern(rank.me, name, bytes));
+    let address = memory.lease(0, bytes).address();
+    let key = rank.fabric.offer(Peer(to), address, bytes as u64);
+    let body: Vec<u8> = key.to_words().map(u64::to_ne_bytes).concat();
+    while rank
+        .fabric
+        .post_announcement(Peer(to), head(7), &body, Some(key))
+        .is_err()
+    {
+        rank.turn().await;
+    }
+    Source { memory, key }
+}
+
+/// Reads what was announced: what was read already is still there.
+async fn read(rank: &mut Rank, from: u32, (name, key): (u64, RemoteKey), random: &mut Random) {
+    let bytes = key.bytes as usize;
+    let (at, part) = match random.below(6) {
+        0 => return rank.fabric.decline(Peer(from), key),
+        1 => (bytes / 3, bytes / 2),
+        _ => (0, bytes),
+    };
+    let mut target = Guarded::new(bytes);
+    let lease = target.lease(0, part);
+    let outcome = rank.read(from, lease, key, at as u64).await;
+    if rank.was_done(outcome) {
+        let whole = pattern(from, name, bytes);
+        assert!(
+            target.bytes()[..part] == whole[at..][..part],
+            "{name} {bytes}"
+        );
+    }
+    target.assert_guards();
+}
