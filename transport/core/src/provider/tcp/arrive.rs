@@ -333,13 +333,8 @@ impl<S: Sockets> Tcp<S> {
                 )
             }
             None => {
-                let asked = left.min(place.len());
-                (
-                    asked,
-                    self.links
-                        .sockets
-                        .receive(sock, None, &mut place[..asked])?,
-                )
+                let asked = place.len();
+                (asked, self.links.sockets.receive(sock, None, place)?)
             }
         };
         let now_ns = self.links.now_ns;
@@ -407,7 +402,7 @@ impl<S: Sockets> Tcp<S> {
         }
         if header.kind == Kind::Unsolicited {
             let key = key_at(&buffer.waiting()[HEADER_BYTES..], 0);
-            if self.moves.is_just_announced(&self.links, peer, key) {
+            if self.moves.has_to_be_seen_first(&self.links, peer, key) {
                 return Step::Full;
             }
         }

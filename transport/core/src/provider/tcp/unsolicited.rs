@@ -183,15 +183,16 @@ impl Moves {
         true
     }
 
-    /// Whether whoever may read them has not seen the announcement yet.
-    pub(super) fn is_just_announced<S: Sockets>(
+    /// Whether they have to wait until whoever may read them has seen the announcement. Few do not: to take in many messages at once saves
+    /// more than a copy costs.
+    pub(super) fn has_to_be_seen_first<S: Sockets>(
         &self,
         links: &Links<S>,
         peer: u32,
         key: RemoteKey,
     ) -> bool {
         let announced = self.unsolicited.all.get(&(peer, key));
-        announced.is_some_and(|announced| announced.turn == links.turn)
+        key.bytes > COPIED_BYTES && announced.is_some_and(|announced| announced.turn == links.turn)
     }
 
     /// Their packet has begun, with so many bytes of them.
@@ -376,6 +377,8 @@ fn bytes_of(key: RemoteKey) -> usize {
 const MOST_ANNOUNCED: u32 = 64;
 /// What is kept of data that nobody reads yet.
 pub(super) const KEPT_BYTES: usize = 4 << 20;
+/// So many bytes are kept rather than that a turn of their own is spent on them.
+const COPIED_BYTES: u64 = 32 << 10;
 /// What was not read for so long makes room for others.
 const OLD_NS: u64 = 1_000_000_000;
 /// So many announcements go without data after some that were dropped.
