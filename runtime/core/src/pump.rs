@@ -344,6 +344,10 @@ impl Pump {
         let lease = user_buf::lease(target);
         let work = ENGINE.work(request.0.into());
         let key = RemoteKey::from_words(key);
+        if bytes < key.bytes {
+            // The receive is shorter than the message.
+            self.fabric.decline(carrier(peer), key);
+        }
         self.fabric.post_read(carrier(peer), lease, key, 0, work);
     }
 

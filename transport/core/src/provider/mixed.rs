@@ -371,7 +371,10 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
     }
 
     fn decline(&mut self, peer: Peer, key: RemoteKey) {
-        if let (Way::Tcp, Ok(tcp)) = (self.way(peer), &mut self.tcp) {
+        // It may have been announced before this process knew the way.
+        if self.way(peer) != Way::Verbs
+            && let Ok(tcp) = &mut self.tcp
+        {
             tcp.decline(peer, key);
         }
     }

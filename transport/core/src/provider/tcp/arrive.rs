@@ -435,8 +435,9 @@ impl<S: Sockets> Tcp<S> {
             Kind::Frame => self.hand_up(peer, bytes, completions),
             Kind::Announce => {
                 let (key, frame) = bytes.split_at(KEY_BYTES);
-                let (links, key) = (&mut self.links, key_at(key, 0));
-                self.moves.hear_announcement(links, peer, key)
+                let key = key_at(key, 0);
+                self.may_take(peer, frame.len() - FRAME_BYTES)
+                    && self.moves.hear_announcement(&mut self.links, peer, key)
                     && self.hand_up(peer, frame, completions)
             }
             Kind::Declined => {

@@ -55,20 +55,20 @@ enum Target {
 impl Unsolicited {
     /// Makes room for so many bytes; what was not read for long is dropped for them.
     fn make_room(&mut self, bytes: usize, now_ns: u64) -> bool {
+        let is_old = |announced: &Announced| {
+            let Target::Kept { since_ns, .. } = announced.target else {
+                return false;
+            };
+            announced.has_come && now_ns.saturating_sub(since_ns) > OLD_NS
+        };
         while self.kept_bytes + bytes > KEPT_BYTES {
-            let Some((_, &oldest)) = self.kept.first_key_value() else {
+            // What is still coming stays, which may be for long.
+            let mut names = self.kept.values();
+            let old = names.find(|name| self.all.get(name).is_some_and(is_old));
+            let Some(&old) = old else {
                 return false;
             };
-            let is_old = |announced: &Announced| {
-                let Target::Kept { since_ns, .. } = announced.target else {
-                    return false;
-                };
-                announced.has_come && now_ns.saturating_sub(since_ns) > OLD_NS
-            };
-            if !self.all.get(&oldest).is_some_and(is_old) {
-                return false;
-            }
-            self.forget(oldest);
+            self.forget(old);
         }
         true
     }
@@ -84,7 +84,7 @@ impl Unsolicited {
     fn let_go(&mut self, (_, key): (u32, RemoteKey), target: &Target) {
         if let Target::Kept { place, .. } = target {
             self.kept.remove(place);
-            self.kept_bytes -= bytes_of(key);
+            self.kept_bytes -= cost_of(key);
         }
     }
 
@@ -104,7 +104,10 @@ impl Moves {
         key: RemoteKey,
     ) -> bool {
         let is_fit = (1..=MOST_UNSOLICITED_BYTES as u64).contains(&key.bytes);
-        if !is_fit || links.shares(peer, key.bytes) {
+        // What may go over several connections is asked for, over each of them.
+        let limits = &links.limits;
+        let is_shared = limits.rails > 1 && key.bytes >= limits.shared_bytes;
+        if !is_fit || is_shared {
             return false;
         }
         let desk = self.desk(peer);
@@ -216,7 +219,7 @@ impl Moves {
             Target::Kept { bytes, .. } => bytes.clear(),
             Target::None => {
                 let now_ns = links.now_ns;
-                let has_room = self.unsolicited.make_room(bytes_of(key), now_ns);
+                let has_room = self.unsolicited.make_room(cost_of(key), now_ns);
                 self.keep_unsolicited(name, has_room, now_ns);
             }
             Target::Read(_) | Target::Dropped => {}
@@ -233,7 +236,7 @@ impl Moves {
         if has_room {
             table.last += 1;
             table.kept.insert(table.last, name);
-            table.kept_bytes += bytes_of(name.1);
+            table.kept_bytes += cost_of(name.1);
             announced.target = Target::Kept {
                 bytes: Vec::with_capacity(bytes_of(name.1)),
                 place: table.last,
@@ -373,6 +376,13 @@ fn bytes_of(key: RemoteKey) -> usize {
     })
 }
 
+/// What it counts for while it is kept, with what is known of it.
+fn cost_of(key: RemoteKey) -> usize {
+    bytes_of(key) + ENTRY_BYTES
+}
+
+/// Memory beside the data, about.
+const ENTRY_BYTES: usize = 256;
 /// Announcements of one process to another whose data have not followed.
 const MOST_ANNOUNCED: u32 = 64;
 /// What is kept of data that nobody reads yet.
@@ -386,8 +396,10 @@ const REFRAINS: u32 = 64;
 
 #[cfg(test)]
 impl Unsolicited {
-    pub(super) fn kept_bytes(&self) -> usize {
-        self.kept_bytes
+    /// How many are kept.
+    pub(super) fn kept(&self) -> usize {
+        assert_eq!(self.kept.is_empty(), self.kept_bytes == 0);
+        self.kept.len()
     }
 }
 

@@ -57,7 +57,7 @@ fn read(world: &mut World, key: RemoteKey) -> Place {
 }
 
 fn kept(world: &World) -> usize {
-    world.all[1].moves.unsolicited.kept_bytes()
+    world.all[1].moves.unsolicited.kept()
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_read_of_what_was_announced_waits_for_nobody() {
     world.until("the data", |world| {
         world.heard[1][0] == 2 && !world.all[1].moves.is_any_expected(0)
     });
-    assert_eq!(kept(&world), BYTES);
+    assert_eq!(kept(&world), 1);
     // The owner computes from now on.
     world.busy = vec![0];
     let place = read(&mut world, key);
@@ -89,7 +89,7 @@ fn what_nobody_reads_is_bounded_and_the_sender_hears_of_it() {
         .collect();
     world.until("all", |world| world.heard[1][0] == 4 + u32::from(most));
     (0..100).for_each(|_| world.turn());
-    assert_eq!(kept(&world), usize::from(most) * BYTES);
+    assert_eq!(kept(&world), usize::from(most));
     assert!(world.all[0].moves.desk(1).refrains > 0);
     for (content, key) in (0..).zip(keys) {
         let before = world.worked[1];
@@ -112,17 +112,34 @@ fn what_was_kept_for_long_makes_room() {
         announce(&mut world, 1, BYTES);
         (0..50).for_each(|_| world.turn());
     }
-    assert_eq!(kept(&world), most * BYTES);
+    assert_eq!(kept(&world), most);
     world.net.pass(2 * SECOND);
     (0..200).for_each(|_| world.turn());
     let key = announce(&mut world, 9, BYTES);
     (0..200).for_each(|_| world.turn());
-    assert_eq!(kept(&world), most * BYTES);
+    assert_eq!(kept(&world), most);
     assert_eq!(world.all[0].moves.desk(1).refrains, 0);
     world.busy = vec![0];
     let place = read(&mut world, key);
     world.until("the read", |world| world.worked[1] == 1);
     assert!(place.is_all(9));
+}
+
+#[test]
+fn what_may_go_over_several_connections_waits_until_it_is_asked_for() {
+    let mut world = World::new(
+        StreamsConfig {
+            interfaces: 2,
+            ..StreamsConfig::of(0, 2)
+        },
+        8,
+    );
+    world.share_from(BYTES as u64);
+    for (bytes, is_kept) in [(BYTES, false), (BYTES - 1, true)] {
+        announce(&mut world, 7, bytes);
+        (0..2000).for_each(|_| world.turn());
+        assert_eq!(kept(&world) != 0, is_kept, "{bytes}");
+    }
 }
 
 #[test]
@@ -154,7 +171,7 @@ fn what_is_declined_is_dropped_and_the_sender_hears_of_it() {
     let mut world = connected();
     let key = announce(&mut world, 7, BYTES);
     (0..100).for_each(|_| world.turn());
-    assert_eq!(kept(&world), BYTES);
+    assert_eq!(kept(&world), 1);
     world.all[1].decline(Peer(0), key);
     assert_eq!(kept(&world), 0);
     world.until("the word", |world| {
@@ -167,7 +184,7 @@ fn nothing_is_kept_of_a_peer_that_is_lost() {
     let mut world = connected();
     announce(&mut world, 7, BYTES);
     (0..100).for_each(|_| world.turn());
-    assert_eq!(kept(&world), BYTES);
+    assert_eq!(kept(&world), 1);
     world.all[1].lose(Peer(0), "it died");
     assert_eq!(kept(&world), 0);
 }
