@@ -238,16 +238,13 @@ impl Rank {
 
     /// Tells a peer how to reach memory of this rank.
     pub async fn tell_key(&mut self, to: u32, key: RemoteKey) {
-        let words = key.to_words();
-        let body: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        self.send(to, head(KEY), &body).await;
+        self.send(to, head(KEY), &body_of(key)).await;
     }
 
     pub async fn hear_key(&mut self, from: u32) -> RemoteKey {
         let (head, body) = self.receive(from).await;
         assert_eq!((head.kind, body.len()), (KEY, 24));
-        let word = |at: usize| u64::from_ne_bytes(body[8 * at..8 * at + 8].try_into().unwrap());
-        RemoteKey::from_words([word(0), word(1), word(2)])
+        key_of(&body)
     }
 
     /// Returns after every rank has called it.
@@ -496,6 +493,17 @@ impl Random {
     pub fn below(&mut self, limit: u64) -> u64 {
         self.word() % limit
     }
+}
+
+/// A key as the body of a frame.
+pub fn body_of(key: RemoteKey) -> Vec<u8> {
+    key.to_words().map(u64::to_ne_bytes).concat()
+}
+
+/// The key in the body of a frame.
+pub fn key_of(body: &[u8]) -> RemoteKey {
+    let words = body.as_chunks::<8>().0;
+    RemoteKey::from_words([0, 1, 2].map(|at| u64::from_ne_bytes(words[at])))
 }
 
 /// Longer than anything takes.

@@ -116,7 +116,8 @@ pub const ROWS: [Row; 91] = [
             unit: "bytes",
         },
         text: "Messages up to this size travel at once and are kept by the receiver if it does not wait for \
-               them; larger ones are announced, and their data move when the receive is there.",
+               them; larger ones are announced, and their data move when the receive is there, or over TCP those of up to 256 KiB \
+               before.",
     },
     Row {
         variable: Variable::EarlyLimit,

@@ -230,7 +230,8 @@ impl<S: Sockets> Tcp<S> {
             + self.bodies.bytes()
             + self.moves.unsolicited.bytes();
         let each = session::WINDOW as usize * MOST_PACKET_BYTES;
-        (now, now.max(self.links.sides.len().saturating_mul(each)))
+        let most = self.links.sides.len().saturating_mul(each);
+        (now, now.max(most.saturating_add(unsolicited::KEPT_BYTES)))
     }
 
     /// What can be done with any peer.
@@ -265,7 +266,7 @@ impl<S: Sockets> Tcp<S> {
         frame: (Head, &[u8]),
         data: Option<RemoteKey>,
     ) -> Result<(), Full> {
-        let data = data.filter(|key| self.moves.go_unsolicited(&self.links, to.0, *key));
+        let data = data.filter(|key| self.moves.may_go_unsolicited(&self.links, to.0, *key));
         let Some(slot) = self.make_frame(to, frame, data)? else {
             return Ok(());
         };

@@ -2,7 +2,7 @@
 //! Behaviours of data that are announced.
 
 use testbed::memory::Guarded;
-use testbed::{Random, Rank, head, pattern};
+use testbed::{Random, Rank, body_of, head, key_of, pattern};
 use transport::{Peer, RemoteKey};
 
 /// Around what goes with an announcement at most.
@@ -39,9 +39,7 @@ pub async fn announced(rank: &mut Rank) {
                 break;
             }
             let name = round * MOST + theirs.len() as u64;
-            let words = body.as_chunks::<8>().0;
-            let words = [0, 1, 2].map(|at| u64::from_ne_bytes(words[at]));
-            theirs.push((name, RemoteKey::from_words(words)));
+            theirs.push((name, key_of(&body)));
             if random.below(3) == 0 {
                 let at = random.below(theirs.len() as u64) as usize;
                 let (name, key) = theirs[at];
@@ -70,7 +68,7 @@ async fn announce(rank: &mut Rank, to: u32, name: u64, bytes: usize) -> Source {
     let mut memory = Guarded::of(&pattern(rank.me, name, bytes));
     let address = memory.lease(0, bytes).address();
     let key = rank.fabric.offer(Peer(to), address, bytes as u64);
-    let body: Vec<u8> = key.to_words().map(u64::to_ne_bytes).concat();
+    let body = body_of(key);
     while rank
         .fabric
         .post_announcement(Peer(to), head(7), &body, Some(key))

@@ -55,20 +55,20 @@ enum Target {
 impl Unsolicited {
     /// Makes room for so many bytes; what was not read for long is dropped for them.
     fn make_room(&mut self, bytes: usize, now_ns: u64) -> bool {
-        let is_old = |announced: &Announced| {
-            let Target::Kept { since_ns, .. } = announced.target else {
-                return false;
-            };
-            announced.has_come && now_ns.saturating_sub(since_ns) > OLD_NS
-        };
         while self.kept_bytes + bytes > KEPT_BYTES {
-            // What is still coming stays, which may be for long.
-            let mut names = self.kept.values();
-            let old = names.find(|name| self.all.get(name).is_some_and(is_old));
-            let Some(&old) = old else {
+            // What is still coming stays, which may be for long: there is one of a peer at most.
+            let has_come = |name: &&_| self.all.get(name).is_some_and(|it| it.has_come);
+            let Some(&oldest) = self.kept.values().find(has_come) else {
                 return false;
             };
-            self.forget(old);
+            let Some(Target::Kept { since_ns, .. }) = self.all.get(&oldest).map(|it| &it.target)
+            else {
+                return false;
+            };
+            if now_ns.saturating_sub(*since_ns) <= OLD_NS {
+                return false;
+            }
+            self.forget(oldest);
         }
         true
     }
@@ -97,7 +97,7 @@ impl Unsolicited {
 /// What goes out.
 impl Moves {
     /// Whether the data of an announcement go with it.
-    pub(super) fn go_unsolicited<S: Sockets>(
+    pub(super) fn may_go_unsolicited<S: Sockets>(
         &mut self,
         links: &Links<S>,
         peer: u32,
