@@ -125,27 +125,10 @@ pub fn segment_file(ranks: u32, job: u64) -> OwnedFd {
 
 /// As [`segment_file`], with an arena of so many bytes for each rank.
 pub fn segment_file_with(ranks: u32, job: u64, arena_bytes: u64) -> OwnedFd {
-    let flags = libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name ends with a zero byte and lives over the call.
-    let number = unsafe { libc::memfd_create(c"segment".as_ptr(), flags) };
-    assert!(number >= 0);
-    // SAFETY: the descriptor was just made and belongs to nobody else.
-    let file = unsafe { OwnedFd::from_raw_fd(number) };
-    let bytes = ring::layout::file_bytes(ranks, arena_bytes);
-    let bytes = libc::off_t::try_from(bytes).unwrap();
+    let file = node_segment::make_with(job, ranks, arena_bytes).unwrap();
     // SAFETY: an open descriptor and a number.
-    assert_eq!(unsafe { libc::ftruncate(number, bytes) }, 0);
-    let head = ring::SegmentHead {
-        job,
-        local_size: ranks,
-    };
-    let head = head.to_bytes();
-    // SAFETY: `head` is readable for its length.
-    let written = unsafe { libc::pwrite(number, head.as_ptr().cast(), head.len(), 0) };
-    assert_eq!(written, 24);
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-    // SAFETY: an open descriptor and a number.
-    assert_eq!(unsafe { libc::fcntl(number, libc::F_ADD_SEALS, seals) }, 0);
+    let kept = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) };
+    assert_eq!(kept, 0);
     file
 }
 

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Makes the memory that the ranks of a node share: for the node daemon of `rmpiexec`, for a rank of another launcher's job, which
+//! makes it for its neighbours, and for tests.
+//!
+//! It is a memory file (`memfd_create`) without a name anywhere: it ends with the last process that has it, however that ends. Its size
+//! is sealed, since a rank that cut it could kill the others. What lies where in it, and how it is mapped, crate `ring` and the
+//! transport say.
+//!
+//! **Knows** the head of the segment, and the limit of file size, which counts for memory files too.
+//! **Never** maps it.
+#![forbid(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Makes an empty node segment for `local_size` ranks of a job, with an arena for each rank behind it. Each arena is as large as the
+/// machine's memory, since nobody knows who needs how much: what nobody touches costs nothing. Without arenas where the limit of file
+/// size forbids them. Meanwhile the process's soft limit may be higher.
+///
+/// # Errors
+/// In words, when the system gives none, or the hard limit of file size is too small.
+pub fn make(job: u64, local_size: u32) -> Result<OwnedFd, String> {
+    let least = ring::layout::segment_bytes(local_size);
+    let memory = rustix::system::sysinfo();
+    let memory = memory.totalram * u64::from(memory.mem_unit);
+    let whole = ring::layout::file_bytes(local_size, memory.next_power_of_two());
+    let limit = getrlimit(Resource::Fsize);
+    let is_within = |bytes: u64, limit: Option<u64>| limit.is_none_or(|most| bytes <= most);
+    let bytes = if is_within(whole, limit.maximum) {
+        whole
+    } else {
+        least
+    };
+    if is_within(bytes, limit.current) {
+        return fill(job, local_size, bytes);
+    }
+    if let Some(most) = limit.maximum.filter(|most| bytes > *most) {
+        return Err(format!(
+            "the ranks of this machine share {bytes} bytes of memory, which count as a file; the limit of file size is \
+             {most} bytes: raise it (ulimit -Hf) or start fewer ranks"
+        ));
+    }
+    // Beyond the soft limit a signal kills.
+    set_limit(Some(bytes), limit.maximum)?;
+    let made = fill(job, local_size, bytes);
+    set_limit(limit.current, limit.maximum)?;
+    made
+}
+
+/// The same with an arena of so many bytes for each rank, whatever the limits are.
+///
+/// # Errors
+/// In words, when the system gives none.
+pub fn make_with(job: u64, local_size: u32, arena_bytes: u64) -> Result<OwnedFd, String> {
+    let bytes = ring::layout::file_bytes(local_size, arena_bytes);
+    fill(job, local_size, bytes)
+}
+
+fn fill(job: u64, local_size: u32, bytes: u64) -> Result<OwnedFd, String> {
+    let filled = || -> Result<OwnedFd, Errno> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("rmpi-segment", flags)?;
+        ftruncate(&file, bytes)?;
+        let head = ring::SegmentHead { job, local_size }.to_bytes();
+        if rustix::io::pwrite(&file, &head, 0)? != head.len() {
+            return Err(Errno::NOSPC);
+        }
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok(file)
+    };
+    filled().map_err(|error| {
+        let error = in_words(error);
+        format!("cannot make the node segment of {bytes} bytes: {error}")
+    })
+}
+
+fn set_limit(current: Option<u64>, maximum: Option<u64>) -> Result<(), String> {
+    let set = setrlimit(Resource::Fsize, Rlimit { current, maximum });
+    set.map_err(|error| format!("cannot change the limit of file size: {}", in_words(error)))
+}
+
+/// As the system says it, without its number.
+fn in_words(error: Errno) -> String {
+    let text = std::io::Error::from(error).to_string();
+    let words = text.split(" (os error").next().unwrap_or(&text);
+    words.to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{fcntl_get_seals, fstat};
+
+    #[test]
+    fn a_segment_has_its_head_and_a_size_that_nobody_changes() {
+        let file = make(9, 3).unwrap();
+        let mut head = [0; 24];
+        assert_eq!(rustix::io::pread(&file, &mut head, 0), Ok(24));
+        let expected = ring::SegmentHead {
+            job: 9,
+            local_size: 3,
+        };
+        assert_eq!(head, expected.to_bytes());
+        assert!(fcntl_get_seals(&file).unwrap().contains(SealFlags::SEAL));
+        assert!(ftruncate(&file, 0).is_err());
+        let bytes = u64::try_from(fstat(&file).unwrap().st_size).unwrap();
+        assert!(bytes >= ring::layout::segment_bytes(3));
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_said_in_words() {
+        let words = make_with(9, 3, 1 << 62).unwrap_err();
+        assert!(
+            words.starts_with("cannot make the node segment of "),
+            "{words}"
+        );
+        assert!(!words.contains("os error"), "{words}");
+    }
+}
