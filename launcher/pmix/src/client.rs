@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process of a job, as the library sees it.
+//!
+//! # Safety
+//! - Strings and structures that a call gets live over it, and the library copies them; the directives of a fence stay for ever.
+//! - A fence's state is counted: one share is the library's until it calls back, once.
+//! - What the library answers with is read before it is given back, and nobody else has it.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::ptr;
+use std::ffi::CString;
+use std::sync::{Arc, OnceLock};
+
+use crate::Error;
+use crate::table::Functions;
+use crate::types::{
+    ALL_RANKS, GLOBAL, INT, Info, NOT_FOUND, Proc, RANK, STRING, SUCCESS, Status, UINT16, UINT32,
+    Value,
+};
+
+/// A process of a job that a launcher with PMIx has started.
+pub struct Client {
+    functions: Functions,
+    me: Proc,
+    size: u32,
+    app: u32,
+    /// How the fence that has begun is going.
+    fence: Option<Arc<OnceLock<Status>>>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (rank, size) = (self.me.rank, self.size);
+        write!(out, "Client(rank {rank} of {size})")
+    }
+}
+
+impl Client {
+    /// Opens the library, and says hello to the server that the environment names.
+    ///
+    /// # Errors
+    /// When there is no library, or the server does not answer it.
+    pub fn begin() -> Result<Self, Error> {
+        let functions = Functions::load()?;
+        let mut me = Proc::none();
+        // SAFETY: room for one process, and no directives.
+        let status = unsafe { (functions.init)(&raw mut me, ptr::null_mut(), 0) };
+        let mut client = Self {
+            functions,
+            me,
+            size: 0,
+            app: 0,
+            fence: None,
+        };
+        client.check("PMIx_Init", status)?;
+        let size = client.number(ALL_RANKS, c"pmix.job.size")?;
+        client.size = size.ok_or(Error::Untold("how many processes the job has"))?;
+        // Not all launchers have programs.
+        let app = client.number(me.rank, c"pmix.appnum");
+        client.app = app.ok().flatten().unwrap_or(0);
+        Ok(client)
+    }
+
+    /// The number of this process in its job.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.me.rank
+    }
+
+    /// How many processes the job has.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Which program of the command line it runs; 0 where the server does not tell.
+    #[must_use]
+    pub fn app(&self) -> u32 {
+        self.app
+    }
+
+    /// The job's namespace.
+    #[must_use]
+    pub fn job(&self) -> String {
+        let bytes = self.me.namespace.map(c_char::cast_unsigned);
+        let name = CStr::from_bytes_until_nul(&bytes);
+        name.map_or_else(
+            |_| String::new(),
+            |name| name.to_string_lossy().into_owned(),
+        )
+    }
+
+    /// Leaves something for the others, who see it after a fence.
+    ///
+    /// # Errors
+    /// When the library does not take it.
+    pub fn put(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        let (key, value) = (string(key), string(value));
+        let mut given = Value::of_string(value.as_ptr().cast_mut());
+        // SAFETY: strings of C and a value, which the library copies.
+        let status = unsafe { (self.functions.put)(GLOBAL, key.as_ptr(), &raw mut given) };
+        self.check("PMIx_Put", status)
+    }
+
+    /// What the process of that rank has put under a key before the last fence.
+    ///
+    /// # Errors
+    /// When the library fails.
+    pub fn get(&mut self, rank: u32, key: &str) -> Result<Option<String>, Error> {
+        let read = |value: &Value| {
+            if value.kind != STRING {
+                return None;
+            }
+            // SAFETY: a value of this type has this part of the union.
+            let text = unsafe { value.data.string };
+            if text.is_null() {
+                return None;
+            }
+            // SAFETY: not null, and a string of C that is the library's until the value is freed.
+            let text = unsafe { CStr::from_ptr(text) };
+            Some(text.to_string_lossy().into_owned())
+        };
+        self.look(rank, &string(key), read)
+    }
+
+    fn number(&self, rank: u32, key: &CStr) -> Result<Option<u32>, Error> {
+        self.look(rank, key, |value| {
+            let data = &value.data;
+            match value.kind {
+                // SAFETY: a value of this type has this part of the union.
+                UINT32 | RANK => Some(unsafe { data.uint32 }),
+                // SAFETY: as above.
+                INT => u32::try_from(unsafe { data.int }).ok(),
+                // SAFETY: as above.
+                UINT16 => Some(unsafe { data.uint16 }.into()),
+                _ => None,
+            }
+        })
+    }
+
+    fn look<T>(
+        &self,
+        rank: u32,
+        key: &CStr,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let of = self.me.beside(rank);
+        // Else the library waits until somebody puts it.
+        let at_once = Info::on("pmix.immediate");
+        let mut found: *mut Value = ptr::null_mut();
+        // SAFETY: a process, a string of C, one directive, and room for a pointer.
+        let status = unsafe {
+            (self.functions.get)(
+                &raw const of,
+                key.as_ptr(),
+                &raw const at_once,
+                1,
+                &raw mut found,
+            )
+        };
+        if status == NOT_FOUND {
+            return Ok(None);
+        }
+        self.check("PMIx_Get", status)?;
+        // SAFETY: null, or a value of the library's that nobody else has.
+        let Some(value) = (unsafe { found.as_ref() }) else {
+            return Ok(None);
+        };
+        let read = read(value);
+        if let Some(free) = self.functions.free_value {
+            // SAFETY: one value that the library has made, which is not used any more. Where there is no such function, it stays.
+            unsafe { free(found, 1) };
+        }
+        Ok(read)
+    }
+
+    /// Begins to wait until all processes of the job have begun: then what was put before can be got.
+    ///
+    /// # Errors
+    /// When the library fails.
+    pub fn begin_fence(&mut self) -> Result<(), Error> {
+        // SAFETY: no arguments.
+        self.check("PMIx_Commit", unsafe { (self.functions.commit)() })?;
+        let state = Arc::new(OnceLock::new());
+        let theirs = Arc::into_raw(Arc::clone(&state))
+            .cast_mut()
+            .cast::<c_void>();
+        // It must stay until the fence is over; it is small, and there are few fences.
+        let collect: *const Info = Box::leak(Box::new(Info::on("pmix.collect")));
+        // SAFETY: all processes, one directive that stays, and a function that gets the state, which `done` gives back.
+        let status = unsafe { (self.functions.fence)(ptr::null(), 0, collect, 1, done, theirs) };
+        match status {
+            SUCCESS => self.fence = Some(state),
+            // It was over at once, and nobody calls.
+            OPERATION_SUCCEEDED => {
+                // SAFETY: what was made above, which the library does not have.
+                drop(unsafe { Arc::from_raw(theirs.cast::<OnceLock<Status>>().cast_const()) });
+            }
+            failed => return self.check("PMIx_Fence_nb", failed),
+        }
+        Ok(())
+    }
+
+    /// Whether the fence that has begun is over, or none has. Never waits.
+    ///
+    /// # Errors
+    /// When it failed.
+    pub fn is_fence_over(&mut self) -> Result<bool, Error> {
+        let Some(state) = &self.fence else {
+            return Ok(true);
+        };
+        let Some(status) = state.get().copied() else {
+            return Ok(false);
+        };
+        self.fence = None;
+        self.check("PMIx_Fence_nb", status)?;
+        Ok(true)
+    }
+
+    /// Ends the job with this status.
+    ///
+    /// # Errors
+    /// When the library fails.
+    pub fn abort(&mut self, code: i32, message: &str) -> Result<(), Error> {
+        let message = string(message);
+        // SAFETY: a string of C; no processes are all of them.
+        let status = unsafe { (self.functions.abort)(code, message.as_ptr(), ptr::null_mut(), 0) };
+        self.check("PMIx_Abort", status)
+    }
+
+    /// Says that this process is through: that it ends is no failure any more.
+    ///
+    /// # Errors
+    /// When the library fails.
+    pub fn finalize(&mut self) -> Result<(), Error> {
+        // SAFETY: no directives.
+        let status = unsafe { (self.functions.finalize)(ptr::null(), 0) };
+        self.check("PMIx_Finalize", status)
+    }
+
+    fn check(&self, function: &'static str, status: Status) -> Result<(), Error> {
+        if status == SUCCESS {
+            return Ok(());
+        }
+        // SAFETY: a number.
+        let words = unsafe { (self.functions.error_string)(status) };
+        let words = match words.is_null() {
+            true => "no reason given".into(),
+            // SAFETY: not null, a string of C that stays.
+            false => unsafe { CStr::from_ptr(words) }.to_string_lossy(),
+        };
+        let why = format!("{words} ({status})");
+        Err(Error::Call { function, why })
+    }
+}
+
+/// A fence is over: called by a thread of the library.
+unsafe extern "C" fn done(status: Status, state: *mut c_void) {
+    // SAFETY: what `begin_fence` gave away, once; a fence is over once.
+    let state = unsafe { Arc::from_raw(state.cast::<OnceLock<Status>>().cast_const()) };
+    let _ = state.set(status);
+}
+
+fn string(text: &str) -> CString {
+    let bytes = text.bytes().filter(|byte| *byte != 0).collect::<Vec<u8>>();
+    CString::new(bytes).unwrap_or_default()
+}
+
+/// `PMIX_OPERATION_SUCCEEDED`.
+const OPERATION_SUCCEEDED: Status = -157;

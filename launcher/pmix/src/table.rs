@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The functions of `libpmix.so.2`, found by the dynamic linker.
+//!
+//! # Safety
+//! - A function is taken for the type that the PMIx standard gives it.
+//! - The library is never unloaded, so a function stays one until the process ends.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem;
+use std::env;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use crate::Error;
+use crate::types::{Info, OpDone, Proc, Status, Value};
+
+macro_rules! functions {
+    ($($field:ident = $symbol:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        /// All are as unsafe as they are in C.
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) struct Functions {
+            $(pub(crate) $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+            /// `PMIx_Value_free`, which older libraries have as a macro alone.
+            pub(crate) free_value: Option<unsafe extern "C" fn(*mut Value, usize)>,
+        }
+
+        impl Functions {
+            fn find(library: *mut c_void) -> Result<Self, &'static str> {
+                Ok(Self {
+                    $($field: {
+                        let found = symbol(library, $symbol);
+                        if found.is_null() {
+                            return Err($symbol.to_str().unwrap_or_default());
+                        }
+                        type Function = unsafe extern "C" fn($($argument),*) $(-> $result)?;
+                        // SAFETY: the address of the function of this name, which has this type in the standard.
+                        unsafe { mem::transmute::<*mut c_void, Function>(found) }
+                    },)*
+                    free_value: {
+                        let found = symbol(library, c"PMIx_Value_free");
+                        type Function = Option<unsafe extern "C" fn(*mut Value, usize)>;
+                        // SAFETY: as above; null is none.
+                        unsafe { mem::transmute::<*mut c_void, Function>(found) }
+                    },
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    init = c"PMIx_Init": fn(*mut Proc, *mut Info, usize) -> Status;
+    finalize = c"PMIx_Finalize": fn(*const Info, usize) -> Status;
+    get = c"PMIx_Get": fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> Status;
+    put = c"PMIx_Put": fn(u8, *const c_char, *mut Value) -> Status;
+    commit = c"PMIx_Commit": fn() -> Status;
+    fence = c"PMIx_Fence_nb": fn(*const Proc, usize, *const Info, usize, OpDone, *mut c_void) -> Status;
+    abort = c"PMIx_Abort": fn(c_int, *const c_char, *mut Proc, usize) -> Status;
+    error_string = c"PMIx_Error_string": fn(Status) -> *const c_char;
+}
+
+fn symbol(library: *mut c_void, name: &CStr) -> *mut c_void {
+    // SAFETY: the handle of a library that is loaded, and a string of C.
+    unsafe { libc::dlsym(library, name.as_ptr()) }
+}
+
+impl Functions {
+    /// The functions of the first library that can be opened.
+    pub(crate) fn load() -> Result<Self, Error> {
+        let mut tried = Vec::new();
+        for place in places() {
+            match open(&place) {
+                Ok(library) => match Self::find(library) {
+                    Ok(functions) => return Ok(functions),
+                    Err(lacks) => tried.push(format!("{} has no {lacks}", place.display())),
+                },
+                Err(why) => tried.push(why),
+            }
+        }
+        Err(Error::Library(tried.join("; ")))
+    }
+}
+
+/// Where the library may be, best first: where the user says, where the launcher's installation says, and where the dynamic linker looks.
+fn places() -> Vec<PathBuf> {
+    let named = |variable| env::var_os(variable).filter(|text| !text.is_empty());
+    if let Some(library) = named("RMPI_PMIX_LIBRARY") {
+        return vec![library.into()];
+    }
+    let prefixes = ["PMIX_PREFIX", "PRTE_PREFIX", "OPAL_PREFIX"];
+    let mut places = Vec::new();
+    for prefix in prefixes.into_iter().filter_map(named) {
+        for folder in ["lib", "lib64", "lib/openmpi", "lib64/openmpi"] {
+            let place = PathBuf::from(&prefix).join(folder).join(NAME);
+            if place.exists() && !places.contains(&place) {
+                places.push(place);
+            }
+        }
+    }
+    places.push(NAME.into());
+    places
+}
+
+fn open(place: &std::path::Path) -> Result<*mut c_void, String> {
+    let name = CString::new(OsStr::as_bytes(place.as_os_str()));
+    let name = name.map_err(|_| "RMPI_PMIX_LIBRARY has a zero byte".to_owned())?;
+    // SAFETY: a string of C. Loading runs the library's own beginning, as linking with it would.
+    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if !library.is_null() {
+        return Ok(library);
+    }
+    // SAFETY: no arguments; the answer is null or a string that stays until the next call in this thread.
+    let words = unsafe { libc::dlerror() };
+    if words.is_null() {
+        return Err(format!("{} cannot be opened", place.display()));
+    }
+    // SAFETY: not null, a string of C, and no call lies between.
+    let words = unsafe { CStr::from_ptr(words) };
+    Err(words.to_string_lossy().into_owned())
+}
+
+/// The name of versions 3 to 6.
+const NAME: &str = "libpmix.so.2";

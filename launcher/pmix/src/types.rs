@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Types of the PMIx standard, as versions 4 and 5 lay them out.
+//!
+//! # Safety
+//! None of it calls anything. Zero is a valid value of all of them (`PMIX_*_CONSTRUCT`), and their sizes are checked below.
+
+use core::ffi::{c_char, c_int, c_void};
+
+/// `pmix_status_t`.
+pub(crate) type Status = c_int;
+
+/// `pmix_proc_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Proc {
+    /// Ends with a zero byte.
+    pub(crate) namespace: [c_char; 256],
+    pub(crate) rank: u32,
+}
+
+/// `pmix_value_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Value {
+    pub(crate) kind: u16,
+    pub(crate) data: Data,
+}
+
+/// The union in it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) union Data {
+    pub(crate) flag: bool,
+    pub(crate) string: *mut c_char,
+    pub(crate) int: c_int,
+    pub(crate) uint32: u32,
+    pub(crate) uint16: u16,
+    room: [u64; 3],
+}
+
+/// `pmix_info_t`.
+#[repr(C)]
+pub(crate) struct Info {
+    pub(crate) key: [c_char; 512],
+    pub(crate) flags: u32,
+    pub(crate) value: Value,
+}
+
+/// `pmix_op_cbfunc_t`.
+pub(crate) type OpDone = unsafe extern "C" fn(Status, *mut c_void);
+
+/// Types of values.
+pub(crate) const BOOL: u16 = 1;
+pub(crate) const STRING: u16 = 3;
+pub(crate) const INT: u16 = 6;
+pub(crate) const UINT16: u16 = 13;
+pub(crate) const UINT32: u16 = 14;
+pub(crate) const RANK: u16 = 40;
+/// `PMIX_RANK_WILDCARD`.
+pub(crate) const ALL_RANKS: u32 = u32::MAX - 1;
+/// `PMIX_GLOBAL`.
+pub(crate) const GLOBAL: u8 = 3;
+/// `PMIX_SUCCESS`.
+pub(crate) const SUCCESS: Status = 0;
+/// `PMIX_ERR_NOT_FOUND`.
+pub(crate) const NOT_FOUND: Status = -46;
+
+impl Proc {
+    /// No process yet.
+    pub(crate) const fn none() -> Self {
+        Self {
+            namespace: [0; 256],
+            rank: 0,
+        }
+    }
+
+    /// Another process of the same namespace.
+    pub(crate) const fn beside(&self, rank: u32) -> Self {
+        Self { rank, ..*self }
+    }
+}
+
+impl Value {
+    pub(crate) const fn of_flag(flag: bool) -> Self {
+        let mut data = Data { room: [0; 3] };
+        data.flag = flag;
+        Self { kind: BOOL, data }
+    }
+
+    pub(crate) const fn of_string(string: *mut c_char) -> Self {
+        let mut data = Data { room: [0; 3] };
+        data.string = string;
+        Self { kind: STRING, data }
+    }
+}
+
+impl Info {
+    /// A key that is on.
+    pub(crate) fn on(key: &str) -> Self {
+        let mut name = [0; 512];
+        // One byte at least stays zero.
+        for (place, byte) in name[..511].iter_mut().zip(key.bytes()) {
+            *place = byte.cast_signed();
+        }
+        Self {
+            key: name,
+            flags: 0,
+            value: Value::of_flag(true),
+        }
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Proc>() == 260);
+    assert!(size_of::<Value>() == 32 && core::mem::offset_of!(Value, data) == 8);
+    assert!(size_of::<Info>() == 552 && core::mem::offset_of!(Info, value) == 520);
+};

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which node each rank of a job is on, as text: `0+4x16` says that the ranks from 0 on are on nodes 0 to 3, 16 on each;
+//! `0+4x1*16` that they are dealt out to these nodes in turn, 16 times.
+//!
+//! ```text
+//! map     = stretch *("," stretch)
+//! stretch = FIRST "+" NODES "x" EACH ["*" TIMES]     the next EACH ranks on node FIRST, as many on the one after it, ...; TIMES times
+//! ```
+
+use std::fmt;
+
+/// The node of each rank of a job, by numbers that stand for nothing but themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeMap {
+    /// In the order of their ranks; no two of them could be one.
+    stretches: Vec<Stretch>,
+    ranks: u32,
+}
+
+/// Consecutive ranks on consecutive nodes, as many on each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stretch {
+    /// The first rank.
+    rank: u32,
+    /// Its node.
+    node: u32,
+    nodes: u32,
+    each: u32,
+}
+
+impl Stretch {
+    fn ranks(self) -> Option<u32> {
+        self.nodes.checked_mul(self.each)
+    }
+
+    fn is_like(self, other: &Self) -> bool {
+        (self.node, self.nodes, self.each) == (other.node, other.nodes, other.each)
+    }
+}
+
+impl NodeMap {
+    /// The map of ranks on these nodes, in the order of the ranks. `None`: there are none, or they are strewn so that no text of
+    /// a sensible length says it.
+    #[must_use]
+    pub fn new(nodes: impl IntoIterator<Item = u32>) -> Option<Self> {
+        let mut map = Self {
+            stretches: Vec::new(),
+            ranks: 0,
+        };
+        let mut nodes = nodes.into_iter().peekable();
+        while let Some(node) = nodes.next() {
+            let mut each = 1;
+            while nodes.next_if_eq(&node).is_some() {
+                each += 1;
+            }
+            map.add(node, each)?;
+        }
+        (map.ranks > 0).then_some(map)
+    }
+
+    /// The next ranks are on this node.
+    fn add(&mut self, node: u32, each: u32) -> Option<()> {
+        let rank = self.ranks;
+        self.ranks = rank.checked_add(each)?;
+        let goes_on = |last: &&mut Stretch| {
+            last.each == each && last.node.checked_add(last.nodes) == Some(node)
+        };
+        if let Some(last) = self.stretches.last_mut().filter(goes_on) {
+            last.nodes += 1;
+            return Some(());
+        }
+        self.stretches.push(Stretch {
+            rank,
+            node,
+            nodes: 1,
+            each,
+        });
+        (self.stretches.len() <= MOST_STRETCHES).then_some(())
+    }
+
+    /// Reads what [`Display`](fmt::Display) writes; `None` for anything else and for other than `ranks` ranks.
+    #[must_use]
+    pub fn parse(text: &str, ranks: u32) -> Option<Self> {
+        let mut map = Self {
+            stretches: Vec::new(),
+            ranks: 0,
+        };
+        for part in text.split(',') {
+            let (part, times) = part.split_once('*').unwrap_or((part, "1"));
+            let (node, counts) = part.split_once('+')?;
+            let (nodes, each) = counts.split_once('x')?;
+            let [node, nodes, each, times] = [node, nodes, each, times].map(|text| {
+                let is_plain = text.bytes().all(|digit| digit.is_ascii_digit());
+                text.parse::<u32>().ok().filter(|_| is_plain)
+            });
+            let stretch = Stretch {
+                rank: 0,
+                node: node?,
+                nodes: nodes?,
+                each: each?,
+            };
+            let count = stretch.ranks().filter(|count| *count > 0)?;
+            stretch.node.checked_add(stretch.nodes)?;
+            for _ in 0..times? {
+                let rank = map.ranks;
+                map.stretches.push(Stretch { rank, ..stretch });
+                map.ranks = rank.checked_add(count).filter(|sum| *sum <= ranks)?;
+                if map.stretches.len() > MOST_STRETCHES {
+                    return None;
+                }
+            }
+        }
+        (map.ranks == ranks && ranks > 0).then_some(map)
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// In the order of the ranks: a node, how many there are from it on, and how many ranks each of these has next.
+    pub fn blocks(&self) -> impl Iterator<Item = (u32, u32, u32)> {
+        let stretches = self.stretches.iter();
+        stretches.map(|stretch| (stretch.node, stretch.nodes, stretch.each))
+    }
+
+    /// The node of a rank; `None`: there is no such rank.
+    #[must_use]
+    pub fn node_of(&self, rank: u32) -> Option<u32> {
+        if rank >= self.ranks {
+            return None;
+        }
+        let after = self
+            .stretches
+            .partition_point(|stretch| stretch.rank <= rank);
+        let stretch = self.stretches.get(after.checked_sub(1)?)?;
+        Some(stretch.node + (rank - stretch.rank) / stretch.each)
+    }
+}
+
+impl fmt::Display for NodeMap {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for alike in self.stretches.chunk_by(|one, next| one.is_like(next)) {
+            let Stretch {
+                node, nodes, each, ..
+            } = alike[0];
+            write!(out, "{between}{node}+{nodes}x{each}")?;
+            if alike.len() > 1 {
+                write!(out, "*{}", alike.len())?;
+            }
+            between = ",";
+        }
+        Ok(())
+    }
+}
+
+/// So that the text fits a variable of the environment, of which Linux takes 128 KiB.
+const MOST_STRETCHES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn map(nodes: &[u32]) -> NodeMap {
+        NodeMap::new(nodes.iter().copied()).unwrap()
+    }
+
+    #[test]
+    fn usual_placements_are_short() {
+        let blocks = |nodes: u32, each: u32| (0..nodes * each).map(move |rank| rank / each);
+        let dealt = |nodes: u32, each: u32| (0..nodes * each).map(move |rank| rank % nodes);
+        for (nodes, text) in [
+            (vec![0], "0+1x1"),
+            (vec![3, 3, 3], "3+1x3"),
+            (vec![0, 0, 1, 1, 2], "0+2x2,2+1x1"),
+            (vec![2, 0, 1, 1], "2+1x1,0+1x1,1+1x2"),
+            (blocks(4, 16).collect(), "0+4x16"),
+            (dealt(4, 16).collect(), "0+4x1*16"),
+            (blocks(10_000, 64).collect(), "0+10000x64"),
+            (dealt(10_000, 64).collect(), "0+10000x1*64"),
+        ] {
+            let map = map(&nodes);
+            assert_eq!(map.to_string(), text);
+            let count = u32::try_from(nodes.len()).unwrap();
+            assert_eq!(NodeMap::parse(text, count), Some(map.clone()));
+            let read = (0..count).map(|rank| map.node_of(rank).unwrap());
+            assert!(read.eq(nodes));
+            assert_eq!(map.node_of(count), None);
+        }
+    }
+
+    #[test]
+    fn other_text_is_refused() {
+        for text in [
+            "",
+            "0",
+            "0+1",
+            "0+1x",
+            "0+1x3",
+            "0+0x4",
+            "0+4x0",
+            "0+4x1*0",
+            "+4x1",
+            "-1+4x1",
+            "0++4x1",
+            "0+4x1,",
+            "0+5x1",
+            "0+4x1*2",
+            "0+1x1*4294967295",
+            "0+65536x65536",
+            "4294967295+4x1",
+            "0+4294967296x1",
+        ] {
+            assert_eq!(NodeMap::parse(text, 4), None, "{text}");
+        }
+        assert_eq!(NodeMap::parse("0+1x1*4000000000", 4_000_000_000), None);
+    }
+
+    #[test]
+    fn ranks_that_are_strewn_have_none() {
+        let strewn = |count: u32| NodeMap::new((0..count).map(|rank| rank * 7 % 64));
+        let text = strewn(4096).unwrap().to_string();
+        assert!(text.len() < 100_000);
+        assert_eq!(strewn(20_000), None);
+        assert_eq!(NodeMap::new([]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_answered_without_a_panic(text in "[0-9+x*,]{0,30}", ranks: u32) {
+            let _ = NodeMap::parse(&text, ranks);
+        }
+
+        #[test]
+        fn what_is_written_is_read_back(nodes in proptest::collection::vec(0..5_u32, 1..200)) {
+            let map = map(&nodes);
+            let count = u32::try_from(nodes.len()).unwrap();
+            prop_assert_eq!(NodeMap::parse(&map.to_string(), count), Some(map.clone()));
+            let read: Vec<u32> = (0..count).filter_map(|rank| map.node_of(rank)).collect();
+            prop_assert_eq!(read, nodes);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The ranks of a node, in the order of their local numbers, as text: `0-3,8,12-15`.
+
+use std::fmt;
+
+/// World ranks of the processes of a node, each once; the index is the local rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ranks(Vec<u32>);
+
+impl Ranks {
+    /// `0 .. count`: a node that has all of them.
+    #[must_use]
+    pub fn first(count: u32) -> Self {
+        Self((0..count).collect())
+    }
+
+    /// These; `None` if one is there twice.
+    #[must_use]
+    pub fn new(ranks: Vec<u32>) -> Option<Self> {
+        let mut sorted = ranks.clone();
+        sorted.sort_unstable();
+        let differ = |pair: &[u32]| pair[0] != pair[1];
+        sorted.windows(2).all(differ).then_some(Self(ranks))
+    }
+
+    /// Reads what [`Display`](fmt::Display) writes; `None` for anything else and for other than `count` ranks.
+    pub(crate) fn parse(text: &str, count: u32) -> Option<Self> {
+        Self::read(text, count).filter(|ranks| ranks.count() == count)
+    }
+
+    /// The same for at most so many, so that no text makes more of them.
+    #[must_use]
+    pub fn read(text: &str, most: u32) -> Option<Self> {
+        let mut ranks = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+            let more = u64::from(last.checked_sub(first)?) + 1;
+            if ranks.len() as u64 + more > u64::from(most) {
+                return None;
+            }
+            ranks.extend(first..=last);
+        }
+        Self::new(ranks)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    /// In the order of their local numbers.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u32] {
+        &self.0
+    }
+
+    /// Whether a rank is one of them.
+    #[must_use]
+    pub fn has(&self, rank: u32) -> bool {
+        self.0.contains(&rank)
+    }
+}
+
+impl fmt::Display for Ranks {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for run in self
+            .0
+            .chunk_by(|one, next| one.checked_add(1) == Some(*next))
+        {
+            match run {
+                [first, .., last] => write!(out, "{between}{first}-{last}")?,
+                [only] => write!(out, "{between}{only}")?,
+                [] => {}
+            }
+            between = ",";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn runs_are_written_short_and_read_back() {
+        for (ranks, text) in [
+            (vec![0, 1, 2, 3], "0-3"),
+            (vec![4, 0, 1], "4,0-1"),
+            (vec![1, 3, 5], "1,3,5"),
+            (vec![u32::MAX], "4294967295"),
+        ] {
+            let count = u32::try_from(ranks.len()).unwrap();
+            let ranks = Ranks::new(ranks).unwrap();
+            assert_eq!(ranks.to_string(), text);
+            assert_eq!(Ranks::parse(text, count), Some(ranks));
+        }
+        assert_eq!(Ranks::first(3).to_string(), "0-2");
+    }
+
+    #[test]
+    fn other_text_is_refused() {
+        for text in [
+            "",
+            "0-",
+            "3-1",
+            "0,0",
+            "0-2,1",
+            "a",
+            "0-4294967295",
+            "0-1,5",
+            "-1",
+        ] {
+            assert_eq!(Ranks::parse(text, 2), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(ranks in proptest::collection::hash_set(0_u32..50, 1..30)) {
+            let ranks = Ranks::new(ranks.into_iter().collect()).unwrap();
+            prop_assert_eq!(Ranks::parse(&ranks.to_string(), ranks.count()), Some(ranks));
+        }
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where a rank is found on a network, as bytes that only the ranks read.
+
+/// No record is longer.
+pub const MAX_RECORD_BYTES: usize = 256;
+
+/// What a rank publishes about itself, of at most [`MAX_RECORD_BYTES`] bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Record(Box<[u8]>);
+
+impl Record {
+    /// A record of these bytes; `None` if they are too many.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        (bytes.len() <= MAX_RECORD_BYTES).then(|| Self(bytes.into()))
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether it says that there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_has_a_longest_length() {
+        let longest = Record::new(&[1; MAX_RECORD_BYTES]).unwrap();
+        assert_eq!(longest.bytes(), [1; MAX_RECORD_BYTES]);
+        assert_eq!(Record::new(&[1; MAX_RECORD_BYTES + 1]), None);
+        assert!(Record::new(&[]).unwrap().is_empty() && !longest.is_empty());
+    }
+}
