@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Flux: an instance's resources, which `flux resource R` tells as Flux's RFC 20 has them: names, and the cores of each broker's rank.
+
+use super::{Allocation, Fault, Manager, Surroundings, host};
+use remote_shell::word;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Resources {
+    execution: Execution,
+}
+
+#[derive(Deserialize)]
+struct Execution {
+    nodelist: Vec<String>,
+    #[serde(rename = "R_lite")]
+    parts: Vec<Part>,
+}
+
+/// Ranks that have the same.
+#[derive(Deserialize)]
+struct Part {
+    rank: String,
+    children: Children,
+}
+
+#[derive(Deserialize)]
+struct Children {
+    core: String,
+}
+
+/// What Flux has given, if this shell is in one of its instances.
+pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Fault> {
+    if around.variable("FLUX_URI").is_none() {
+        return Ok(None);
+    }
+    let words = ["flux", "resource", "R"];
+    let text = around.answer(&words);
+    let text = text.or_else(|_| around.answer(&["flux", "kvs", "get", "resource.R"]));
+    let text = match text {
+        Ok(text) => text,
+        Err(why) => {
+            return Fault::stale(format!(
+                "`flux resource R`, which names the hosts, fails: {why}"
+            ));
+        }
+    };
+    let Some(hosts) = hosts(&text) else {
+        let text = word::shown(&text);
+        return Err(Fault::Wrong(format!(
+            "`flux resource R` says {text}, which is no set of resources"
+        )));
+    };
+    Ok(Some(Allocation {
+        manager: Manager::Flux,
+        job: around
+            .variable("FLUX_JOB_ID")
+            .unwrap_or_else(|| "(instance)".to_owned()),
+        hosts,
+        ranks: None,
+        cpus_per_rank: None,
+        command: None,
+        source: "flux resource R".to_owned(),
+    }))
+}
+
+fn hosts(text: &str) -> Option<Vec<super::Host>> {
+    let resources: Resources = serde_json::from_str(text).ok()?;
+    let mut names = Vec::new();
+    for list in &resources.execution.nodelist {
+        for (_, part) in word::split(list) {
+            names.extend(word::read(part).ok()?.names);
+        }
+    }
+    // The names are of the ranks in their order.
+    let mut cores = Vec::new();
+    for part in &resources.execution.parts {
+        let count = u32::try_from(numbers(&part.children.core)?.len()).ok()?;
+        cores.extend(numbers(&part.rank)?.into_iter().map(|rank| (rank, count)));
+    }
+    cores.sort_unstable();
+    let is_whole = !names.is_empty() && names.len() == cores.len();
+    let both = names.into_iter().zip(cores);
+    is_whole.then(|| both.map(|(name, (_, cores))| host(name, cores)).collect())
+}
+
+/// Reads `0-3,7`.
+fn numbers(text: &str) -> Option<Vec<u32>> {
+    let mut all = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || (last - first) as usize >= word::MOST_HOSTS - all.len() {
+            return None;
+        }
+        all.extend(first..=last);
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::surroundings::Recorded;
+    use super::*;
+    use crate::hosts::Slots;
+
+    const R: &str = r#"{"version": 1, "execution": {"R_lite": [{"rank": "0,2", "children": {"core": "0-3"}},
+        {"rank": "1", "children": {"core": "0-1,8", "gpu": "0"}}], "starttime": 0.0, "expiration": 0.0,
+        "nodelist": ["n[1-2]", "m7"]}}"#;
+
+    fn instance() -> Recorded {
+        Recorded::of("n1").with("FLUX_URI", "local:///run/flux/local-0")
+    }
+
+    #[test]
+    fn an_instance_has_the_cores_of_its_brokers() {
+        let found = read(&instance().with_answer("flux resource R", R));
+        let found = found.unwrap().unwrap();
+        let hosts: Vec<(&str, Slots)> = found
+            .hosts
+            .iter()
+            .map(|host| (host.name.as_str(), host.slots))
+            .collect();
+        let cores = Slots::Number;
+        assert_eq!(
+            hosts,
+            [("n1", cores(4)), ("n2", cores(3)), ("m7", cores(4))]
+        );
+        let old = read(&instance().with_answer("flux kvs get resource.R", R));
+        assert_eq!(old.unwrap().unwrap().hosts.len(), 3);
+        assert_eq!(read(&Recorded::of("n1")), Ok(None));
+    }
+
+    #[test]
+    fn an_instance_that_is_gone_is_left_over_and_nonsense_is_told() {
+        assert!(
+            matches!(read(&instance()), Err(Fault::Stale(words)) if words.contains("no such program"))
+        );
+        for text in [
+            "",
+            "{}",
+            "[1]",
+            &R.replace("\"m7\"", "\"m[7\""),
+            &R.replace("\"1\"", "\"9-1\""),
+        ] {
+            let found = read(&instance().with_answer("flux resource R", text));
+            assert!(
+                matches!(&found, Err(Fault::Wrong(words)) if words.contains("no set of resources")),
+                "{text}: {found:?}"
+            );
+        }
+    }
+}

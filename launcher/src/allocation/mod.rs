@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a batch system has given this shell: hosts with slots, how many ranks they are for, and the command that starts something
+//! on them. Batch systems say so in variables of the environment and in files that these name.
+//!
+//! **Knows** those variables, files and commands, and when they are left over from another job or another host.
+//! **Never** looks at the system but through [`Surroundings`], so that recorded environments can be read.
+//!
+//! | file | what is in it |
+//! |------|---------------|
+//! | `slurm.rs` | Slurm |
+//! | `lists.rs` | PBS, Cobalt, LSF and Grid Engine, which list hosts |
+//! | `flux.rs` | Flux |
+//! | `surroundings.rs` | what is looked at |
+
+mod flux;
+mod lists;
+mod slurm;
+mod surroundings;
+
+pub(crate) use slurm::OPTIONS_OF_STEPS;
+pub(crate) use surroundings::{Here, Surroundings};
+
+use crate::failure::counted;
+use crate::hosts::{Host, Slots};
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use std::fmt;
+
+/// A batch system, or a runtime that has hosts to give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Manager {
+    /// Slurm
+    Slurm,
+    /// PBS, Torque
+    Pbs,
+    /// LSF
+    Lsf,
+    /// Grid Engine
+    Sge,
+    /// Cobalt
+    Cobalt,
+    /// Flux
+    Flux,
+}
+
+/// `--rm`: which of them is asked; `None`: none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice(pub Option<Manager>);
+
+impl ValueEnum for Choice {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[
+            Self(None),
+            Self(Some(Manager::Slurm)),
+            Self(Some(Manager::Pbs)),
+            Self(Some(Manager::Lsf)),
+            Self(Some(Manager::Sge)),
+            Self(Some(Manager::Cobalt)),
+            Self(Some(Manager::Flux)),
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let none =
+            || PossibleValue::new("none").help("none: hosts are those of --host and --hostfile");
+        self.0
+            .map_or_else(|| Some(none()), |manager| manager.to_possible_value())
+    }
+}
+
+impl fmt::Display for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Slurm => "Slurm",
+            Self::Pbs => "PBS",
+            Self::Lsf => "LSF",
+            Self::Sge => "Grid Engine",
+            Self::Cobalt => "Cobalt",
+            Self::Flux => "Flux",
+        })
+    }
+}
+
+/// What one has given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allocation {
+    /// Whose it is.
+    pub manager: Manager,
+    /// As that calls the job.
+    pub job: String,
+    /// All hosts, each with a number of slots.
+    pub hosts: Vec<Host>,
+    /// How many ranks the user has asked it for, if that is known; else there is one for each slot.
+    pub ranks: Option<u32>,
+    /// CPUs that the user wants for each rank.
+    pub cpus_per_rank: Option<u32>,
+    /// The command that starts something on one of the hosts, without the host and what is to be started there. `None`: it has none
+    /// here, and hosts are reached by `ssh`.
+    pub command: Option<Vec<String>>,
+    /// Where that was read.
+    pub source: String,
+}
+
+impl Allocation {
+    /// How it is named in messages.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("job {} of {}", self.job, self.manager)
+    }
+
+    /// What is told of it.
+    pub(crate) fn words(&self) -> String {
+        let count = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
+        let hosts = counted(count, "host", "hosts");
+        let reached = match &self.command {
+            Some(command) => format!("reached by {}", command[0]),
+            None => "reached by ssh".to_owned(),
+        };
+        format!(
+            "{}: {hosts} with slots as {} says, {reached}",
+            self.name(),
+            self.source
+        )
+    }
+
+    /// Whether all these hosts are of it.
+    pub(crate) fn has(&self, hosts: &[Host]) -> bool {
+        let names: std::collections::HashSet<&str> =
+            self.hosts.iter().map(|host| host.name.as_str()).collect();
+        let is_own = |host: &Host| host.user.is_none() && names.contains(host.name.as_str());
+        hosts.iter().all(is_own)
+    }
+}
+
+/// Why there is no allocation though a variable says that there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Fault {
+    /// It says something that is left over from elsewhere: what is wrong.
+    Stale(String),
+    /// The user has to do something else.
+    Wrong(String),
+}
+
+impl Fault {
+    fn stale<T>(words: impl Into<String>) -> Result<T, Self> {
+        Err(Self::Stale(words.into()))
+    }
+}
+
+/// What this shell was given, by whom `--rm` names or by the first that has given something.
+///
+/// # Errors
+/// With words for the user: whom `--rm` names has given nothing, or what it says cannot be understood.
+pub(crate) fn find(
+    choice: Option<Choice>,
+    around: &dyn Surroundings,
+    remarks: &mut Vec<String>,
+) -> Result<Option<Allocation>, String> {
+    if let Some(Choice(manager)) = choice {
+        let Some(manager) = manager else {
+            return Ok(None);
+        };
+        return match read(manager, around, true) {
+            Ok(Some(allocation)) => Ok(Some(allocation)),
+            Ok(None) => Err(format!(
+                "--rm: this is no job of {manager}: {} is not set",
+                job_variable(manager)
+            )),
+            Err(Fault::Stale(words) | Fault::Wrong(words)) => Err(format!("{manager}: {words}")),
+        };
+    }
+    // In the order of the enumeration.
+    for manager in Manager::value_variants().iter().copied() {
+        match read(manager, around, false) {
+            Ok(Some(allocation)) => return Ok(Some(allocation)),
+            Ok(None) => (),
+            Err(Fault::Stale(words)) => remarks.push(format!(
+                "{} is set, and {words}: taken for left over from another shell, and not used; `--rm {}` uses it all the same, \
+                 `--rm none` says nothing",
+                job_variable(manager),
+                manager
+                    .to_possible_value()
+                    .map_or_else(String::new, |value| value.get_name().to_owned())
+            )),
+            Err(Fault::Wrong(words)) => {
+                return Err(format!("{manager}: {words}, or type --rm none, which leaves {manager} out"));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Its variable that says that this is a job.
+fn job_variable(manager: Manager) -> &'static str {
+    match manager {
+        Manager::Slurm => "SLURM_JOB_ID",
+        Manager::Pbs => "PBS_JOBID",
+        Manager::Lsf => "LSB_JOBID",
+        Manager::Sge => "PE_HOSTFILE",
+        Manager::Cobalt => "COBALT_JOBID",
+        Manager::Flux => "FLUX_URI",
+    }
+}
+
+/// `is_sure`: the user has said that it is so, whatever this host is called.
+fn read(
+    manager: Manager,
+    around: &dyn Surroundings,
+    is_sure: bool,
+) -> Result<Option<Allocation>, Fault> {
+    match manager {
+        Manager::Slurm => slurm::read(around),
+        Manager::Pbs => lists::pbs(around, is_sure),
+        Manager::Lsf => lists::lsf(around, is_sure),
+        Manager::Sge => lists::sge(around, is_sure),
+        Manager::Cobalt => lists::cobalt(around, is_sure),
+        Manager::Flux => flux::read(around),
+    }
+}
+
+/// A host of an allocation.
+fn host(name: String, slots: u32) -> Host {
+    Host {
+        name,
+        user: None,
+        port: None,
+        slots: Slots::Number(slots.max(1)),
+        most: None,
+        is_own: false,
+    }
+}
+
+/// Whether two names may be those of one host: as far as the first dot, since one may be a long form of the other. Only for what
+/// looks left over: two hosts that this takes for one are told apart elsewhere.
+fn may_be_same(one: &str, other: &str) -> bool {
+    let first = |name: &str| name.split('.').next().map(str::to_ascii_lowercase);
+    first(one) == first(other)
+}
+
+/// Variables of the environment that belong to one task that a batch system has started, and not to those that it starts: ranks do not
+/// inherit them.
+pub(crate) fn is_of_a_task(name: &[u8]) -> bool {
+    const NAMES: [&[u8]; 12] = [
+        b"SLURM_PROCID",
+        b"SLURM_LOCALID",
+        b"SLURM_NODEID",
+        b"SLURM_GTIDS",
+        b"SLURM_TASK_PID",
+        b"SLURMD_NODENAME",
+        b"SLURM_CPU_BIND",
+        b"SLURM_CPU_BIND_LIST",
+        b"SLURM_CPU_BIND_TYPE",
+        b"SLURM_CPU_BIND_VERBOSE",
+        b"FLUX_TASK_RANK",
+        b"FLUX_TASK_LOCAL_ID",
+    ];
+    const BEGINNINGS: [&[u8]; 4] = [b"PMI_", b"PMI2_", b"PMIX_", b"SLURM_PMI"];
+    NAMES.contains(&name) || BEGINNINGS.iter().any(|begin| name.starts_with(begin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::surroundings::Recorded;
+    use super::*;
+    use crate::cli::{Parsed, Room, UsageError, understand};
+    use proptest::prelude::*;
+
+    fn found(around: &Recorded, choice: Option<Choice>) -> (String, Vec<String>) {
+        let mut remarks = Vec::new();
+        let words = match find(choice, around, &mut remarks) {
+            Ok(Some(found)) => found.name(),
+            Ok(None) => "none".to_owned(),
+            Err(words) => words,
+        };
+        (words, remarks)
+    }
+
+    #[test]
+    fn without_a_batch_system_there_is_no_allocation() {
+        assert_eq!(found(&Recorded::default(), None), ("none".into(), vec![]));
+        let (words, _) = found(&Recorded::default(), Some(Choice(Some(Manager::Lsf))));
+        assert_eq!(words, "--rm: this is no job of LSF: LSB_JOBID is not set");
+    }
+
+    #[test]
+    fn the_first_that_has_given_something_is_taken_unless_one_is_named() {
+        let both = Recorded::of("n1")
+            .with("SLURM_JOB_ID", "7")
+            .with("SLURM_JOB_NODELIST", "n[1-2]")
+            .with("LSB_JOBID", "8")
+            .with("LSB_MCPU_HOSTS", "n1 2");
+        assert_eq!(found(&both, None).0, "job 7 of Slurm");
+        assert_eq!(
+            found(&both, Some(Choice(Some(Manager::Lsf)))).0,
+            "job 8 of LSF"
+        );
+        assert_eq!(found(&both, Some(Choice(None))).0, "none");
+    }
+
+    #[test]
+    fn what_is_left_over_is_passed_over_with_a_word() {
+        let stale = Recorded::of("n9")
+            .with("PBS_JOBID", "1.head")
+            .with("PBS_NODEFILE", "/gone")
+            .with("LSB_JOBID", "8")
+            .with("LSB_MCPU_HOSTS", "n9 2");
+        let (words, remarks) = found(&stale, None);
+        assert_eq!(words, "job 8 of LSF");
+        assert_eq!(remarks.len(), 1);
+        assert!(
+            remarks[0].starts_with(
+                "PBS_JOBID is set, and the file /gone, which PBS_NODEFILE names, cannot be read"
+            ),
+            "{remarks:?}"
+        );
+        let (words, remarks) = found(&stale, Some(Choice(Some(Manager::Pbs))));
+        assert!(words.contains("/gone") && remarks.is_empty(), "{words}");
+    }
+
+    /// What a command line means there: hosts with their ranks, and the command that reaches them.
+    fn understood(around: &Recorded, line: &str) -> String {
+        let words = line.split_whitespace().map(Into::into).collect();
+        let room = Room { cpus: 2, nodes: 1 };
+        let mut request = match understand(words, room, Some(around)) {
+            Ok(Parsed::Run(request)) => *request,
+            other => return format!("{other:?}"),
+        };
+        let Some(hosts) = &request.hosts else {
+            return format!("{} here", request.size());
+        };
+        let slots: Vec<u32> = hosts.list.iter().map(|host| host.slots.or(9)).collect();
+        if let Err(UsageError(words)) = request.with_slots(&slots) {
+            return words;
+        }
+        let hosts = request.hosts.as_ref().map_or(&[][..], |hosts| &hosts.list);
+        let dealt = request.hosts.as_ref().map_or(&[][..], |hosts| &hosts.dealt);
+        let loads = crate::hosts::loads(hosts.len(), dealt);
+        let each = hosts.iter().zip(loads);
+        let each: Vec<String> = each
+            .map(|(host, ranks)| format!("{}:{ranks}", host.name))
+            .collect();
+        let command = request.allocation.and_then(|allocation| allocation.command);
+        let command = command.map_or_else(|| "ssh".to_owned(), |command| command[0].clone());
+        format!("{} by {command}", each.join(" "))
+    }
+
+    #[test]
+    fn a_command_line_has_the_hosts_of_the_job_unless_it_names_others() {
+        let job = Recorded::of("n0")
+            .with_all("SLURM_JOB_ID=7\nSLURM_JOB_NODELIST=n[1-3]\nSLURM_TASKS_PER_NODE=2(x2),1\nSLURM_NTASKS=5")
+            .with_program("srun");
+        for (line, means) in [
+            ("./x", "n1:2 n2:2 n3:1 by srun"),
+            ("-n 2 ./x", "n1:2 n2:0 n3:0 by srun"),
+            ("-ppn 1 ./x", "n1:1 n2:1 n3:1 by srun"),
+            ("--host n3,n1:1 ./x", "n1:1 n3:1 by srun"),
+            ("-n 1 ./x : -n 3 ./y", "n1:2 n2:2 n3:0 by srun"),
+            ("--host localhost:2 ./x", "localhost:2 by ssh"),
+            ("--rm none ./x", "2 here"),
+            ("--rm none --host n1,m1 ./x", "n1:1 m1:1 by ssh"),
+        ] {
+            assert_eq!(understood(&job, line), means, "{line}");
+        }
+        assert!(
+            understood(&job, "--host n1,m1 ./x")
+                .contains("--host m1: no such host in job 7 of Slurm")
+        );
+        let few = job.with("SLURM_NTASKS", "3");
+        assert_eq!(understood(&few, "./x"), "n1:2 n2:1 n3:0 by srun");
+        assert!(understood(&few, "--rm pbs ./x").contains("this is no job of PBS"));
+    }
+
+    proptest! {
+        /// Whatever stands in the variables and files, what is found has hosts with names and slots, or there are words.
+        #[test]
+        fn nothing_that_surrounds_a_process_is_too_strange(
+            texts in proptest::collection::vec("[a-c0-3,()x\\[\\]\\-: \\n*.@\\PC]{0,30}", 6),
+            manager in 0..6_usize,
+        ) {
+            let [one, two, three, four, five, six] = &texts[..] else {
+                unreachable!("as many as were asked for");
+            };
+            let around = Recorded::of("a1")
+                .with("SLURM_JOB_ID", "1").with("SLURM_JOB_NODELIST", one).with("SLURM_TASKS_PER_NODE", two)
+                .with("SLURM_NTASKS", three).with("SLURM_JOB_CPUS_PER_NODE", four).with("SLURM_CPUS_PER_TASK", five)
+                .with("PBS_JOBID", "1").with("PBS_NODEFILE", "/f").with("COBALT_JOBID", "1").with("COBALT_NODEFILE", "/f")
+                .with("LSB_JOBID", "1").with("LSB_MCPU_HOSTS", one).with("JOB_ID", "1").with("PE_HOSTFILE", "/f")
+                .with_file("/f", six)
+                .with("FLUX_URI", "x").with_answer("flux resource R", two);
+            if let Ok(Some(found)) = read(Manager::value_variants()[manager], &around, true) {
+                prop_assert!(!found.hosts.is_empty());
+                for host in &found.hosts {
+                    prop_assert!(!host.name.is_empty() && !host.name.starts_with('-'));
+                    prop_assert!(matches!(host.slots, Slots::Number(1..)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn variables_of_one_task_are_no_variables_of_its_ranks() {
+        for own in [
+            "PMI_FD",
+            "PMIX_RANK",
+            "SLURM_PROCID",
+            "SLURM_PMIX_MAPPING_SERV",
+        ] {
+            assert!(is_of_a_task(own.as_bytes()), "{own}");
+        }
+        for other in ["SLURM_JOB_ID", "PMIX", "PATH", "SLURM_CPUS_ON_NODE"] {
+            assert!(!is_of_a_task(other.as_bytes()), "{other}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Slurm: `SLURM_JOB_NODELIST` and the lists of numbers beside it, as `salloc`, `sbatch` and `srun` set them.
+
+use super::{Allocation, Fault, Manager, Surroundings, host, may_be_same};
+use remote_shell::word;
+
+/// What starts something on a host of the allocation, in front of the host's name.
+const SRUN: [&str; 8] = [
+    "srun",
+    "--overlap",
+    "--nodes=1",
+    "--ntasks=1",
+    "--mpi=none",
+    "--cpu-bind=none",
+    "--kill-on-bad-exit=0",
+    "--nodelist",
+];
+
+/// Variables that `srun` takes for options, which are those of the user's own job and not of what starts a shepherd.
+pub(crate) const OPTIONS_OF_STEPS: &[&str] = &[
+    "SLURM_CPUS_PER_TASK",
+    "SRUN_CPUS_PER_TASK",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_NTASKS_PER_CORE",
+    "SLURM_NTASKS_PER_SOCKET",
+    "SLURM_NTASKS_PER_GPU",
+    "SLURM_DISTRIBUTION",
+    "SLURM_EXACT",
+    "SLURM_EXCLUSIVE",
+    "SLURM_HINT",
+    "SLURM_THREADS_PER_CORE",
+    "SLURM_LABELIO",
+    "SLURM_STDINMODE",
+    "SLURM_STDOUTMODE",
+    "SLURM_STDERRMODE",
+    "SLURM_HOSTFILE",
+    "SLURM_KILL_BAD_EXIT",
+    "SLURM_WAIT",
+];
+
+/// What Slurm has given, if this is one of its jobs.
+pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Fault> {
+    let first = |names: &[&str]| names.iter().find_map(|name| around.variable(name));
+    let Some(job) = first(&["SLURM_JOB_ID", "SLURM_JOBID"]) else {
+        return Ok(None);
+    };
+    let Some(list) = first(&["SLURM_JOB_NODELIST", "SLURM_NODELIST"]) else {
+        return Fault::stale("SLURM_JOB_NODELIST, which names the hosts, is not");
+    };
+    let names = names(&list)?;
+    let number = |name: &str| around.variable(name).and_then(|text| text.parse().ok());
+    let cpus_per_rank: Option<u32> = number("SLURM_CPUS_PER_TASK");
+    let tasks_of_step: Option<u32> = number("SLURM_STEP_NUM_TASKS");
+    if let Some(tasks) = tasks_of_step.filter(|tasks| *tasks > 1) {
+        return Err(Fault::Wrong(format!(
+            "srun has started {tasks} of this rmpiexec, and each would start a job; leave srun out"
+        )));
+    }
+    let slots = slots(around, names.len(), cpus_per_rank.unwrap_or(1));
+    // Within a step of one task, a shell say, these are the step's.
+    let asked = number("SLURM_NTASKS").or_else(|| number("SLURM_NPROCS"));
+    let ranks = asked.filter(|ranks| *ranks > 0 && tasks_of_step.is_none());
+    let own = around.variable("SLURMD_NODENAME");
+    let own = own.filter(|name| may_be_same(name, &around.own()));
+    let hosts = names.into_iter().zip(slots).map(|(name, slots)| {
+        let is_own = own.as_ref() == Some(&name);
+        super::Host {
+            is_own,
+            ..host(name, slots)
+        }
+    });
+    let command = around.has_program("srun");
+    Ok(Some(Allocation {
+        manager: Manager::Slurm,
+        job,
+        hosts: hosts.collect(),
+        ranks,
+        cpus_per_rank,
+        command: command.then(|| SRUN.map(str::to_owned).to_vec()),
+        source: "SLURM_JOB_NODELIST".to_owned(),
+    }))
+}
+
+fn names(list: &str) -> Result<Vec<String>, Fault> {
+    let mut names = Vec::new();
+    for (before, part) in word::split(list) {
+        match word::read(part) {
+            Ok(word) => names.extend(word.names),
+            Err(fault) => {
+                return Err(Fault::Wrong(format!(
+                    "SLURM_JOB_NODELIST is {}: at character {}: {}",
+                    word::shown(list),
+                    before + fault.at + 1,
+                    fault.what
+                )));
+            }
+        }
+        if names.len() > word::MOST_HOSTS {
+            let what = word::too_many().what;
+            return Err(Fault::Wrong(format!("SLURM_JOB_NODELIST: {what}")));
+        }
+    }
+    Ok(names)
+}
+
+/// The slots of each of so many hosts: the tasks that Slurm would put there. In a step they are the step's, which may have fewer hosts;
+/// then as many tasks as find CPUs.
+fn slots(around: &dyn Surroundings, hosts: usize, cpus_per_rank: u32) -> Vec<u32> {
+    let listed = |name: &str| {
+        let text = around.variable(name)?;
+        numbers(&text).filter(|numbers| numbers.len() == hosts)
+    };
+    let by_cpus = || {
+        let cpus = listed("SLURM_JOB_CPUS_PER_NODE")?;
+        let slots = cpus.iter().map(|cpus| cpus / cpus_per_rank.max(1));
+        Some(slots.map(|slots| slots.max(1)).collect())
+    };
+    let tasks = listed("SLURM_TASKS_PER_NODE");
+    tasks.or_else(by_cpus).unwrap_or_else(|| vec![1; hosts])
+}
+
+/// Reads `2,1(x3),4`.
+fn numbers(text: &str) -> Option<Vec<u32>> {
+    let mut all = Vec::new();
+    for part in text.split(',') {
+        let (number, times) = match part.split_once("(x") {
+            Some((number, times)) => (number, times.strip_suffix(')')?.parse().ok()?),
+            None => (part, 1_usize),
+        };
+        let number: u32 = number.parse().ok()?;
+        if times > word::MOST_HOSTS - all.len() {
+            return None;
+        }
+        all.extend(std::iter::repeat_n(number, times));
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::surroundings::Recorded;
+    use super::*;
+    use crate::hosts::Slots;
+
+    /// As `salloc -N 3 -n 7` sets it.
+    const SALLOC: &str = "SLURM_JOB_ID=11
+        SLURM_JOB_NODELIST=n[1-2,10]
+        SLURM_NNODES=3
+        SLURM_NTASKS=7
+        SLURM_TASKS_PER_NODE=4,2,1
+        SLURM_JOB_CPUS_PER_NODE=4,2,1
+        SLURM_SUBMIT_HOST=n0";
+
+    fn told(around: &Recorded) -> String {
+        match read(around) {
+            Ok(Some(found)) => {
+                let host = |host: &super::super::Host| {
+                    let Slots::Number(slots) = host.slots else {
+                        panic!("{host:?}")
+                    };
+                    let own = if host.is_own { "!" } else { "" };
+                    format!("{}{own}:{slots}", host.name)
+                };
+                let hosts: Vec<String> = found.hosts.iter().map(host).collect();
+                format!("{} {:?}", hosts.join(" "), found.ranks)
+            }
+            Ok(None) => "none".to_owned(),
+            Err(Fault::Stale(words) | Fault::Wrong(words)) => words,
+        }
+    }
+
+    #[test]
+    fn an_allocation_has_hosts_slots_and_ranks() {
+        let salloc = Recorded::of("n0").with_all(SALLOC).with_program("srun");
+        assert_eq!(told(&salloc), "n1:4 n2:2 n10:1 Some(7)");
+        let command = read(&salloc).unwrap().unwrap().command.unwrap();
+        assert_eq!(command.first().map(String::as_str), Some("srun"));
+        let batch = salloc
+            .with("SLURMD_NODENAME", "n1")
+            .with("SLURM_PROCID", "0");
+        assert_eq!(told(&batch), "n1:4 n2:2 n10:1 Some(7)", "n0 is not n1");
+        let on_n1 = Recorded::of("n1.lab").with_all(SALLOC);
+        let on_n1 = on_n1.with("SLURMD_NODENAME", "n1");
+        assert_eq!(told(&on_n1), "n1!:4 n2:2 n10:1 Some(7)");
+    }
+
+    #[test]
+    fn lists_may_be_short_and_names_have_several_ranges() {
+        let job = |list: &str, tasks: &str| {
+            let job = Recorded::of("n0").with("SLURM_JOBID", "1");
+            told(
+                &job.with("SLURM_NODELIST", list)
+                    .with("SLURM_TASKS_PER_NODE", tasks),
+            )
+        };
+        assert_eq!(
+            job("c[1-2]x[3-4]", "1(x3),2"),
+            "c1x3:1 c1x4:1 c2x3:1 c2x4:2 None"
+        );
+        assert_eq!(job("a[01-02,7],b", "2(x4)"), "a01:2 a02:2 a7:2 b:2 None");
+        assert_eq!(job("a,b", "nonsense"), "a:1 b:1 None");
+        assert_eq!(job("a,b", "4294967295(x99999999)"), "a:1 b:1 None");
+        let words = job("a,b[", "1");
+        assert!(
+            words.starts_with("SLURM_JOB_NODELIST is a,b[: at character 4: "),
+            "{words}"
+        );
+        assert!(job("a[1-99999]", "1").contains("more than 65536 hosts"));
+    }
+
+    #[test]
+    fn in_a_shell_that_is_a_step_all_hosts_have_as_many_slots_as_cpus_allow() {
+        let shell = Recorded::of("n1").with_all(SALLOC).with_all(
+            "SLURM_TASKS_PER_NODE=1\nSLURM_NTASKS=1\nSLURM_STEP_NUM_TASKS=1\nSLURM_CPUS_PER_TASK=2",
+        );
+        assert_eq!(told(&shell), "n1:2 n2:1 n10:1 None");
+        let many = shell.with("SLURM_STEP_NUM_TASKS", "4");
+        assert!(told(&many).contains("srun has started 4 of this rmpiexec"));
+    }
+
+    #[test]
+    fn a_job_that_names_no_hosts_is_left_over() {
+        let left = Recorded::of("n1").with("SLURM_JOB_ID", "3");
+        assert_eq!(
+            told(&left),
+            "SLURM_JOB_NODELIST, which names the hosts, is not"
+        );
+        assert_eq!(told(&Recorded::of("n1")), "none");
+    }
+}

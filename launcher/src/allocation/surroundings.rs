@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is looked at to find an allocation: the environment, files, programs, and what this host is called.
+
+use crate::program::cause;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// All that an allocation is found by.
+pub(crate) trait Surroundings {
+    /// A variable of the environment that is set and not empty.
+    fn variable(&self, name: &str) -> Option<String>;
+
+    /// What a file says.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn file(&self, path: &Path) -> Result<String, String>;
+
+    /// Whether a program of this name is found.
+    fn has_program(&self, name: &str) -> bool;
+
+    /// What a program prints.
+    ///
+    /// # Errors
+    /// Why it has failed.
+    fn answer(&self, words: &[&str]) -> Result<String, String>;
+
+    /// What this host is called.
+    fn own(&self) -> String;
+}
+
+/// Those of this process.
+pub(crate) struct Here;
+
+/// Larger files are none of a batch system's.
+const MOST_FILE_BYTES: u64 = 16 << 20;
+
+impl Surroundings for Here {
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok().filter(|text| !text.is_empty())
+    }
+
+    fn file(&self, path: &Path) -> Result<String, String> {
+        let mut text = String::new();
+        let read = File::open(path)
+            .and_then(|file| file.take(MOST_FILE_BYTES + 1).read_to_string(&mut text))
+            .map_err(|error| cause(&error))?;
+        match read as u64 > MOST_FILE_BYTES {
+            true => Err(format!("it has more than {} MiB", MOST_FILE_BYTES >> 20)),
+            false => Ok(text),
+        }
+    }
+
+    fn has_program(&self, name: &str) -> bool {
+        let Some(path) = std::env::var_os("PATH") else {
+            return false;
+        };
+        std::env::split_paths(&path).any(|folder| {
+            let place = folder.join(name);
+            nix::unistd::access(&place, nix::unistd::AccessFlags::X_OK).is_ok() && place.is_file()
+        })
+    }
+
+    fn answer(&self, words: &[&str]) -> Result<String, String> {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).stdin(Stdio::null());
+        let output = command.output().map_err(|error| cause(&error))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(match said.trim() {
+                "" => format!("{} ends with {}", words[0], output.status),
+                said => said.replace('\n', " / "),
+            }),
+        }
+    }
+
+    fn own(&self) -> String {
+        crate::front::host()
+    }
+}
+
+#[cfg(test)]
+pub(crate) use recorded::Recorded;
+
+#[cfg(test)]
+mod recorded {
+    use super::*;
+    use std::collections::HashMap;
+
+    /// Those that were recorded elsewhere.
+    #[derive(Debug, Default, Clone)]
+    pub(crate) struct Recorded {
+        own: String,
+        variables: HashMap<String, String>,
+        files: HashMap<String, String>,
+        programs: Vec<String>,
+        answers: HashMap<String, String>,
+    }
+
+    impl Recorded {
+        /// On a host of this name.
+        pub(crate) fn of(own: &str) -> Self {
+            Self {
+                own: own.to_owned(),
+                ..Self::default()
+            }
+        }
+
+        /// With this variable.
+        pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+            self.variables.insert(name.to_owned(), value.to_owned());
+            self
+        }
+
+        /// With all of these, a line each, as `env` prints them.
+        pub(crate) fn with_all(self, lines: &str) -> Self {
+            let pairs = lines.lines().filter_map(|line| line.trim().split_once('='));
+            pairs.fold(self, |all, (name, value)| all.with(name, value))
+        }
+
+        /// With this file.
+        pub(crate) fn with_file(mut self, path: &str, text: &str) -> Self {
+            self.files.insert(path.to_owned(), text.to_owned());
+            self
+        }
+
+        /// With this program.
+        pub(crate) fn with_program(mut self, name: &str) -> Self {
+            self.programs.push(name.to_owned());
+            self
+        }
+
+        /// With a program that prints this.
+        pub(crate) fn with_answer(mut self, line: &str, text: &str) -> Self {
+            self.answers.insert(line.to_owned(), text.to_owned());
+            self
+        }
+    }
+
+    impl Surroundings for Recorded {
+        fn variable(&self, name: &str) -> Option<String> {
+            self.variables.get(name).cloned()
+        }
+
+        fn file(&self, path: &Path) -> Result<String, String> {
+            let text = self.files.get(&path.display().to_string()).cloned();
+            text.ok_or_else(|| "no such file or directory".to_owned())
+        }
+
+        fn has_program(&self, name: &str) -> bool {
+            self.programs.iter().any(|program| program == name)
+        }
+
+        fn answer(&self, words: &[&str]) -> Result<String, String> {
+            let text = self.answers.get(&words.join(" ")).cloned();
+            text.ok_or_else(|| "no such program".to_owned())
+        }
+
+        fn own(&self) -> String {
+            self.own.clone()
+        }
+    }
+}
