@@ -764,6 +764,22 @@ impl Fabric {
         self.net.as_ref().is_some_and(Net::needs_cores)
     }
 
+    /// Says that this process has to wait for its core, since others than it knows of want it; those with whom it is connected hear of
+    /// that, as far as their wire tells it.
+    pub fn set_lacks_core(&mut self, lacks_core: bool) {
+        if let Some(net) = &mut self.net {
+            net.set_lacks_core(lacks_core);
+        }
+    }
+
+    /// Whether some process on another host has to wait for its core. It may wait for this one: hosts may be virtual machines or
+    /// containers of one machine, and nobody there knows of the others.
+    #[inline]
+    #[must_use]
+    pub fn is_any_peer_lacking(&self) -> bool {
+        self.net.as_ref().is_some_and(Net::is_any_peer_lacking)
+    }
+
     /// Whether [`set_attentive`](Self::set_attentive) holds.
     #[inline(always)]
     #[must_use]
@@ -792,6 +808,7 @@ impl Fabric {
             // Its time is not that of the clock.
             return sim.sleep(timeout);
         }
+        self.shm.stats.sleeps.add(1);
         self.wait_set.begin(timeout);
         self.shm.fall_asleep(&mut self.wait_set);
         self.later.fall_asleep(&mut self.wait_set);

@@ -248,11 +248,24 @@ pub fn core_quota() -> Option<f64> {
     })
 }
 
-/// Nanoseconds that this thread has waited for a core since it began, as the scheduler counts them.
+/// What the scheduler has counted of a thread since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoreTimes {
+    /// Nanoseconds on a core.
+    pub ran_ns: u64,
+    /// Nanoseconds in which it waited for one.
+    pub delayed_ns: u64,
+}
+
+/// What it has counted of this thread.
 #[must_use]
-pub fn run_delay_ns() -> Option<u64> {
+pub fn core_times() -> Option<CoreTimes> {
     look_into("/proc/thread-self/schedstat", |text| {
-        text.split_ascii_whitespace().nth(1)?.parse().ok()
+        let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
+        Some(CoreTimes {
+            ran_ns: numbers.next()??,
+            delayed_ns: numbers.next()??,
+        })
     })
 }
 

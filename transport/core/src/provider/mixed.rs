@@ -286,6 +286,16 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
         }
     }
 
+    pub(super) fn set_lacks_core(&mut self, lacks_core: bool) {
+        if let Some(tcp) = self.tcp() {
+            tcp.set_lacks_core(lacks_core);
+        }
+    }
+
+    pub(super) fn is_any_peer_lacking(&self) -> bool {
+        self.tcp.as_ref().is_ok_and(|tcp| tcp.is_any_peer_lacking())
+    }
+
     pub(super) fn needs_cores(&self) -> bool {
         let tcp = self.tcp.as_ref().is_ok_and(|tcp| tcp.needs_cores());
         tcp || self.verbs.needs_cores()

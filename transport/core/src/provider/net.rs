@@ -227,6 +227,14 @@ impl Net {
         either!(self, _ => (), tcp => tcp.uncork(), mixed => mixed.uncork());
     }
 
+    pub(super) fn set_lacks_core(&mut self, lacks: bool) {
+        either!(self, _ => (), tcp => tcp.set_lacks_core(lacks), mixed => mixed.set_lacks_core(lacks));
+    }
+
+    pub(super) fn is_any_peer_lacking(&self) -> bool {
+        either!(self, _ => false, tcp => tcp.is_any_peer_lacking(), mixed => mixed.is_any_peer_lacking())
+    }
+
     pub(super) fn needs_cores(&self) -> bool {
         either!(self, it => it.needs_cores())
     }

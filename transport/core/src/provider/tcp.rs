@@ -442,6 +442,16 @@ impl<S: Sockets> Tcp<S> {
         self.moves.is_any_under_way()
     }
 
+    /// Whether this process has to wait for its core, which others are told.
+    pub(super) fn set_lacks_core(&mut self, lacks_core: bool) {
+        self.links.lacks_core = lacks_core;
+    }
+
+    /// Whether somebody with whom it is connected has.
+    pub(super) fn is_any_peer_lacking(&self) -> bool {
+        self.links.is_any_lacking()
+    }
+
     /// Whether all that was sent has arrived, and everybody was told what has arrived here.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.uncork();

@@ -93,7 +93,6 @@ impl Wire for Shm {
     /// Adds the bell, at which it was said that this process dozes.
     fn fall_asleep(&mut self, waits: &mut WaitSet) {
         if let (Some(bell), Some(node)) = (self.bell, &self.node) {
-            self.stats.sleeps.add(1);
             waits.add_doorbell(Doorbell {
                 bell,
                 local_rank: node.local_rank,

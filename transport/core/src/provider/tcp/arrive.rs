@@ -236,6 +236,7 @@ impl<S: Sockets> Tcp<S> {
         if !is_it || !is_next || !has_room || !self.links.acknowledge(peer, header.ack) {
             return None;
         }
+        self.links.hear_of_core(peer, header.lacks_core);
         self.accept(peer);
         let turn = self.links.turn;
         if let Some(line) = &mut self.links.of(peer).line {
@@ -409,6 +410,7 @@ impl<S: Sockets> Tcp<S> {
         if !self.links.acknowledge(peer, header.ack) {
             return Step::Wrong("it has what was never sent");
         }
+        self.links.hear_of_core(peer, header.lacks_core);
         buffer.from += end;
         let bytes = &buffer.bytes[buffer.from - header.wanted()..buffer.from];
         match header.kind {

@@ -33,6 +33,8 @@ pub(super) struct Try {
     /// How often it failed, and why the last time.
     pub(super) failures: u8,
     pub(super) why: String,
+    /// How often in a row its system has said that nobody listens there, or somebody else has answered.
+    pub(super) refusals: u8,
 }
 
 /// How far it is.
@@ -60,6 +62,7 @@ impl Call {
             stage: Stage::Failed { again_at_ns },
             failures: 0,
             why: String::new(),
+            refusals: 0,
         });
         Self {
             tries: tries.collect(),
@@ -206,6 +209,16 @@ impl Call {
         times.min()
     }
 
+    /// The peer is not at an address: the system of that host says so, or who is.
+    pub(super) fn note_refusal(&mut self, index: usize, refusals: u8) {
+        self.tries[index].refusals = refusals.saturating_add(1);
+    }
+
+    /// Whether all addresses have been refused so often that the process has ended: one that has not listens to its end.
+    pub(super) fn is_refused(&self) -> bool {
+        self.tries.iter().all(|one| one.refusals >= CERTAIN)
+    }
+
     /// Why it does not succeed, for people.
     pub(super) fn words(&self) -> String {
         let each = self.tries.iter().map(|one| match &*one.why {
@@ -237,6 +250,7 @@ impl Try {
         let sock = self.stage.sock();
         self.failures = self.failures.saturating_add(1);
         self.why = why;
+        self.refusals = 0;
         let pause_ns = FIRST_PAUSE_NS << self.failures.min(MOST_BACKOFF);
         self.stage = Stage::Failed {
             again_at_ns: now_ns + pause_ns,
@@ -249,6 +263,8 @@ impl Try {
 const PROMISE_NS: u64 = 2_000_000_000;
 /// A connection that is not there after so much time is tried again.
 pub(super) const CONNECT_NS: u64 = 5_000_000_000;
+/// Refusals in a row that leave little doubt: tried ever more slowly, these take ten seconds.
+const CERTAIN: u8 = 27;
 const FIRST_PAUSE_NS: u64 = 1_000_000;
 const MOST_BACKOFF: u8 = 9;
 

@@ -126,7 +126,10 @@ impl<S: Sockets> Links<S> {
             },
             call.words()
         );
-        if silent_ns >= limit_ns {
+        if call.is_refused() {
+            let why = format!("{words}: its process has ended, or a firewall refuses");
+            self.lose(peer, &why);
+        } else if silent_ns >= limit_ns {
             let seconds = limit_ns / 1_000_000_000;
             let why = format!(
                 "{words} for {seconds} s: is there a firewall? RMPI_NET_INTERFACES chooses addresses, RMPI_PORT_RANGE ports"

@@ -143,6 +143,7 @@ struct Process {
     is_shut: bool,
     /// Nothing that is sent to it arrives, and nothing tells so.
     is_cut_off: bool,
+    has_ended: bool,
     /// Connections that it had open at most, and how often it has looked.
     peak: usize,
     looks: u64,
@@ -222,6 +223,15 @@ impl FakeStreams {
     /// From now on nobody hears of connections to a process.
     pub fn cut_off(&self, process: u32) {
         self.lock().processes[process as usize].is_cut_off = true;
+    }
+
+    /// A process has ended: its system closes what it had open, and refuses what is wanted of it from now on.
+    pub fn end(&self, process: u32) {
+        let mut net = self.lock();
+        net.processes[process as usize].has_ended = true;
+        let all = net.connections.iter_mut();
+        all.filter(|connection| connection.between.contains(&process))
+            .for_each(|connection| connection.is_broken = true);
     }
 
     /// Lets so much time pass.
@@ -425,7 +435,8 @@ impl Sockets for FakeSockets {
         let (one, other) = (net.random.below(delay), net.random.below(delay));
         let is_refused = net.random.below(100) < net.config.refusals;
         let is_cut_off = net.processes[host as usize].is_cut_off;
-        let is_refused = is_refused && !is_cut_off;
+        let has_ended = net.processes[host as usize].has_ended;
+        let is_refused = (is_refused || has_ended) && !is_cut_off;
         let is_cut = net.cut.get(interface as usize).copied().flatten().is_some();
         let is_cut_off = is_cut_off || is_cut || interface >= net.config.interfaces;
         let connection = Connection {

@@ -105,6 +105,9 @@ pub(super) struct Links<S> {
     corked: Vec<u32>,
     /// Peers to whom something was sent that the system keeps for what may follow.
     pub(super) held: Vec<u32>,
+    /// This process has to wait for its core; and how many of those that it is connected with.
+    pub(super) lacks_core: bool,
+    lacking: usize,
     pub(super) store: Store,
     pub(super) numbers: Numbers,
     pub(super) news: News,
@@ -142,6 +145,8 @@ impl<S: Sockets> Links<S> {
             moving: Vec::new(),
             shut_until_ns: None,
             is_crowded: false,
+            lacks_core: false,
+            lacking: 0,
             has_told_of_descriptors: false,
             owing: Vec::new(),
             is_corked: false,
@@ -289,7 +294,11 @@ impl<S: Sockets> Links<S> {
         while let Some(line) = side.line.as_mut().filter(|line| !line.is_blocked) {
             line.used = turn;
             let (sock, made) = (line.sock, line.made);
-            let Some(out) = line.out.take().or_else(|| next_out(side, &mut self.store)) else {
+            let Some(out) = line
+                .out
+                .take()
+                .or_else(|| next_out(side, &mut self.store, self.lacks_core))
+            else {
                 break;
             };
             let had = out.large_at();
@@ -367,6 +376,25 @@ impl<S: Sockets> Links<S> {
         });
         side.awaits_buffers &= !session.may_lend();
         true
+    }
+
+    /// Takes in whether a peer has to wait for its core.
+    #[inline]
+    pub(super) fn hear_of_core(&mut self, peer: u32, lacks_core: bool) {
+        let line = self.find_mut(peer).and_then(|side| side.line.as_mut());
+        let changed = line.filter(|line| line.lacks_core != lacks_core);
+        if let Some(line) = changed {
+            line.lacks_core = lacks_core;
+            match lacks_core {
+                true => self.lacking += 1,
+                false => self.lacking -= 1,
+            }
+        }
+    }
+
+    /// Whether somebody with whom this process is connected has to wait for its core.
+    pub(super) fn is_any_lacking(&self) -> bool {
+        self.lacking != 0
     }
 
     /// A packet of a peer was handed up: it is owed a word.
@@ -448,6 +476,7 @@ impl<S: Sockets> Links<S> {
             return false;
         };
         self.joined.retain(|joined| *joined != peer);
+        self.lacking -= usize::from(line.lacks_core);
         self.end_rails(peer);
         self.close(line.sock);
         let side = self.of(peer);
@@ -519,7 +548,7 @@ impl<S: Sockets> Links<S> {
 const SMALL_BYTES: usize = 2048;
 
 /// What is to be sent to a peer next.
-fn next_out(side: &mut Side, store: &mut Store) -> Option<Out> {
+fn next_out(side: &mut Side, store: &mut Store, lacks_core: bool) -> Option<Out> {
     let line = side.line.as_mut()?;
     let Some(due) = side.session.next_unsent() else {
         if !std::mem::take(&mut line.owes_note) {
@@ -529,6 +558,7 @@ fn next_out(side: &mut Side, store: &mut Store) -> Option<Out> {
             bytes: 0,
             kind: Kind::Ack,
             asks: std::mem::take(&mut line.asks),
+            lacks_core,
             ack: side.session.tell(),
             number: 0,
         };
@@ -540,7 +570,7 @@ fn next_out(side: &mut Side, store: &mut Store) -> Option<Out> {
     // A packet tells too what has arrived; only a question needs a note of its own.
     line.owes_note = line.asks;
     side.owes = false;
-    store.address(due.slot, due.number, side.session.tell());
+    store.address(due.slot, due.number, side.session.tell(), lacks_core);
     Some(Out::Packet {
         slot: due.slot,
         number: due.number,

@@ -199,7 +199,7 @@ impl<S: Sockets> Links<S> {
                 self.lack_descriptors();
                 (Stage::Failed { again_at_ns }, true)
             }
-            Err(error) => return self.try_failed(peer, index, &error.to_string()),
+            Err(error) => return self.try_refused(peer, index, &error.into()),
         };
         let sock = stage.sock();
         match self.find_mut(peer).and_then(|side| side.call.as_mut()) {
@@ -282,7 +282,7 @@ impl<S: Sockets> Links<S> {
             Err(refusal) => {
                 self.close(sock);
                 self.complain_of_host(peer, index, &refusal);
-                self.try_failed(peer, index, &words_of(&refusal));
+                self.try_refused(peer, index, &refusal);
             }
         }
     }
@@ -305,6 +305,26 @@ impl<S: Sockets> Links<S> {
         );
         if self.strangers.is_news(address.ip(), "version") {
             self.news.complain(words);
+        }
+    }
+
+    /// One address of a peer has failed by this.
+    fn try_refused(&mut self, peer: u32, index: usize, refusal: &Refusal) {
+        let refusals = self
+            .of(peer)
+            .call
+            .as_ref()
+            .map_or(0, |call| call.tries[index].refusals);
+        self.try_failed(peer, index, &words_of(refusal));
+        // Nobody listens at that port, or somebody else does.
+        let is_not_there = match refusal {
+            Refusal::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+            Refusal::Wrong(Wrong::Garbage | Wrong::Key) | Refusal::Verdict(Verdict::NotMe) => true,
+            _ => false,
+        };
+        let call = self.of(peer).call.as_mut();
+        if let Some(call) = call.filter(|_| is_not_there) {
+            call.note_refusal(index, refusals);
         }
     }
 

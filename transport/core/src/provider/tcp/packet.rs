@@ -5,7 +5,7 @@
 //! |-------:|------:|----------|-|
 //! |      0 |     4 | bytes    | that follow these 16 |
 //! |      4 |     1 | kind     | [`Kind`] |
-//! |      5 |     1 | asks     | 1: what has arrived is to be told now; in ACK alone |
+//! |      5 |     1 | flags    | 1: what has arrived is to be told now, in ACK alone; 2: the sender has to wait for its core |
 //! |      6 |     2 | returned | see [`Ack`] |
 //! |      8 |     4 | next     | see [`Ack`] |
 //! |     12 |     4 | number   | of the packet; 0 in ACK, which is none |
@@ -37,6 +37,8 @@ use super::proof::{u16_at, u32_at, u64_at};
 use crate::{Atomic, Head, Outcome, RemoteKey};
 
 pub(super) const HEADER_BYTES: usize = 16;
+const ASKS: u8 = 1;
+const LACKS_CORE: u8 = 2;
 pub(super) const FRAME_BYTES: usize = 12;
 /// The largest frame, behind its header.
 pub(super) const MOST_FRAME_BYTES: usize = FRAME_BYTES + ring::layout::POOL_BUFFER_BYTES;
@@ -107,6 +109,7 @@ pub(super) struct Header {
     pub(super) bytes: usize,
     pub(super) kind: Kind,
     pub(super) asks: bool,
+    pub(super) lacks_core: bool,
     pub(super) ack: Ack,
     pub(super) number: u32,
 }
@@ -117,14 +120,15 @@ impl Header {
         let kind = Kind::of(bytes[4])?;
         let length = usize::try_from(u32_at(bytes, 0)).ok()?;
         let (least, data) = kind.fixed();
-        let asks = bytes[5] == 1;
+        let asks = bytes[5] & ASKS != 0;
         let is_good = (least..=least + data).contains(&length)
-            && bytes[5] <= 1
+            && bytes[5] & !(ASKS | LACKS_CORE) == 0
             && (!asks || kind == Kind::Ack);
         is_good.then(|| Self {
             bytes: length,
             kind,
             asks,
+            lacks_core: bytes[5] & LACKS_CORE != 0,
             ack: Ack {
                 next: u32_at(bytes, 8),
                 beyond: 0,
@@ -138,7 +142,8 @@ impl Header {
         let length = u32::try_from(self.bytes).unwrap_or(u32::MAX);
         bytes[..4].copy_from_slice(&length.to_le_bytes());
         bytes[4] = self.kind as u8;
-        bytes[5] = self.asks.into();
+        let asks = if self.asks { ASKS } else { 0 };
+        bytes[5] = asks | if self.lacks_core { LACKS_CORE } else { 0 };
         bytes[6..8].copy_from_slice(&self.ack.returned.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.ack.next.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
@@ -238,6 +243,7 @@ pub(super) fn bare_header(kind: Kind, bytes: usize) -> Header {
         bytes,
         kind,
         asks: false,
+        lacks_core: false,
         ack: Ack::default(),
         number: 0,
     }
@@ -463,6 +469,7 @@ mod tests {
                 bytes,
                 kind,
                 asks,
+                lacks_core: bytes % 2 == 0,
                 ack,
                 number: 6,
             };

@@ -83,9 +83,11 @@ impl<S: Sockets> Links<S> {
         }
     }
 
-    /// Connections that there are.
+    /// Connections that there are, with rails that are being made.
     pub(super) fn connections(&self) -> usize {
-        self.joined.len() + self.rails
+        let sides = self.railed.iter().filter_map(|peer| self.find(*peer));
+        let calls: usize = sides.map(|side| side.rails.calls.len()).sum();
+        self.joined.len() + self.rails + calls
     }
 
     /// Connects to one more address of a peer, if packets to it leave by an interface over which nothing goes to it.

@@ -163,6 +163,8 @@ pub(super) struct Line {
     /// What has arrived is to be told; and the peer asked for the same.
     pub(super) owes_note: bool,
     pub(super) asks: bool,
+    /// The peer has to wait for its core, as its last packet said.
+    pub(super) lacks_core: bool,
     /// What has come and was not looked at.
     pub(super) rest: Vec<u8>,
     pub(super) inflow: Option<Inflow>,
@@ -192,6 +194,7 @@ impl Line {
             is_armed: false,
             owes_note: false,
             asks: false,
+            lacks_core: false,
             rest: Vec::new(),
             inflow: None,
             used: 0,

@@ -25,6 +25,8 @@ struct Kept {
 pub(super) struct Store {
     slots: Vec<Kept>,
     free: Vec<Slot>,
+    /// Memory for large packets that free places have.
+    spare_bytes: usize,
     /// How many have their data in which exported memory.
     lent: HashMap<u64, u32>,
 }
@@ -46,6 +48,9 @@ impl Store {
             *self.lent.entry(export).or_default() += 1;
         }
         let kept = &mut self.slots[slot as usize];
+        if kept.bytes.capacity() > SMALL_BYTES {
+            self.spare_bytes -= kept.bytes.capacity();
+        }
         make(&mut kept.bytes);
         kept.kind = Some(kind);
         (kept.data, kept.export) = (data, export);
@@ -64,13 +69,14 @@ impl Store {
     }
 
     /// Writes the header of a packet that is to be sent now.
-    pub(super) fn address(&mut self, slot: Slot, number: u32, ack: Ack) {
+    pub(super) fn address(&mut self, slot: Slot, number: u32, ack: Ack, lacks_core: bool) {
         let bytes = self.length(slot);
         let kept = &mut self.slots[slot as usize];
         let header = Header {
             bytes,
             kind: kept.kind.unwrap_or(Kind::Ack),
             asks: false,
+            lacks_core,
             ack,
             number,
         };
@@ -90,8 +96,12 @@ impl Store {
         let is_large = self.is_large(slot);
         let kept = &mut self.slots[slot as usize];
         kept.data = None;
-        if kept.bytes.capacity() > SMALL_BYTES {
+        // The next packet takes this place.
+        let bytes = kept.bytes.capacity();
+        if bytes > SMALL_BYTES && self.spare_bytes + bytes > SPARE_BYTES {
             kept.bytes = Vec::new();
+        } else if bytes > SMALL_BYTES {
+            self.spare_bytes += bytes;
         }
         if let Some(export) = kept.export.take() {
             self.give_back(export);
@@ -134,8 +144,9 @@ impl Store {
     }
 }
 
-/// Memory for bytes that a free place keeps.
+/// Memory for bytes that each free place keeps, and that some keep: enough for a few large frames.
 const SMALL_BYTES: usize = 256;
+const SPARE_BYTES: usize = 128 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -161,5 +172,31 @@ mod tests {
         assert_eq!(store.rest(slot, HEADER_BYTES + 4).0, memory);
         store.free(slot);
         assert_eq!(store.keep(Kind::Data, make, None, None), slot);
+    }
+
+    #[test]
+    fn free_places_keep_memory_for_some_large_packets_and_no_more() {
+        let mut store = Store::default();
+        let keep = |store: &mut Store, bytes: usize| {
+            let make = |place: &mut Vec<u8>| place.resize(bytes, 1);
+            store.keep(Kind::Frame, make, None, None)
+        };
+        for _ in 0..2 {
+            let slots: Vec<Slot> = (0..100).map(|_| keep(&mut store, 8000)).collect();
+            assert!(store.bytes() >= 800_000 && store.spare_bytes == 0);
+            for slot in slots {
+                store.free(slot);
+            }
+            assert!((SPARE_BYTES / 2..=SPARE_BYTES).contains(&store.spare_bytes));
+            let places = store.slots.capacity() * size_of::<Kept>();
+            assert!(store.bytes() - places <= SPARE_BYTES);
+        }
+        // Small ones in such places, and again.
+        let slots: Vec<Slot> = (0..100).map(|_| keep(&mut store, 100)).collect();
+        assert_eq!(store.spare_bytes, 0);
+        for slot in slots {
+            store.free(slot);
+        }
+        assert!(store.spare_bytes <= SPARE_BYTES);
     }
 }

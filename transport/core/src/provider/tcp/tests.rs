@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of the whole provider that need to know its inside.
 
+mod cores;
 mod costs;
 mod crowd;
 mod descriptors;

@@ -160,6 +160,7 @@ impl Liar {
             bytes: bytes.len() - 16,
             kind,
             asks: false,
+            lacks_core: false,
             ack: Ack {
                 next: 1,
                 beyond: 0,

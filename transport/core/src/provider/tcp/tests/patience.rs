@@ -67,6 +67,25 @@ fn two_minutes_of_silence_are_two_minutes() {
 }
 
 #[test]
+fn a_process_that_has_ended_is_lost_within_seconds() {
+    for was_joined in [false, true] {
+        let mut world = calm(2);
+        if was_joined {
+            world.send(0, 1);
+            world.until("the frame", |world| world.heard[1][0] == 1);
+        }
+        world.busy = vec![1];
+        world.net.end(1);
+        world.send(0, 1);
+        pass(&mut world, 5);
+        assert_eq!(world.all[0].why_lost(Peer(1)), None);
+        pass(&mut world, 15);
+        let why = world.all[0].why_lost(Peer(1)).unwrap_or_default();
+        assert!(why.contains("its process has ended"), "{why}");
+    }
+}
+
+#[test]
 fn a_connection_that_was_made_while_its_caller_computed_is_used() {
     let mut world = calm(2);
     world.busy = vec![1];
