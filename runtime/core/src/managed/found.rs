@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which launcher has started this process, by the variables that it left.
+//!
+//! The order, where several are set: a socket of PMI that is open, PMIx, a port of PMI. Variables are inherited by programs that start
+//! launchers, a descriptor that is open is not.
+
+use std::os::fd::OwnedFd;
+
+use crate::Error;
+use crate::managed::Manager;
+
+/// What the user says of it: `RMPI_PMI`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Setting {
+    Auto,
+    One,
+    Two,
+    Pmix,
+    /// The process is alone.
+    Nobody,
+}
+
+impl Setting {
+    pub(crate) fn of(number: u64) -> Self {
+        match number {
+            1 => Self::One,
+            2 => Self::Two,
+            3 => Self::Pmix,
+            4 => Self::Nobody,
+            _ => Self::Auto,
+        }
+    }
+}
+
+/// How the server is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Over an inherited socket.
+    Socket {
+        number: i32,
+        version: pmi::Version,
+        rank: u32,
+        size: u32,
+    },
+    /// Where it listens.
+    Port { port: String, id: u32 },
+    /// Through the library.
+    Pmix,
+    /// There is none.
+    Nobody,
+}
+
+/// What a process inherits.
+pub(crate) trait Inherited {
+    /// A variable of the environment.
+    fn text(&self, variable: &str) -> Option<String>;
+    /// Whether a descriptor is an open socket.
+    fn is_socket(&self, number: i32) -> bool;
+}
+
+impl Found {
+    /// Looks.
+    ///
+    /// # Errors
+    /// When the process is one of several and cannot reach the others, with what to do.
+    pub(crate) fn look(setting: Setting, around: &impl Inherited) -> Result<Self, Error> {
+        // A child process of a rank has inherited its variables; the socket was closed for it, and a launcher's own child has another.
+        let is_child = around
+            .text(USED_VARIABLE)
+            .is_some_and(|text| text == used(around));
+        let found = match setting {
+            Setting::Nobody => return Ok(Self::Nobody),
+            _ if is_child => {
+                let version = match setting {
+                    Setting::Two => pmi::Version::Two,
+                    _ => pmi::Version::One,
+                };
+                return Ok(socket(around, version).unwrap_or(Self::Nobody));
+            }
+            Setting::Auto => socket(around, pmi::Version::One)
+                .or_else(|| pmix(around))
+                .or_else(|| port(around)),
+            Setting::One => socket(around, pmi::Version::One).or_else(|| port(around)),
+            Setting::Two => socket(around, pmi::Version::Two),
+            Setting::Pmix => pmix(around),
+        };
+        match (found, setting) {
+            (Some(found), _) => Ok(found),
+            (None, Setting::Auto) => match companions(around) {
+                Some(words) => Err(Error::Boot(words)),
+                None => Ok(Self::Nobody),
+            },
+            (None, _) => Err(Error::Boot(format!(
+                "RMPI_PMI asks for {}, and no launcher has told how it is reached",
+                match setting {
+                    Setting::One =>
+                        "pmi1: neither PMI_FD, PMI_RANK and PMI_SIZE nor PMI_PORT and PMI_ID are set",
+                    Setting::Two => "pmi2: PMI_FD, PMI_RANK and PMI_SIZE are not set",
+                    _ => "pmix: PMIX_NAMESPACE and PMIX_RANK are not set",
+                }
+            ))),
+        }
+    }
+
+    /// How many processes the job has, as far as that is known before the server is asked.
+    pub(crate) fn size(&self, around: &impl Inherited) -> u32 {
+        match self {
+            Self::Socket { size, .. } => *size,
+            Self::Nobody => 1,
+            Self::Port { .. } | Self::Pmix => ["OMPI_COMM_WORLD_SIZE", STEP_TASKS]
+                .iter()
+                .find_map(|name| number(around, name))
+                .unwrap_or(1),
+        }
+    }
+
+    /// Says hello to the server. `own` takes an inherited descriptor over.
+    ///
+    /// # Errors
+    /// When it does not answer as one.
+    pub(crate) fn begin(
+        self,
+        own: impl FnOnce(i32) -> Option<OwnedFd>,
+    ) -> Result<Option<Manager>, Error> {
+        let failed = |error: pmi::Error| Error::Boot(error.to_string());
+        match self {
+            Self::Nobody => Ok(None),
+            Self::Pmix => {
+                let client = pmix::Client::begin();
+                let client = client.map_err(|error| Error::Boot(error.to_string()))?;
+                Ok(Some(Manager::Pmix(Box::new(client))))
+            }
+            Self::Port { port, id } => {
+                let client = pmi::Client::connect(&port, id).map_err(failed)?;
+                Ok(Some(Manager::Pmi(client)))
+            }
+            Self::Socket {
+                number,
+                version,
+                rank,
+                size,
+            } => {
+                let gone = || Error::Boot(format!("PMI_FD is {number}, which is no open socket"));
+                let stream = own(number).ok_or_else(gone)?;
+                let client = pmi::Client::begin(stream, version, rank, size).map_err(failed)?;
+                Ok(Some(Manager::Pmi(client)))
+            }
+        }
+    }
+}
+
+/// What tells this process's place in its job from those of other jobs: the variables of all launchers.
+pub(crate) fn used(around: &impl Inherited) -> String {
+    const NAMES: [&str; 10] = [
+        "PMI_FD",
+        "PMI_RANK",
+        "PMI_SIZE",
+        "PMI_PORT",
+        "PMI_ID",
+        "PMIX_NAMESPACE",
+        "PMIX_RANK",
+        "SLURM_JOB_ID",
+        "SLURM_STEP_ID",
+        "SLURM_PROCID",
+    ];
+    let values = NAMES.map(|name| around.text(name).unwrap_or_default());
+    values.join(",")
+}
+
+/// Where a rank leaves [`used`] for its child processes.
+pub(crate) const USED_VARIABLE: &str = "RMPI_PMI_USED";
+
+fn number<T: std::str::FromStr>(around: &impl Inherited, variable: &str) -> Option<T> {
+    around.text(variable)?.trim().parse().ok()
+}
+
+fn socket(around: &impl Inherited, version: pmi::Version) -> Option<Found> {
+    let number_of = number(around, "PMI_FD").filter(|number| around.is_socket(*number))?;
+    let (rank, size) = (number(around, "PMI_RANK")?, number(around, "PMI_SIZE")?);
+    (rank < size).then_some(Found::Socket {
+        number: number_of,
+        version,
+        rank,
+        size,
+    })
+}
+
+fn pmix(around: &impl Inherited) -> Option<Found> {
+    around.text("PMIX_NAMESPACE")?;
+    number::<u32>(around, "PMIX_RANK")?;
+    Some(Found::Pmix)
+}
+
+fn port(around: &impl Inherited) -> Option<Found> {
+    let port = around.text("PMI_PORT")?;
+    let id = number(around, "PMI_ID")?;
+    Some(Found::Port { port, id })
+}
+
+/// Whether this process is one of several although no server is there: then each would be a job of its own, rank 0 of 1.
+fn companions(around: &impl Inherited) -> Option<String> {
+    let alone = "with RMPI_PMI=none each of them is a job of its own";
+    let count = |name: &str| number::<u32>(around, name).filter(|count| *count > 1);
+    if let Some(count) = count("PMI_SIZE").filter(|_| around.text("PMI_RANK").is_some()) {
+        return Some(format!(
+            "PMI_SIZE says that this is one of {count} processes, and PMI_FD that their launcher is reached over descriptor {}, which is \
+             no open socket: what stands between the launcher and the program must leave it open; {alone}",
+            around.text("PMI_FD").unwrap_or_else(|| "(none)".to_owned()),
+        ));
+    }
+    // A batch script has them too, but for the number of its step's tasks.
+    let has_step = around.text("SLURM_PROCID").is_some() && around.text("SLURM_STEP_ID").is_some();
+    let count = count(STEP_TASKS).filter(|_| has_step)?;
+    Some(format!(
+        "srun has started {count} of this program, and has not told them how they find each other: start them by srun --mpi=pmi2, by \
+         srun --mpi=pmix or by rmpiexec; {alone}"
+    ))
+}
+
+const STEP_TASKS: &str = "SLURM_STEP_NUM_TASKS";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Around(&'static [(&'static str, &'static str)]);
+
+    impl Inherited for Around {
+        fn text(&self, variable: &str) -> Option<String> {
+            let found = self.0.iter().find(|(name, _)| *name == variable)?;
+            Some(found.1.to_owned())
+        }
+
+        fn is_socket(&self, number: i32) -> bool {
+            number == 11
+        }
+    }
+
+    const SLURM: &[(&str, &str)] = &[
+        ("SLURM_PROCID", "2"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_STEP_NUM_TASKS", "4"),
+    ];
+
+    fn said(setting: Setting, around: &'static [(&'static str, &'static str)]) -> String {
+        match Found::look(setting, &Around(around)) {
+            Ok(found) => format!("{found:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_socket_that_is_open_comes_before_what_is_inherited() {
+        let both: &[(&str, &str)] = &[
+            ("PMI_FD", "11"),
+            ("PMI_RANK", "2"),
+            ("PMI_SIZE", "4"),
+            ("PMIX_NAMESPACE", "prterun-n0-140@0"),
+            ("PMIX_RANK", "0"),
+        ];
+        let socket = "Socket { number: 11, version: One, rank: 2, size: 4 }";
+        assert_eq!(said(Setting::Auto, both), socket);
+        assert_eq!(said(Setting::Two, both), socket.replace("One", "Two"));
+        assert_eq!(said(Setting::Pmix, both), "Pmix");
+        assert_eq!(said(Setting::Nobody, both), "Nobody");
+        let stale: &[(&str, &str)] = &[
+            ("PMI_FD", "12"),
+            ("PMI_RANK", "2"),
+            ("PMI_SIZE", "4"),
+            ("PMIX_NAMESPACE", "prterun-n0-140@0"),
+            ("PMIX_RANK", "0"),
+        ];
+        assert_eq!(said(Setting::Auto, stale), "Pmix");
+        let port: &[(&str, &str)] = &[("PMI_PORT", "vm:41907"), ("PMI_ID", "3")];
+        assert_eq!(
+            said(Setting::Auto, port),
+            "Port { port: \"vm:41907\", id: 3 }"
+        );
+        assert_eq!(said(Setting::Auto, &[]), "Nobody");
+    }
+
+    #[test]
+    fn one_of_several_that_cannot_find_the_others_says_what_to_do() {
+        let words = said(Setting::Auto, SLURM);
+        assert!(
+            words.contains("srun has started 4") && words.contains("--mpi=pmi2"),
+            "{words}"
+        );
+        assert_eq!(said(Setting::Nobody, SLURM), "Nobody");
+        // A batch script.
+        assert_eq!(said(Setting::Auto, &SLURM[..1]), "Nobody");
+        let closed: &[(&str, &str)] = &[("PMI_FD", "12"), ("PMI_RANK", "2"), ("PMI_SIZE", "4")];
+        assert!(said(Setting::Auto, closed).contains("descriptor 12, which is no open socket"));
+        for (setting, words) in [
+            (Setting::One, "asks for pmi1"),
+            (Setting::Two, "asks for pmi2"),
+            (Setting::Pmix, "asks for pmix"),
+        ] {
+            assert!(said(setting, &[]).contains(words), "{}", said(setting, &[]));
+        }
+    }
+
+    #[test]
+    fn a_child_process_of_a_rank_is_alone_unless_a_launcher_has_started_it() {
+        let child: &[(&str, &str)] = &[
+            ("PMI_FD", "12"),
+            ("PMI_RANK", "2"),
+            ("PMI_SIZE", "4"),
+            ("RMPI_PMI_USED", "12,2,4,,,,,,,"),
+        ];
+        assert_eq!(said(Setting::Auto, child), "Nobody");
+        assert_eq!(said(Setting::Two, child), "Nobody");
+        assert_eq!(used(&Around(child)), "12,2,4,,,,,,,");
+        // The same numbers by chance, and another rank.
+        let started: &[(&str, &str)] = &[
+            ("PMI_FD", "11"),
+            ("PMI_RANK", "2"),
+            ("PMI_SIZE", "4"),
+            ("RMPI_PMI_USED", "11,2,4,,,,,,,"),
+        ];
+        assert!(said(Setting::Auto, started).starts_with("Socket"));
+        let other: &[(&str, &str)] = &[
+            ("PMIX_NAMESPACE", "job"),
+            ("PMIX_RANK", "3"),
+            ("RMPI_PMI_USED", ",,,,,job,2,,,"),
+        ];
+        assert_eq!(said(Setting::Auto, other), "Pmix");
+    }
+
+    #[test]
+    fn the_size_of_the_job_is_known_before_the_server_is_asked() {
+        let around = Around(&[("OMPI_COMM_WORLD_SIZE", "5")]);
+        assert_eq!(Found::Pmix.size(&around), 5);
+        assert_eq!(Found::Pmix.size(&Around(SLURM)), 4);
+        assert_eq!(Found::Nobody.size(&around), 1);
+    }
+}

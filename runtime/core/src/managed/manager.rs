@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The server of a launcher, whichever language it speaks: what a process leaves for the others of its job, and finds of them.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::Error;
+
+/// A server that this process talks to.
+#[derive(Debug)]
+pub(crate) enum Manager {
+    /// Over a socket.
+    Pmi(pmi::Client),
+    /// Through the library of PMIx.
+    Pmix(Box<pmix::Client>),
+}
+
+impl Manager {
+    pub(crate) fn rank(&self) -> u32 {
+        match self {
+            Self::Pmi(client) => client.rank(),
+            Self::Pmix(client) => client.rank(),
+        }
+    }
+
+    pub(crate) fn size(&self) -> u32 {
+        match self {
+            Self::Pmi(client) => client.size(),
+            Self::Pmix(client) => client.size(),
+        }
+    }
+
+    /// Which program of the command line.
+    pub(crate) fn app(&self) -> u32 {
+        match self {
+            Self::Pmi(client) => client.app(),
+            Self::Pmix(client) => client.app(),
+        }
+    }
+
+    /// What the launcher calls the job: no two that run on a host at a time are called the same.
+    pub(crate) fn job(&self) -> String {
+        match self {
+            Self::Pmi(client) => client.job().to_owned(),
+            Self::Pmix(client) => client.job(),
+        }
+    }
+
+    /// Leaves something of this rank for the others.
+    pub(crate) fn put(&mut self, what: &str, value: &str) -> Result<(), Error> {
+        let key = key(self.rank(), what);
+        match self {
+            Self::Pmi(client) => client.put(&key, value).map_err(failed),
+            Self::Pmix(client) => client.put(&key, value).map_err(failed),
+        }
+    }
+
+    /// What a rank has left before the last fence.
+    pub(crate) fn get(&mut self, rank: u32, what: &str) -> Result<Option<String>, Error> {
+        let key = key(rank, what);
+        match self {
+            Self::Pmi(client) => client.get(&key).map_err(failed),
+            Self::Pmix(client) => client.get(rank, &key).map_err(failed),
+        }
+    }
+
+    /// Begins to wait for all ranks of the job.
+    pub(crate) fn begin_fence(&mut self) -> Result<(), Error> {
+        match self {
+            Self::Pmi(client) => client.begin_fence().map_err(failed),
+            Self::Pmix(client) => client.begin_fence().map_err(failed),
+        }
+    }
+
+    /// Whether all have begun; never waits.
+    pub(crate) fn is_fence_over(&mut self) -> Result<bool, Error> {
+        match self {
+            Self::Pmi(client) => client.is_fence_over().map_err(failed),
+            Self::Pmix(client) => client.is_fence_over().map_err(failed),
+        }
+    }
+
+    /// Rests until the server says something, or somebody knocks at the door; or, where the server cannot wake this process, a little.
+    pub(crate) fn rest(&self, door: Option<BorrowedFd<'_>>) {
+        let mut sources: Vec<PollFd<'_>> = Vec::with_capacity(2);
+        sources.extend(door.map(|door| PollFd::from_borrowed_fd(door, PollFlags::IN)));
+        let patience = match self {
+            Self::Pmi(client) => {
+                let server = client.as_fd();
+                sources.push(PollFd::from_borrowed_fd(server, PollFlags::IN));
+                None
+            }
+            Self::Pmix(_) => Some(NAP),
+        };
+        // Whatever it says: who rests looks again.
+        let _ = poll(&mut sources, patience.as_ref());
+    }
+
+    /// Ends the job.
+    pub(crate) fn abort(&mut self, code: i32, message: &str) -> Result<(), Error> {
+        match self {
+            Self::Pmi(client) => client.abort(code, message).map_err(failed),
+            Self::Pmix(client) => client.abort(code, message).map_err(failed),
+        }
+    }
+
+    /// This process is through.
+    pub(crate) fn finalize(&mut self) -> Result<(), Error> {
+        match self {
+            Self::Pmi(client) => client.finalize().map_err(failed),
+            Self::Pmix(client) => client.finalize().map_err(failed),
+        }
+    }
+}
+
+fn key(rank: u32, what: &str) -> String {
+    format!("rmpi-{rank}-{what}")
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "it is mapped over")]
+fn failed(error: impl std::fmt::Display) -> Error {
+    Error::Boot(error.to_string())
+}
+
+/// Between two looks for what a thread of a library does.
+const NAP: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000,
+};

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The ranks of a node, who find each other at a name in the system: one leads, the others are its guests.
+//!
+//! The name is an abstract one (it begins with a zero byte): it ends with who has it, and is seen by whoever could share memory and no
+//! others. Who connects must be a process of the same user. A guest says hello before anybody tells the server that it is ready; so the
+//! leader knows all of them when the server says that all are.
+//!
+//! The connections stay. At the end of one the leader knows that a rank has ended; whether it had finalized, it said before.
+
+use std::collections::VecDeque;
+use std::hash::Hasher;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHasher;
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use rustix::process::{Pid, getuid};
+use rustix::thread::{CpuSet, sched_getaffinity};
+use wireup::{Boot, ToDaemon, ToRank};
+
+use crate::Error;
+
+/// A rank that has come to its node's name.
+#[derive(Debug)]
+pub(super) enum Entered {
+    Leader(Leader),
+    Guest(Guest),
+}
+
+/// What a rank has to do with the others of its node.
+#[derive(Debug)]
+pub(super) enum Neighbours {
+    None,
+    Leader(Leader),
+    Guest(Guest),
+}
+
+/// The rank that makes the segment.
+#[derive(Debug)]
+pub(super) struct Leader {
+    rank: u32,
+    /// Where guests connect, until all have come.
+    door: Option<OwnedFd>,
+    guests: Vec<Seat>,
+    lost: VecDeque<(u32, String)>,
+}
+
+/// A guest, as its leader sees it.
+#[derive(Debug)]
+struct Seat {
+    rank: u32,
+    socket: OwnedFd,
+}
+
+/// A rank that gets the segment.
+#[derive(Debug)]
+pub(super) struct Guest {
+    socket: OwnedFd,
+    /// The rank at the other end, as soon as it has said so.
+    leader: Option<u32>,
+    is_over: bool,
+}
+
+impl Neighbours {
+    /// Who has ended without having said so, one at a time.
+    pub(super) fn next_lost(&mut self) -> Option<(u32, String)> {
+        match self {
+            Self::None => None,
+            Self::Guest(guest) => guest.next_lost(),
+            Self::Leader(leader) => {
+                leader.look();
+                leader.lost.pop_front()
+            }
+        }
+    }
+
+    /// This process is through: that it ends is no failure.
+    pub(super) fn part(&self, rank: u32) {
+        match self {
+            Self::None => {}
+            Self::Leader(leader) => leader.say(&ToRank::Finalized { rank }),
+            Self::Guest(guest) => {
+                let words = ToDaemon::Finalized { rank }.encode();
+                // A leader that has ended needs no words.
+                let _ = rustix::net::send(&guest.socket, &words, SendFlags::NOSIGNAL);
+            }
+        }
+    }
+}
+
+impl Entered {
+    /// Comes to the name of a job on this node.
+    ///
+    /// # Errors
+    /// When the system gives no socket, or somebody else has the name.
+    pub(super) fn at(job: &str, rank: u32) -> Result<Self, Error> {
+        let name = name_of(job);
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(failed("name"))?;
+        let since = Instant::now();
+        loop {
+            let door = socket(SocketFlags::NONBLOCK)?;
+            match rustix::net::bind(&door, &address) {
+                Ok(()) => {
+                    rustix::net::listen(&door, MOST_WAITING).map_err(failed("listen"))?;
+                    return Ok(Self::Leader(Leader {
+                        rank,
+                        door: Some(door),
+                        guests: Vec::new(),
+                        lost: VecDeque::new(),
+                    }));
+                }
+                Err(Errno::ADDRINUSE) => {}
+                Err(error) => return Err(failed("bind")(error)),
+            }
+            let guest = socket(SocketFlags::empty())?;
+            match rustix::net::connect(&guest, &address) {
+                Ok(()) => return Guest::greet(guest, rank).map(Self::Guest),
+                // It does not listen yet; or it has ended meanwhile.
+                Err(Errno::CONNREFUSED | Errno::INTR) if since.elapsed() < PATIENCE => {
+                    sleep(Duration::from_millis(1));
+                }
+                Err(error) => return Err(failed("connect")(error)),
+            }
+        }
+    }
+
+    /// Takes in who has come.
+    ///
+    /// # Errors
+    /// When a guest is none of this job.
+    pub(super) fn admit(&mut self, size: u32) -> Result<(), Error> {
+        match self {
+            Self::Leader(leader) => leader.admit(size),
+            Self::Guest(_) => Ok(()),
+        }
+    }
+
+    /// What is readable when somebody comes.
+    pub(super) fn door(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Leader(leader) => leader.door.as_ref().map(AsFd::as_fd),
+            Self::Guest(_) => None,
+        }
+    }
+}
+
+impl Leader {
+    /// Takes in who has come and said hello.
+    pub(super) fn admit(&mut self, size: u32) -> Result<(), Error> {
+        while let Some(door) = &self.door {
+            let socket = match rustix::net::accept_with(door, SocketFlags::CLOEXEC) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(error) => return Err(failed("accept")(error)),
+            };
+            if !is_own_user(&socket) {
+                continue;
+            }
+            // It was said before anybody waits for this process.
+            let patience = Some(Duration::from_secs(10));
+            let _ = set_socket_timeout(&socket, Timeout::Recv, patience);
+            let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
+            let heard = rustix::io::retry_on_intr(|| {
+                rustix::net::recv(&socket, &mut bytes[..], RecvFlags::empty())
+            });
+            let length = heard.map_or(0, |(length, _)| length);
+            let hello = ToDaemon::decode(&bytes[..length]);
+            let Ok(ToDaemon::Hello { rank, .. }) = hello else {
+                continue;
+            };
+            let is_here = rank == self.rank || self.guests.iter().any(|seat| seat.rank == rank);
+            if rank >= size || is_here {
+                return Err(Error::Boot(format!(
+                    "rank {rank} of {size} came to rank {} twice: does the launcher run two jobs of one name on this node?",
+                    self.rank
+                )));
+            }
+            self.guests.push(Seat { rank, socket });
+        }
+        Ok(())
+    }
+
+    /// All have come.
+    pub(super) fn close_door(&mut self) {
+        self.door = None;
+    }
+
+    /// CPUs that the ranks of this node may use, bit `c % 64` of word `c / 64` for CPU `c`.
+    pub(super) fn cpus(&self) -> Vec<u64> {
+        let guests = self.guests.iter();
+        let guests = guests.filter_map(|seat| crate::boot::other_end(&seat.socket)?.1);
+        cpus(guests.filter_map(Pid::from_raw))
+    }
+
+    /// The ranks of this node, in their order.
+    pub(super) fn ranks(&self) -> Vec<u32> {
+        let mut ranks: Vec<u32> = self.guests.iter().map(|seat| seat.rank).collect();
+        ranks.push(self.rank);
+        ranks.sort_unstable();
+        ranks
+    }
+
+    /// Tells each guest what a daemon would, with the segment.
+    ///
+    /// # Errors
+    /// When one does not take it for another reason than that it has ended.
+    pub(super) fn tell(
+        &self,
+        words: impl Fn(u32) -> Boot,
+        segment: Option<&OwnedFd>,
+    ) -> Result<(), Error> {
+        let descriptors = segment.map(AsFd::as_fd);
+        let descriptors = descriptors.as_slice();
+        for seat in &self.guests {
+            let text = words(seat.rank).to_string();
+            let parts = [std::io::IoSlice::new(text.as_bytes())];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            if !descriptors.is_empty() {
+                ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+            }
+            let flags = SendFlags::NOSIGNAL;
+            match rustix::net::sendmsg(&seat.socket, &parts, &mut ancillary, flags) {
+                // Who has ended is seen at the next look.
+                Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => {}
+                Err(error) => return Err(failed("tell")(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks who has ended, and tells the others.
+    fn look(&mut self) {
+        let mut place = 0;
+        while let Some(seat) = self.guests.get(place) {
+            let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
+            let heard = rustix::net::recv(&seat.socket, &mut bytes[..], RecvFlags::DONTWAIT);
+            let is_over = match heard {
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    place += 1;
+                    continue;
+                }
+                Ok((length, _)) if length > 0 => {
+                    let words = ToDaemon::decode(&bytes[..length]);
+                    matches!(words, Ok(ToDaemon::Finalized { .. }))
+                }
+                _ => false,
+            };
+            let Seat { rank, .. } = self.guests.swap_remove(place);
+            if !is_over {
+                let why = ENDED.to_owned();
+                self.say(&ToRank::Lost {
+                    rank,
+                    why: why.clone(),
+                });
+                self.lost.push_back((rank, why));
+            }
+        }
+    }
+
+    fn say(&self, words: &ToRank) {
+        let words = words.encode();
+        for seat in &self.guests {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            // Who does not hear it has ended, or will see the end of this process.
+            let _ = rustix::net::send(&seat.socket, &words, flags);
+        }
+    }
+}
+
+impl Guest {
+    fn greet(socket: OwnedFd, rank: u32) -> Result<Self, Error> {
+        if !is_own_user(&socket) {
+            return Err(Error::Boot(
+                "another user's process has the name at which the ranks of this node meet"
+                    .to_owned(),
+            ));
+        }
+        let pid = std::process::id();
+        let hello = ToDaemon::Hello {
+            rank,
+            pid,
+            publishes: false,
+        };
+        rustix::net::send(&socket, &hello.encode(), SendFlags::NOSIGNAL)
+            .map_err(failed("greet"))?;
+        Ok(Self {
+            socket,
+            leader: None,
+            is_over: false,
+        })
+    }
+
+    /// What the leader tells, and the segment.
+    ///
+    /// # Errors
+    /// When it has ended, or tells something else.
+    pub(super) fn hear(&mut self) -> Result<(Boot, OwnedFd), Error> {
+        let (boot, segment) = self.receive()?;
+        self.leader = boot.leader;
+        let without = || Error::Boot("the leader of this node has sent no segment".to_owned());
+        let segment = segment
+            .filter(crate::boot::is_segment)
+            .ok_or_else(without)?;
+        Ok((boot, segment))
+    }
+
+    /// What it tells later.
+    ///
+    /// # Errors
+    /// When it has ended, or tells something else.
+    pub(super) fn hear_more(&self) -> Result<Boot, Error> {
+        self.receive().map(|(boot, _)| boot)
+    }
+
+    fn receive(&self) -> Result<(Boot, Option<OwnedFd>), Error> {
+        let mut bytes = vec![0; LONGEST_BOOT];
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let mut parts = [std::io::IoSliceMut::new(&mut bytes)];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let got = match rustix::net::recvmsg(&self.socket, &mut parts, &mut ancillary, flags) {
+                Ok(got) if got.bytes > 0 => got.bytes,
+                Err(Errno::INTR) => continue,
+                _ => {
+                    return Err(Error::Boot(
+                        "the rank that leads this node has ended in MPI_Init".to_owned(),
+                    ));
+                }
+            };
+            let segment = ancillary.drain().find_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+                _ => None,
+            });
+            let text = String::from_utf8_lossy(&bytes[..got]);
+            let boot = Boot::parse(&text).map_err(|error| Error::Boot(error.to_string()))?;
+            return Ok((boot, segment));
+        }
+    }
+
+    /// What the leader says after the beginning: who has ended.
+    fn next_lost(&mut self) -> Option<(u32, String)> {
+        if self.is_over {
+            return None;
+        }
+        let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
+        let heard = rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT);
+        let length = match heard {
+            Err(Errno::AGAIN | Errno::INTR) => return None,
+            Ok((length, _)) => length,
+            Err(_) => 0,
+        };
+        match ToRank::decode(&bytes[..length]) {
+            Ok(ToRank::Lost { rank, why }) => return Some((rank, why)),
+            Ok(ToRank::Finalized { .. }) => self.is_over = true,
+            _ if length == 0 => {
+                self.is_over = true;
+                return Some((self.leader?, ENDED.to_owned()));
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
+/// CPUs that this process and some others may use.
+pub(super) fn cpus(others: impl Iterator<Item = Pid>) -> Vec<u64> {
+    let mut words = vec![0_u64; CpuSet::MAX_CPU / 64];
+    for process in std::iter::once(None).chain(others.map(Some)) {
+        // One that has ended uses none.
+        let Ok(set) = sched_getaffinity(process) else {
+            continue;
+        };
+        let allowed = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+        allowed.for_each(|cpu| words[cpu / 64] |= 1 << (cpu % 64));
+    }
+    let used = words.iter().rposition(|word| *word != 0);
+    words.truncate(used.map_or(0, |last| last + 1));
+    words
+}
+
+/// At the other end is a process of the same user.
+fn is_own_user(socket: &OwnedFd) -> bool {
+    crate::boot::other_end(socket).is_some_and(|(user, _)| user == getuid().as_raw())
+}
+
+fn socket(more: SocketFlags) -> Result<OwnedFd, Error> {
+    let flags = SocketFlags::CLOEXEC | more;
+    let made = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    made.map_err(failed("socket"))
+}
+
+/// The name at which the ranks of a job of this user meet.
+fn name_of(job: &str) -> String {
+    let mut hasher = FxHasher::default();
+    hasher.write(job.as_bytes());
+    format!("rmpi-{}-{:016x}", getuid().as_raw(), hasher.finish())
+}
+
+fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
+    move |error| {
+        let error = std::io::Error::from(error);
+        Error::Boot(format!(
+            "the ranks of this node cannot find each other: {call}: {error}"
+        ))
+    }
+}
+
+const ENDED: &str = "its process has ended without MPI_Finalize";
+/// Guests that have connected and wait to be taken in; where the system allows fewer, others wait in their call.
+const MOST_WAITING: i32 = 4096;
+/// A leader listens at once, unless its core is taken.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// With the numbers of as many ranks as a node can have.
+const LONGEST_BOOT: usize = 1 << 19;
