@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The ranks of a communicator by the nodes that they are on: for collectives that go over shared memory inside a node and once
+//! between any two nodes. All members find the same, from what the launcher has told all ranks of the job.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use engine::Peer;
+use rustc_hash::FxHashMap;
+use transport::Seat;
+use wireup::NodeMap;
+
+use crate::Group;
+
+/// Where the members of a communicator are, as seen from one of them.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    /// The members on this node, in the order of their ranks.
+    near: Group,
+    /// The place of this process there.
+    place: u32,
+    /// One member of each node, that with the lowest rank, in the order of these ranks.
+    leaders: Group,
+    /// The node of this process: a place among the leaders.
+    node: u32,
+    /// The place among the leaders, by the number of the node in the launcher's map.
+    places: FxHashMap<u32, u32>,
+    map: Rc<NodeMap>,
+    /// The ranks of each node follow each other, so that what is combined node by node is combined in the order of ranks.
+    in_order: bool,
+    /// All nodes have as many members.
+    even: bool,
+    /// The seat of this process at a board of `near`: asked for once.
+    seat: RefCell<Option<Rc<Seat>>>,
+    is_settled: Cell<bool>,
+}
+
+impl Nodes {
+    /// `None`: all are on one node, or each on one of its own, or nobody knows about some of them.
+    pub(crate) fn of(group: &Group, rank: u32, map: &Rc<NodeMap>) -> Option<Self> {
+        let own = map.node_of(group.peer(rank)?.0)?;
+        let mut near = Vec::new();
+        let mut leaders = Vec::new();
+        let mut places = FxHashMap::default();
+        let mut counts: Vec<u32> = Vec::new();
+        let (mut in_order, mut last) = (true, None);
+        for peer in group.peers() {
+            let node = map.node_of(peer.0)?;
+            let next = u32::try_from(leaders.len()).ok()?;
+            let place = *places.entry(node).or_insert(next);
+            if place == next {
+                leaders.push(peer);
+                counts.push(0);
+            } else {
+                in_order &= last == Some(place);
+            }
+            counts[place as usize] += 1;
+            last = Some(place);
+            if node == own {
+                near.push(peer);
+            }
+        }
+        if leaders.len() < 2 || counts.iter().all(|count| *count == 1) {
+            return None;
+        }
+        let near = Group::of(near);
+        Some(Self {
+            place: near.rank_of(group.peer(rank)?)?,
+            near,
+            leaders: Group::of(leaders),
+            node: *places.get(&own)?,
+            places,
+            map: Rc::clone(map),
+            in_order,
+            even: counts.iter().all(|count| *count == counts[0]),
+            seat: RefCell::default(),
+            is_settled: Cell::new(false),
+        })
+    }
+
+    /// The members on this node, and the place of this process there.
+    pub(crate) fn near(&self) -> (&Group, u32) {
+        (&self.near, self.place)
+    }
+
+    /// A member of each node, and the place of this process's node there.
+    pub(crate) fn leaders(&self) -> (&Group, u32) {
+        (&self.leaders, self.node)
+    }
+
+    /// The place of a member's node among the leaders.
+    pub(crate) fn place_of(&self, peer: Peer) -> Option<u32> {
+        self.places.get(&self.map.node_of(peer.0)?).copied()
+    }
+
+    /// Whether the ranks of each node follow each other.
+    pub(crate) fn are_in_order(&self) -> bool {
+        self.in_order
+    }
+
+    /// Whether all nodes have as many members.
+    pub(crate) fn are_even(&self) -> bool {
+        self.even
+    }
+
+    /// Whether it is known which seat this process has.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_settled.get()
+    }
+
+    /// This process has this seat, or none, at a board of the members near it, and all of them have.
+    pub(crate) fn settle(&self, seat: Option<Rc<Seat>>) {
+        self.seat.replace(seat);
+        self.is_settled.set(true);
+    }
+
+    /// The seat of this process at a board of the members near it, if there is one.
+    pub(crate) fn seat(&self) -> Option<Rc<Seat>> {
+        self.seat.borrow().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(nodes: &[u32]) -> Rc<NodeMap> {
+        Rc::new(NodeMap::new(nodes.iter().copied()).unwrap())
+    }
+
+    fn peers(group: &Group) -> Vec<u32> {
+        group.peers().map(|peer| peer.0).collect()
+    }
+
+    #[test]
+    fn members_are_found_by_node_whatever_the_order_of_ranks() {
+        let map = map(&[4, 4, 9, 9, 9, 2]);
+        let nodes = Nodes::of(&Group::world(6), 3, &map).unwrap();
+        assert_eq!((peers(nodes.near().0), nodes.near().1), (vec![2, 3, 4], 1));
+        assert_eq!(
+            (peers(nodes.leaders().0), nodes.leaders().1),
+            (vec![0, 2, 5], 1)
+        );
+        assert_eq!((nodes.are_in_order(), nodes.are_even()), (true, false));
+        assert_eq!(nodes.place_of(Peer(5)), Some(2));
+        assert_eq!(nodes.place_of(Peer(6)), None);
+        // Node 9 first, then node 4, then node 9 again.
+        let some = Group::of(vec![Peer(4), Peer(1), Peer(0), Peer(2)]);
+        let nodes = Nodes::of(&some, 2, &map).unwrap();
+        assert_eq!((peers(nodes.near().0), nodes.near().1), (vec![1, 0], 1));
+        assert_eq!(
+            (peers(nodes.leaders().0), nodes.leaders().1),
+            (vec![4, 1], 1)
+        );
+        assert_eq!((nodes.are_in_order(), nodes.are_even()), (false, true));
+    }
+
+    #[test]
+    fn one_node_or_a_rank_on_each_is_nothing_special() {
+        let map = map(&[0, 0, 1, 2]);
+        let of = |ranks: &[u32]| {
+            let group = Group::of(ranks.iter().copied().map(Peer).collect());
+            Nodes::of(&group, 0, &map).is_some()
+        };
+        assert!(of(&[0, 1, 2]) && of(&[1, 3, 0]));
+        assert!(!of(&[0, 1]) && !of(&[0, 2, 3]) && !of(&[3]));
+        // Nobody knows where rank 7 of another job is.
+        assert!(!of(&[0, 1, 2, 7]));
+    }
+}
