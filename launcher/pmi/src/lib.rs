@@ -1,55 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a rank and the daemon of its node say to each other, and what a front says to who looks into its job ([`look`]). This crate holds the words only: it
-//! turns values into bytes and back, and opens no descriptor.
+//! PMI-1 and PMI-2, in which the processes of an MPI program and the launcher that started them talk: who am I, how many are we, here
+//! is something for the others, have all said theirs, what has that one said. Slurm (`srun --mpi=pmi2`), MPICH's and Intel's `mpiexec`
+//! and Flux speak one of them or both over a socket whose descriptor is in the variable `PMI_FD`, or which is reached at `PMI_PORT`.
 //!
-//! **Knows** the environment variable [`BOOT_VARIABLE`] and the datagrams of the control socket.
-//! **Never** makes a system call, reads a clock or the environment, or panics over bytes that
-//! another process wrote.
+//! **Knows** the words ([`Words`]), the side of the process ([`Client`]) and, of PMI-1, that of the launcher ([`Server`]).
+//! **Never** reads the environment, or owns a descriptor that it was not handed.
 //!
-//! # How a rank is born
-//! 1. The daemon starts the program with [`Boot`] as the text of [`BOOT_VARIABLE`], one end of a
-//!    `SOCK_SEQPACKET` pair and the sealed `memfd` of the node segment.
-//! 2. `MPI_Init` parses it and says [`ToDaemon::Hello`] on the socket. From then on an exit
-//!    without [`ToDaemon::Finalized`] is a failure of the job.
-//! 3. A rank whose descriptors a wrapper closed connects (`SOCK_SEQPACKET`) to the abstract
-//!    socket [`Boot::address`] and says [`ToDaemon::AskSegment`]; the daemon checks the peer's
-//!    user and the job's key and answers [`ToRank::Segment`] with the descriptor, or
-//!    [`ToRank::Refused`]. That connection is the rank's control socket from then on.
-//! 4. A rank may run several MPI programs one after the other. The one that says [`ToDaemon::Finalized`] closes the
-//!    socket for writing, for all copies of it, so that the next one asks as in step 3; it gets the segment of the
-//!    programs that are this rank's next, which is a fresh one.
-//! 5. A rank that reaches others over a network says so in its hello, and says [`ToDaemon::Publish`] once it knows where it
-//!    is found there. It asks [`ToDaemon::LookUp`] for another rank when it first has something for it; the daemon answers
-//!    [`ToRank::Record`] as soon as that rank has published, or [`ToRank::NoRecord`] if it never will. Nobody waits in
-//!    `MPI_Init`. A record belongs to one MPI program of its rank and is told to the ranks that run the same one, even
-//!    after its own rank is through with it.
-//! 6. What such a rank has sent is acknowledged by those that got it, and the acknowledgement may be lost. So in
-//!    `MPI_Finalize` a rank says [`ToDaemon::Quiet`] when it waits for none any more, and goes on answering others until
-//!    the daemon says [`ToRank::AllQuiet`].
-//! 7. End of file on the rank's side means that the daemon is gone; so does `ECONNRESET`, which stands there when the
-//!    daemon died before it had read all.
+//! # The words
+//! A PMI-1 message is a line of `key=value` words; a PMI-2 message is six characters with its length and `key=value;` pairs. The
+//! first pair names the command. Answers differ between servers and their versions: words come in any order, `rc=0` is left out,
+//! words are added that no other server says. What is not known is skipped.
 //!
-//! ```
-//! use pmi::{Boot, ToDaemon};
-//! let boot = Boot::parse(
-//!     "1 job=9f rank=3 size=64 local_rank=3 local_size=64 app=0 segment=5 control=6 \
-//!      address=rmpi-9f daemon=4711 mask=3",
-//! )?;
-//! let hello = ToDaemon::Hello { rank: boot.rank, pid: 4720, publishes: false };
-//! assert_eq!(ToDaemon::decode(&hello.encode()), Ok(hello));
-//! # Ok::<(), pmi::BootError>(())
-//! ```
+//! Servers cut values at blanks, at semicolons and at lengths that they do not tell; some break. [`Client::put`] refuses such
+//! characters and splits what is long.
 //!
-//! Threads: all values are plain data. Units: none but bytes.
+//! Threads: a client belongs to one thread at a time. Units: bytes.
 #![forbid(unsafe_code)]
 
-mod boot;
-pub mod look;
-mod message;
-mod ranks;
-mod record;
+mod client;
+mod error;
+mod server;
+mod words;
 
-pub use boot::{BOOT_VARIABLE, Boot, BootError, StreamKey};
-pub use message::{DecodeError, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
-pub use ranks::Ranks;
-pub use record::{MAX_RECORD_BYTES, Record};
+pub use client::{Client, Version};
+pub use error::Error;
+pub use server::{Facts, Request, Server};
+pub use words::Words;

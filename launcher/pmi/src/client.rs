@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The side of a process.
+
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::{Error, Words};
+
+/// The version that is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// Lines. All servers know it.
+    One,
+    /// Messages with their length. Slurm's `--mpi=pmi2` and MPICH's `mpiexec` know it.
+    Two,
+}
+
+/// A process of a job that another launcher has started, from the first word to the last.
+#[derive(Debug)]
+pub struct Client {
+    stream: OwnedFd,
+    /// What has come and is no whole message yet.
+    unread: Vec<u8>,
+    version: Version,
+    place: Place,
+    app: u32,
+    /// The name of the store, in PMI-2 of the job: the same for all its processes, and no other job's on this host.
+    job: String,
+    /// The longest value, with room for a zero byte.
+    value_bytes: usize,
+    fence: Fence,
+}
+
+/// How far the last fence is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fence {
+    Over,
+    Begun,
+    /// In PMI-2 the server may say at once that it has heard of it (MPICH's does): then a question is answered when it is over.
+    Asked,
+}
+
+/// Which process of how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    rank: u32,
+    size: u32,
+}
+
+impl Client {
+    /// Begins on the socket of `PMI_FD`, as the process that `PMI_RANK` and `PMI_SIZE` tell.
+    ///
+    /// # Errors
+    /// When the server does not speak this version.
+    pub fn begin(stream: OwnedFd, version: Version, rank: u32, size: u32) -> Result<Self, Error> {
+        let mut client = Self::over(stream, version, Place { rank, size });
+        client.init()?;
+        Ok(client)
+    }
+
+    /// Begins where a server listens: `port` is the text of `PMI_PORT`, host and port; `id` that of `PMI_ID`. PMI-1 alone.
+    ///
+    /// # Errors
+    /// When there is none, or it does not know this process.
+    pub fn connect(port: &str, id: u32) -> Result<Self, Error> {
+        let stream = TcpStream::connect(port).map_err(|error| {
+            let why = format!("PMI_PORT is \"{port}\", and {error}");
+            Error::System(why)
+        })?;
+        // Messages are small and wait for answers.
+        let _ = stream.set_nodelay(true);
+        let nowhere = Place { rank: 0, size: 1 };
+        let mut client = Self::over(stream.into(), Version::One, nowhere);
+        client.say(&Words::new("initack").with("pmiid", id))?;
+        // Exactly four: itself, and three that tell a value each.
+        let mut lines = Vec::new();
+        for _ in 0..4 {
+            lines.push(client.hear()?);
+        }
+        let told = |key| lines.iter().rev().find_map(|line| line.number(key));
+        let (Some(rank), Some(size)) = (told("rank"), told("size")) else {
+            return Err(unexpected("initack", &lines[0]));
+        };
+        client.place = Place { rank, size };
+        client.init()?;
+        Ok(client)
+    }
+
+    fn over(stream: OwnedFd, version: Version, place: Place) -> Self {
+        Self {
+            stream,
+            unread: Vec::new(),
+            version,
+            place,
+            app: 0,
+            job: String::new(),
+            value_bytes: LONGEST_PIECE,
+            fence: Fence::Over,
+        }
+    }
+
+    fn init(&mut self) -> Result<(), Error> {
+        let number = match self.version {
+            Version::One => 1,
+            Version::Two => 2,
+        };
+        let subversion = 2 - number;
+        let hello = Words::new("init").with("pmi_version", number);
+        // A line in both versions, and so is the answer.
+        self.write(hello.with("pmi_subversion", subversion).line().as_bytes())?;
+        let answer = Words::of_line(&self.next_line()?);
+        let is_known = answer
+            .number("pmi_version")
+            .is_none_or(|other: u32| other == number);
+        if answer.command() != "response_to_init" || !answer.is_well() || !is_known {
+            return Err(unexpected("init", &answer));
+        }
+        match self.version {
+            Version::One => self.begin_one(),
+            Version::Two => self.begin_two(),
+        }
+    }
+
+    fn begin_one(&mut self) -> Result<(), Error> {
+        let most = self.ask(&Words::new("get_maxes"), "maxes")?;
+        let most = most.number("vallen_max").unwrap_or(LONGEST_PIECE);
+        self.value_bytes = most.clamp(SHORTEST_PIECE, LONGEST_PIECE);
+        let app = self.ask(&Words::new("get_appnum"), "appnum")?;
+        // Slurm says -1.
+        self.app = app.number("appnum").unwrap_or(0);
+        let name = self.ask(&Words::new("get_my_kvsname"), "my_kvsname")?;
+        self.job = name.get("kvsname").unwrap_or_default().to_owned();
+        Ok(())
+    }
+
+    fn begin_two(&mut self) -> Result<(), Error> {
+        // Slurm refuses none, and MPICH's an empty one; both know better.
+        let hello = Words::new("fullinit")
+            .with("pmijobid", "unknown")
+            .with("pmirank", self.place.rank)
+            .with("threaded", "FALSE");
+        let answer = self.ask(&hello, "fullinit-response")?;
+        let (Some(rank), Some(size)) = (answer.number("rank"), answer.number("size")) else {
+            return Err(unexpected("fullinit", &answer));
+        };
+        self.place = Place { rank, size };
+        self.app = answer.number("appnum").unwrap_or(0);
+        let job = self.ask(&Words::new("job-getid"), "job-getid-response")?;
+        self.job = job.get("jobid").unwrap_or_default().to_owned();
+        Ok(())
+    }
+
+    /// The number of this process in its job.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.place.rank
+    }
+
+    /// How many processes the job has.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.place.size
+    }
+
+    /// Which program of the command line it runs; 0 where the server does not tell.
+    #[must_use]
+    pub fn app(&self) -> u32 {
+        self.app
+    }
+
+    /// What the server calls the job.
+    #[must_use]
+    pub fn job(&self) -> &str {
+        &self.job
+    }
+
+    /// Leaves something for the others, who see it after a fence.
+    ///
+    /// # Errors
+    /// When it has characters that servers do not keep, or the server does not take it.
+    pub fn put(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        let wrong = |text: &str| {
+            text.chars()
+                .find(|c| !c.is_ascii_graphic() || ";=".contains(*c))
+        };
+        if let Some(character) = wrong(key).or_else(|| wrong(value)) {
+            return Err(Error::Character(character));
+        }
+        // A whole line of PMI-1 has to stay below 1,024 bytes in Slurm; the job's name is in it.
+        let head = self.job.len() + key.len() + 64;
+        let room = 1024_usize.saturating_sub(head).max(SHORTEST_PIECE);
+        let room = room.min(self.value_bytes) - 8;
+        let pieces: Vec<&[u8]> = value.as_bytes().chunks(room).collect();
+        let count = pieces.len();
+        for (index, piece) in pieces.iter().enumerate() {
+            // ASCII, as was seen.
+            let piece = String::from_utf8_lossy(piece);
+            match index {
+                0 => self.put_piece(key, &format!("{count}.{piece}"))?,
+                _ => self.put_piece(&format!("{key}.{index}"), &piece)?,
+            }
+        }
+        if count == 0 {
+            self.put_piece(key, "0.")?;
+        }
+        Ok(())
+    }
+
+    fn put_piece(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        let (words, answer) = match self.version {
+            Version::One => {
+                let words = Words::new("put").with("kvsname", &self.job);
+                (words, "put_result")
+            }
+            Version::Two => (Words::new("kvs-put"), "kvs-put-response"),
+        };
+        self.ask(&words.with("key", key).with("value", value), answer)?;
+        Ok(())
+    }
+
+    /// What somebody has put under a key before the last fence.
+    ///
+    /// # Errors
+    /// When the server does not answer, or gives back other than what was put.
+    pub fn get(&mut self, key: &str) -> Result<Option<String>, Error> {
+        let Some(first) = self.get_piece(key)? else {
+            return Ok(None);
+        };
+        let broken = || Error::Answer {
+            asked: format!("get {key}"),
+            answer: first.clone(),
+        };
+        let (count, value) = first.split_once('.').ok_or_else(broken)?;
+        let count: usize = count.parse().map_err(|_| broken())?;
+        let mut value = value.to_owned();
+        for index in 1..count {
+            let piece = self.get_piece(&format!("{key}.{index}"))?;
+            value.push_str(&piece.ok_or_else(broken)?);
+        }
+        Ok(Some(value))
+    }
+
+    fn get_piece(&mut self, key: &str) -> Result<Option<String>, Error> {
+        self.ask_for(key)?;
+        let found = loop {
+            let found = self.hear()?;
+            match (self.fence, found.command()) {
+                // A fence that is over meanwhile. Answers come in the order of questions.
+                (Fence::Begun, "barrier_out") | (Fence::Asked, "kvs-get-response") => {
+                    self.fence = Fence::Over;
+                }
+                (Fence::Begun, "kvs-fence-response") => {
+                    self.fence = Fence::Asked;
+                    self.ask_for("fence")?;
+                    break self.hear()?;
+                }
+                _ => break found,
+            }
+        };
+        if !matches!(found.command(), "get_result" | "kvs-get-response") {
+            return Err(unexpected(&format!("get {key}"), &found));
+        }
+        let is_there = found.is_well() && found.get("found") != Some("FALSE");
+        Ok(found.get("value").filter(|_| is_there).map(str::to_owned))
+    }
+
+    fn ask_for(&mut self, key: &str) -> Result<(), Error> {
+        let words = match self.version {
+            Version::One => Words::new("get").with("kvsname", &self.job),
+            Version::Two => {
+                let words = Words::new("kvs-get").with("jobid", &self.job);
+                words.with("srcid", -1)
+            }
+        };
+        self.say(&words.with("key", key))
+    }
+
+    /// Begins to wait until all processes of the job have begun: then what was put before can be got. Before it
+    /// [is over](Self::is_fence_over) nothing may be put.
+    ///
+    /// # Errors
+    /// When the server does not hear it.
+    pub fn begin_fence(&mut self) -> Result<(), Error> {
+        self.say(&Words::new(match self.version {
+            Version::One => "barrier_in",
+            Version::Two => "kvs-fence",
+        }))?;
+        self.fence = Fence::Begun;
+        Ok(())
+    }
+
+    /// Whether the fence that has begun is over, or none has. Never waits.
+    ///
+    /// # Errors
+    /// When the server is gone, or says something else.
+    pub fn is_fence_over(&mut self) -> Result<bool, Error> {
+        while self.fence != Fence::Over {
+            let Some(answer) = self.take()? else {
+                if !self.is_readable()? {
+                    return Ok(false);
+                }
+                self.fill()?;
+                continue;
+            };
+            match (self.fence, answer.command()) {
+                (Fence::Begun, "barrier_out") if answer.is_well() => self.fence = Fence::Over,
+                (Fence::Begun, "kvs-fence-response") if answer.is_well() => {
+                    self.fence = Fence::Asked;
+                    self.ask_for("fence")?;
+                }
+                (Fence::Asked, "kvs-get-response") => self.fence = Fence::Over,
+                _ => return Err(unexpected("fence", &answer)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends the job. Its status is `code` where the server makes that known.
+    ///
+    /// # Errors
+    /// When the server does not hear it.
+    pub fn abort(&mut self, code: i32, message: &str) -> Result<(), Error> {
+        self.say(&match self.version {
+            Version::One => Words::new("abort").with("exitcode", code),
+            // MPICH's server takes a code here, too.
+            Version::Two => Words::new("abort")
+                .with("isworld", "TRUE")
+                .with("exitcode", code)
+                .with("msg", message.replace(['=', ';'], " ")),
+        })
+    }
+
+    /// Says that this process is through: that it ends is no failure any more. What it still waits for is not waited for.
+    ///
+    /// # Errors
+    /// When the server does not hear it.
+    pub fn finalize(&mut self) -> Result<(), Error> {
+        let words = Words::new("finalize");
+        self.say(&words)?;
+        loop {
+            let heard = self.hear()?;
+            match heard.command() {
+                "finalize_ack" | "finalize-response" => return Ok(()),
+                _ if self.fence != Fence::Over => self.fence = Fence::Over,
+                _ => return Err(unexpected("finalize", &heard)),
+            }
+        }
+    }
+
+    /// Says something and takes the answer, which must be this one and well.
+    fn ask(&mut self, words: &Words, answer: &str) -> Result<Words, Error> {
+        self.say(words)?;
+        let heard = self.hear()?;
+        match heard.command() == answer && heard.is_well() {
+            true => Ok(heard),
+            false => Err(unexpected(words.command(), &heard)),
+        }
+    }
+
+    fn say(&mut self, words: &Words) -> Result<(), Error> {
+        let text = match self.version {
+            Version::One => words.line(),
+            Version::Two => words.message(),
+        };
+        self.write(text.as_bytes())
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        while !bytes.is_empty() {
+            let flags = rustix::net::SendFlags::NOSIGNAL;
+            match rustix::net::send(&self.stream, bytes, flags) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.rest(PollFlags::OUT)?,
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(Error::Closed),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the next message.
+    fn hear(&mut self) -> Result<Words, Error> {
+        loop {
+            if let Some(words) = self.take()? {
+                return Ok(words);
+            }
+            self.fill()?;
+        }
+    }
+
+    /// The next message, if the whole of it has come.
+    fn take(&mut self) -> Result<Option<Words>, Error> {
+        match self.version {
+            Version::One => Ok(self.take_line().map(|line| Words::of_line(&line))),
+            Version::Two => {
+                let Some(head) = self.unread.get(..LENGTH_BYTES) else {
+                    return Ok(None);
+                };
+                let length = std::str::from_utf8(head).ok();
+                let length = length.and_then(|text| text.trim().parse::<usize>().ok());
+                let Some(length) = length.filter(|length| *length <= LONGEST_MESSAGE) else {
+                    return Err(self.nonsense("PMI-2"));
+                };
+                let end = LENGTH_BYTES + length;
+                if self.unread.len() < end {
+                    return Ok(None);
+                }
+                let text = String::from_utf8_lossy(&self.unread[LENGTH_BYTES..end]);
+                let words = Words::of_message(&text);
+                self.unread.drain(..end);
+                Ok(Some(words))
+            }
+        }
+    }
+
+    fn next_line(&mut self) -> Result<String, Error> {
+        loop {
+            if let Some(line) = self.take_line() {
+                return Ok(line);
+            }
+            self.fill()?;
+        }
+    }
+
+    fn take_line(&mut self) -> Option<String> {
+        let end = self.unread.iter().position(|byte| *byte == b'\n')?;
+        let line = self.unread.drain(..=end);
+        Some(String::from_utf8_lossy(&line.collect::<Vec<u8>>()).into_owned())
+    }
+
+    /// Takes more of what comes; waits until something does.
+    fn fill(&mut self) -> Result<(), Error> {
+        if self.unread.len() > LONGEST_MESSAGE + LENGTH_BYTES {
+            return Err(self.nonsense("PMI-1"));
+        }
+        let mut bytes = [0; 4096];
+        match rustix::io::read(&self.stream, &mut bytes) {
+            Ok(0) | Err(Errno::CONNRESET) => Err(Error::Closed),
+            Ok(read) => {
+                self.unread.extend_from_slice(&bytes[..read]);
+                Ok(())
+            }
+            Err(Errno::INTR) => Ok(()),
+            // The launcher's doing: the descriptor is shared with the process that started this one.
+            Err(Errno::AGAIN) => self.rest(PollFlags::IN),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn nonsense(&self, version: &'static str) -> Error {
+        let text = String::from_utf8_lossy(&self.unread);
+        Error::Text {
+            version,
+            text: clip(&text),
+        }
+    }
+
+    fn is_readable(&self) -> Result<bool, Error> {
+        self.poll(PollFlags::IN, Some(&Timespec::default()))
+    }
+
+    fn rest(&self, until: PollFlags) -> Result<(), Error> {
+        self.poll(until, None).map(drop)
+    }
+
+    fn poll(&self, until: PollFlags, patience: Option<&Timespec>) -> Result<bool, Error> {
+        let mut polled = [PollFd::new(&self.stream, until)];
+        match poll(&mut polled, patience) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AsFd for Client {
+    /// The socket: readable when a fence is over.
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+fn unexpected(asked: &str, answer: &Words) -> Error {
+    Error::Answer {
+        asked: asked.to_owned(),
+        answer: clip(answer.line().trim()),
+    }
+}
+
+fn clip(text: &str) -> String {
+    text.chars().take(200).collect()
+}
+
+const LENGTH_BYTES: usize = 6;
+/// A server that says more at once is none.
+const LONGEST_MESSAGE: usize = 1 << 20;
+/// Pieces of values that all servers take whole.
+const LONGEST_PIECE: usize = 900;
+/// Pieces are no shorter, whatever the server says.
+const SHORTEST_PIECE: usize = 32;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The side of a launcher, of PMI-1: what one process says, and what it is answered. Sans-IO.
+
+use crate::{Error, Words};
+
+/// What a launcher knows of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// Number of processes of the job.
+    pub size: u32,
+    /// Which program of the command line it is.
+    pub app: u32,
+    /// The name of the store: the same for all processes of the job, and no other job's.
+    pub job: String,
+}
+
+/// What a process wants that its launcher must do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// It has begun. It was answered.
+    Init,
+    /// Keep this for the others: [`Server::answer_put`] answers.
+    Put {
+        /// Under this key.
+        key: String,
+        /// What.
+        value: String,
+    },
+    /// Wait until all are here: [`Server::end_fence`] answers.
+    Fence,
+    /// What was put under this key: [`Server::answer_get`] answers.
+    Get(String),
+    /// End the job, with this exit code.
+    Abort {
+        /// The code.
+        code: i32,
+        /// What it says about it.
+        message: String,
+    },
+    /// It is through. It was answered.
+    Finalize,
+}
+
+/// The talk with one process. Any bytes may come: what is no message of PMI-1 is answered with an error, and a line without an end ends
+/// the talk.
+#[derive(Debug)]
+pub struct Server {
+    facts: Facts,
+    unread: Vec<u8>,
+    /// Bytes of these that are done with.
+    done: usize,
+    answers: Vec<u8>,
+    /// Within the lines of one command, of which the last is `endcmd`.
+    is_long: bool,
+}
+
+impl Server {
+    /// A talk that begins.
+    #[must_use]
+    pub fn new(facts: Facts) -> Self {
+        Self {
+            facts,
+            unread: Vec::new(),
+            done: 0,
+            answers: Vec::new(),
+            is_long: false,
+        }
+    }
+
+    /// Takes what has come.
+    pub fn take(&mut self, bytes: &[u8]) {
+        self.unread.extend_from_slice(bytes);
+    }
+
+    /// The next thing to do; what needs no more than what is known here is answered on the way.
+    ///
+    /// # Errors
+    /// When a line is too long. Nothing that comes later is understood.
+    pub fn next_request(&mut self) -> Result<Option<Request>, Error> {
+        loop {
+            let rest = &self.unread[self.done..];
+            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+                self.unread.drain(..std::mem::take(&mut self.done));
+                return match self.unread.len() {
+                    bytes @ LONGEST_LINE_BYTES.. => Err(Error::Long {
+                        bytes,
+                        most: LONGEST_LINE_BYTES,
+                    }),
+                    _ => Ok(None),
+                };
+            };
+            let line = String::from_utf8_lossy(&rest[..end]).into_owned();
+            self.done += end + 1;
+            let request = self.hear(&line);
+            if request.is_some() {
+                return Ok(request);
+            }
+        }
+    }
+
+    /// What is to be sent to the process; what was sent is taken out of it.
+    pub fn answers(&mut self) -> &mut Vec<u8> {
+        &mut self.answers
+    }
+
+    /// What was put is kept; `false`: there is no room for it.
+    pub fn answer_put(&mut self, is_kept: bool) {
+        let result = Words::new("put_result");
+        self.say(&match is_kept {
+            true => result.with("rc", 0),
+            false => result.with("rc", -1).with("msg", "no_room"),
+        });
+    }
+
+    /// All have come to the fence.
+    pub fn end_fence(&mut self) {
+        self.say(&Words::new("barrier_out").with("rc", 0));
+    }
+
+    /// What was put under the key that was asked for last; `None`: nothing was.
+    pub fn answer_get(&mut self, value: Option<&str>) {
+        let result = Words::new("get_result");
+        self.say(&match value {
+            Some(value) => result.with("rc", 0).with("value", value),
+            None => result.with("rc", 1).with("msg", "key_not_found"),
+        });
+    }
+
+    fn say(&mut self, words: &Words) {
+        self.answers.extend_from_slice(words.line().as_bytes());
+    }
+
+    fn hear(&mut self, line: &str) -> Option<Request> {
+        let line = line.trim_end();
+        if self.is_long {
+            if line == "endcmd" {
+                self.is_long = false;
+                // There is no other command of several lines.
+                self.say(&Words::new("spawn_result").with("rc", -1).with("status", 1));
+            }
+            return None;
+        }
+        if line.starts_with("mcmd=") {
+            self.is_long = true;
+            return None;
+        }
+        self.hear_words(&Words::of_line(line))
+    }
+
+    fn hear_words(&mut self, words: &Words) -> Option<Request> {
+        let well = |answer: &str| Words::new(answer).with("rc", 0);
+        match words.command() {
+            "" => {}
+            "init" if words.number("pmi_version") != Some(1) => {
+                let answer = Words::new("response_to_init").with("rc", -1);
+                self.say(&answer.with("pmi_version", 1).with("pmi_subversion", 1));
+            }
+            "init" => {
+                let answer = well("response_to_init").with("pmi_version", 1);
+                self.say(&answer.with("pmi_subversion", 1));
+                return Some(Request::Init);
+            }
+            "get_maxes" => self.say(
+                &well("maxes")
+                    .with("kvsname_max", LONGEST_NAME)
+                    .with("keylen_max", LONGEST_KEY)
+                    .with("vallen_max", LONGEST_VALUE),
+            ),
+            "get_appnum" => self.say(&well("appnum").with("appnum", self.facts.app)),
+            "get_my_kvsname" => self.say(&well("my_kvsname").with("kvsname", &self.facts.job)),
+            "get_universe_size" => self.say(&well("universe_size").with("size", self.facts.size)),
+            "put" => return self.put(words),
+            "get" => {
+                return Some(Request::Get(
+                    words.get("key").unwrap_or_default().to_owned(),
+                ));
+            }
+            "barrier_in" => return Some(Request::Fence),
+            "abort" => {
+                return Some(Request::Abort {
+                    code: words.number("exitcode").unwrap_or(1),
+                    message: words.get("message").unwrap_or_default().to_owned(),
+                });
+            }
+            "finalize" => {
+                self.say(&well("finalize_ack"));
+                return Some(Request::Finalize);
+            }
+            // Names of services, processes that start others: nothing that this launcher has for them.
+            other => {
+                let result = format!("{}_result", other.trim_end_matches("_name"));
+                self.say(
+                    &Words::new(&result)
+                        .with("rc", -1)
+                        .with("msg", "not_supported"),
+                );
+            }
+        }
+        None
+    }
+
+    fn put(&mut self, words: &Words) -> Option<Request> {
+        let pair = (words.get("key"), words.get("value"));
+        let (Some(key), Some(value)) = pair else {
+            self.say(
+                &Words::new("put_result")
+                    .with("rc", -1)
+                    .with("msg", "no_key_or_value"),
+            );
+            return None;
+        };
+        if key.len() > LONGEST_KEY || value.len() > LONGEST_VALUE {
+            let result = Words::new("put_result").with("rc", -1);
+            self.say(&result.with("msg", "too_long"));
+            return None;
+        }
+        Some(Request::Put {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        })
+    }
+}
+
+/// What MPICH's launcher tells, whose programs have buffers of these lengths.
+const LONGEST_NAME: usize = 256;
+const LONGEST_KEY: usize = 64;
+const LONGEST_VALUE: usize = 1024;
+/// A key, a value and what is around them are far shorter.
+const LONGEST_LINE_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn server() -> Server {
+        Server::new(Facts {
+            size: 4,
+            app: 1,
+            job: "rmpi-7".to_owned(),
+        })
+    }
+
+    /// What is asked of the launcher, and what the process is answered.
+    fn said(server: &mut Server, text: &str) -> (Vec<Request>, String) {
+        server.take(text.as_bytes());
+        let requests = std::iter::from_fn(|| server.next_request().unwrap()).collect();
+        let answers = std::mem::take(server.answers());
+        (requests, String::from_utf8(answers).unwrap())
+    }
+
+    #[test]
+    fn a_program_of_mpich_is_answered() {
+        let mut server = server();
+        let begun = said(&mut server, "cmd=init pmi_version=1 pmi_subversion=1\n");
+        let answer = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
+        assert_eq!(begun, (vec![Request::Init], answer.to_owned()));
+        for (line, answer) in [
+            (
+                "cmd=init pmi_version=2 pmi_subversion=0\n",
+                "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1\n",
+            ),
+            (
+                "cmd=get_maxes\n",
+                "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024\n",
+            ),
+            ("cmd=get_appnum\n", "cmd=appnum rc=0 appnum=1\n"),
+            (
+                "cmd=get_my_kvsname\n",
+                "cmd=my_kvsname rc=0 kvsname=rmpi-7\n",
+            ),
+            ("cmd=get_universe_size\n", "cmd=universe_size rc=0 size=4\n"),
+            (
+                "cmd=lookup_name service=a\n",
+                "cmd=lookup_result rc=-1 msg=not_supported\n",
+            ),
+            (
+                "mcmd=spawn\nnprocs=1\nexecname=a\nendcmd\n",
+                "cmd=spawn_result rc=-1 status=1\n",
+            ),
+            (
+                "cmd=put kvsname=rmpi-7 key=k\n",
+                "cmd=put_result rc=-1 msg=no_key_or_value\n",
+            ),
+            ("\nodd\n", ""),
+        ] {
+            assert_eq!(said(&mut server, line), (vec![], answer.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_the_launcher_must_do_is_asked_of_it_in_order() {
+        let mut server = server();
+        let text = "cmd=put kvsname=rmpi-7 key=P0 value=a=b\ncmd=barrier_in\n";
+        let (requests, answers) = said(&mut server, text);
+        let put = Request::Put {
+            key: "P0".to_owned(),
+            value: "a=b".to_owned(),
+        };
+        assert_eq!((requests, &*answers), (vec![put, Request::Fence], ""));
+        server.answer_put(true);
+        server.answer_put(false);
+        server.end_fence();
+        let (requests, answers) = said(&mut server, "cmd=get kvsname=rmpi-7 key=P0\n");
+        assert_eq!(requests, [Request::Get("P0".to_owned())]);
+        assert_eq!(
+            answers,
+            "cmd=put_result rc=0\ncmd=put_result rc=-1 msg=no_room\ncmd=barrier_out rc=0\n"
+        );
+        server.answer_get(Some("a=b"));
+        server.answer_get(None);
+        let (requests, answers) = said(&mut server, "cmd=finalize\n");
+        assert_eq!(requests, [Request::Finalize]);
+        assert_eq!(
+            answers,
+            "cmd=get_result rc=0 value=a=b\ncmd=get_result rc=1 msg=key_not_found\ncmd=finalize_ack rc=0\n"
+        );
+        let (requests, _) = said(&mut server, "cmd=abort exitcode=7\n");
+        let (code, message) = (7, String::new());
+        assert_eq!(requests, [Request::Abort { code, message }]);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_no_talk() {
+        let mut server = server();
+        server.take(&vec![b'a'; LONGEST_LINE_BYTES - 1]);
+        assert_eq!(server.next_request().unwrap(), None);
+        server.take(b"a");
+        assert!(server.next_request().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_answered_without_a_panic(parts in proptest::collection::vec(
+            prop_oneof![
+                proptest::collection::vec(any::<u8>(), 0..40),
+                "(cmd|mcmd)=(init|put|get|spawn|abort|barrier_in|finalize|endcmd)( (key|value|exitcode)=[^\n]{0,9}){0,3}\n"
+                    .prop_map(String::into_bytes),
+            ], 0..20)) {
+            let mut server = server();
+            for part in parts {
+                server.take(&part);
+                while let Ok(Some(_)) = server.next_request() {}
+            }
+        }
+
+        #[test]
+        fn it_does_not_matter_how_lines_come_in_pieces(cuts in proptest::collection::vec(1..30_usize, 0..12)) {
+            let text = "cmd=init pmi_version=1\ncmd=put key=a value=b\nmcmd=spawn\nx=1\nendcmd\ncmd=get key=a\ncmd=barrier_in\n";
+            let whole = said(&mut server(), text);
+            let mut server = server();
+            let (mut requests, mut answers, mut rest) = (Vec::new(), String::new(), text);
+            for cut in cuts {
+                let (part, behind) = rest.split_at(cut.min(rest.len()));
+                let (some, words) = said(&mut server, part);
+                requests.extend(some);
+                answers.push_str(&words);
+                rest = behind;
+            }
+            let (some, words) = said(&mut server, rest);
+            requests.extend(some);
+            answers.push_str(&words);
+            prop_assert_eq!((requests, answers), whole);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A message: a command, and what belongs to it.
+
+use std::fmt::Write;
+
+/// `key=value` pairs; the first is the command.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Words(Vec<(String, String)>);
+
+impl Words {
+    /// A command without anything else.
+    #[must_use]
+    pub fn new(command: &str) -> Self {
+        Self(vec![("cmd".to_owned(), command.to_owned())])
+    }
+
+    /// With one more pair.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl ToString) -> Self {
+        self.0.push((key.to_owned(), value.to_string()));
+        self
+    }
+
+    /// The command; empty if there is none.
+    #[must_use]
+    pub fn command(&self) -> &str {
+        self.get("cmd").unwrap_or_default()
+    }
+
+    /// The value of a key, the first if there are several.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let mut pairs = self.0.iter();
+        let found = pairs.find(|(known, _)| known == key)?;
+        Some(&found.1)
+    }
+
+    /// The value of a key, if it is a number of this kind.
+    #[must_use]
+    pub fn number<T: std::str::FromStr>(&self, key: &str) -> Option<T> {
+        self.get(key)?.parse().ok()
+    }
+
+    /// Whether an answer says that all went well, which some servers say by saying nothing.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        self.get("rc").is_none_or(|code| code == "0")
+    }
+
+    /// Reads a line of PMI-1, with or without its end. What is no pair is skipped.
+    #[must_use]
+    pub fn of_line(line: &str) -> Self {
+        let pairs = line.split_ascii_whitespace();
+        Self(pairs.filter_map(pair).collect())
+    }
+
+    /// The line of PMI-1, with its end.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let mut line = String::new();
+        for (key, value) in &self.0 {
+            let between = if line.is_empty() { "" } else { " " };
+            let _ = write!(line, "{between}{key}={value}");
+        }
+        line.push('\n');
+        line
+    }
+
+    /// Reads a message of PMI-2 without its length. Two semicolons are one of a value.
+    #[must_use]
+    pub fn of_message(text: &str) -> Self {
+        let mut pairs = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (part, behind) = part(rest);
+            pairs.extend(pair(&part));
+            rest = behind;
+        }
+        Self(pairs)
+    }
+
+    /// The message of PMI-2, with its length before it.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let mut text = String::new();
+        for (key, value) in &self.0 {
+            let _ = write!(text, "{key}={};", value.replace(';', ";;"));
+        }
+        format!("{:<6}{text}", text.len())
+    }
+}
+
+/// The text up to a semicolon that stands alone, and what is behind it.
+fn part(text: &str) -> (String, &str) {
+    let mut part = String::new();
+    let mut rest = text;
+    loop {
+        let Some((before, behind)) = rest.split_once(';') else {
+            part.push_str(rest);
+            return (part, "");
+        };
+        part.push_str(before);
+        match behind.strip_prefix(';') {
+            Some(behind) => {
+                part.push(';');
+                rest = behind;
+            }
+            None => return (part, behind),
+        }
+    }
+}
+
+fn pair(text: &str) -> Option<(String, String)> {
+    let (key, value) = text.split_once('=')?;
+    Some((key.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lines_are_read_whatever_their_order_and_what_else_they_have() {
+        for line in [
+            "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2\n",
+            "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
+            "  cmd=response_to_init   pmi_version=1 new=thing odd\n",
+        ] {
+            let words = Words::of_line(line);
+            assert_eq!(words.command(), "response_to_init");
+            assert_eq!(words.number("pmi_version"), Some(1));
+            assert!(words.is_well());
+        }
+        assert!(!Words::of_line("cmd=get_result rc=-1 msg=none").is_well());
+        assert_eq!(Words::of_line("\n"), Words::default());
+        assert_eq!(Words::default().command(), "");
+    }
+
+    #[test]
+    fn messages_have_their_length_before_them_and_semicolons_twice() {
+        let words = Words::new("kvs-put").with("key", "k").with("value", "a;b");
+        assert_eq!(words.message(), "29    cmd=kvs-put;key=k;value=a;;b;");
+        assert_eq!(Words::of_message("cmd=kvs-put;key=k;value=a;;b;"), words);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(pairs in proptest::collection::vec(("[a-z_]{1,9}", "[!-~&&[^;=]]{0,20}"), 0..6)) {
+            let words = pairs.iter().fold(Words::new("put"), |words, (key, value)| words.with(key, value));
+            prop_assert_eq!(&Words::of_line(&words.line()), &words);
+            prop_assert_eq!(&Words::of_message(&words.message()[6..]), &words);
+        }
+
+        #[test]
+        fn whatever_comes_is_read(text in ".{0,300}") {
+            let _ = (Words::of_line(&text), Words::of_message(&text));
+        }
+    }
+}
