@@ -24,7 +24,7 @@ _rmpiexec() {
 
     case "${cmd}" in
         rmpiexec)
-            opts="-n -x -l -s -H -f -N -q -v -h -V --n --np --env --genv --wd --wdir --prepend-rank --label --tag-output --output --stdin --keep-going --report --stats --stats-calls --stats-plot --timeout --gdb --bind-to --map-by --hosts --host --machinefile --machine --hostfile --ppn --npernode --perhost --ranks-per-node --launcher-exec --launcher --prefix --heartbeat --report-bindings --dry-run --topology --genvall --oversubscribe --allow-run-as-root --quiet --verbose --help --version"
+            opts="-n -x -l -s -H -f -N -q -v -h -V --n --np --env --genv --wd --wdir --prepend-rank --label --tag-output --output --stdin --keep-going --report --stats --stats-calls --stats-plot --timeout --gdb --bind-to --map-by --hosts --host --machinefile --machine --hostfile --ppn --npernode --perhost --ranks-per-node --rmk --rm --launcher-exec --launcher --prefix --heartbeat --report-bindings --dry-run --topology --genvall --oversubscribe --allow-run-as-root --quiet --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -219,6 +219,14 @@ _rmpiexec() {
                     ;;
                 -N)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rm)
+                    COMPREPLY=($(compgen -W "none slurm pbs lsf sge cobalt flux" -- "${cur}"))
+                    return 0
+                    ;;
+                --rmk)
+                    COMPREPLY=($(compgen -W "none slurm pbs lsf sge cobalt flux" -- "${cur}"))
                     return 0
                     ;;
                 --launcher)

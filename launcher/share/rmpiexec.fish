@@ -23,6 +23,13 @@ node\t'each rank on the next host, and there as slot'"
 complete -c rmpiexec -s H -l host -l hosts -d 'Start ranks on these hosts, for example a:2,b:* or n[01-16]:4; a name alone is one slot, :* all cores of the host. With --hostfile: on these hosts of the file' -r -f -a "(__fish_print_hostnames)"
 complete -c rmpiexec -s f -l hostfile -l machinefile -l machine -d 'Start ranks on the hosts of this file, one on each line, as MPICH (name:4) or Open MPI (name slots=4) write it; a name alone is all its cores' -r -F
 complete -c rmpiexec -s N -l ranks-per-node -l ppn -l npernode -l perhost -d 'Put so many ranks on each host before the next one [default: as many as it has slots]' -r
+complete -c rmpiexec -l rm -l rmk -d 'Take hosts and slots from this batch system [default: from the one whose job this is, if no --hostfile is given]' -r -f -a "none\t'none: hosts are those of --host and --hostfile'
+slurm\t'Slurm'
+pbs\t'PBS, Torque'
+lsf\t'LSF'
+sge\t'Grid Engine'
+cobalt\t'Cobalt'
+flux\t'Flux'"
 complete -c rmpiexec -l launcher -l launcher-exec -d 'Reach other hosts with this command in place of ssh' -r
 complete -c rmpiexec -l prefix -d 'Where rmpi is installed on the other hosts [default: where it is here]' -r -f -a "(__fish_complete_directories)"
 complete -c rmpiexec -l heartbeat -d 'Seconds between two words of another host that it is there, and seconds without one after which it is given up [default: 1,20]' -r
@@ -38,5 +45,5 @@ complete -c rmpiexec -l oversubscribe -d 'Accepted for compatibility: more ranks
 complete -c rmpiexec -l allow-run-as-root -d 'Accepted for compatibility: running as root is always allowed'
 complete -c rmpiexec -s q -l quiet -d 'Say nothing about ranks that end with a bad code after MPI_Finalize, which have said why themselves'
 complete -c rmpiexec -s v -l verbose -d 'Say what is started where'
-complete -c rmpiexec -s h -l help -d 'Print help'
+complete -c rmpiexec -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rmpiexec -s V -l version -d 'Print version'

@@ -53,6 +53,20 @@ node\:"each rank on the next host, and there as slot"))' \
 '--ppn=[Put so many ranks on each host before the next one \[default\: as many as it has slots\]]:RANKS:_default' \
 '--npernode=[Put so many ranks on each host before the next one \[default\: as many as it has slots\]]:RANKS:_default' \
 '--perhost=[Put so many ranks on each host before the next one \[default\: as many as it has slots\]]:RANKS:_default' \
+'--rm=[Take hosts and slots from this batch system \[default\: from the one whose job this is, if no --hostfile is given\]]:MANAGER:((none\:"none\: hosts are those of --host and --hostfile"
+slurm\:"Slurm"
+pbs\:"PBS, Torque"
+lsf\:"LSF"
+sge\:"Grid Engine"
+cobalt\:"Cobalt"
+flux\:"Flux"))' \
+'--rmk=[Take hosts and slots from this batch system \[default\: from the one whose job this is, if no --hostfile is given\]]:MANAGER:((none\:"none\: hosts are those of --host and --hostfile"
+slurm\:"Slurm"
+pbs\:"PBS, Torque"
+lsf\:"LSF"
+sge\:"Grid Engine"
+cobalt\:"Cobalt"
+flux\:"Flux"))' \
 '--launcher=[Reach other hosts with this command in place of ssh]:COMMAND:_default' \
 '--launcher-exec=[Reach other hosts with this command in place of ssh]:COMMAND:_default' \
 '--prefix=[Where rmpi is installed on the other hosts \[default\: where it is here\]]:FOLDER:_files -/' \
@@ -74,8 +88,8 @@ node\:"each rank on the next host, and there as slot"))' \
 '--quiet[Say nothing about ranks that end with a bad code after MPI_Finalize, which have said why themselves]' \
 '-v[Say what is started where]' \
 '--verbose[Say what is started where]' \
-'-h[Print help]' \
-'--help[Print help]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
 '-V[Print version]' \
 '--version[Print version]' \
 '*::command -- The program and its arguments:_cmdambivalent' \

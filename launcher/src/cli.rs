@@ -7,9 +7,10 @@ mod variables;
 
 pub(crate) use map_by::MapBy;
 
+use crate::allocation::{self, Allocation, Surroundings};
 use crate::choice;
-use crate::hosts::{self, Claim, Heartbeat, HostOptions, Hosts};
-use crate::place::{Binding, Mapping};
+use crate::hosts::{self, Claim, Heartbeat, HostOptions, Hosts, Source};
+use crate::place::{Binding, Mapping, Policy};
 use crate::topology::Topology;
 use clap::Parser;
 use ring::layout::MAX_LOCAL_RANKS;
@@ -296,6 +297,8 @@ pub struct Request {
     pub quiet: bool,
     /// `--host`, `--hostfile`: without them all ranks are of this machine.
     pub hosts: Option<Hosts>,
+    /// What a batch system has given, if all hosts are of that.
+    pub allocation: Option<Allocation>,
     /// `--launcher`.
     pub launcher: Option<String>,
     /// `--prefix`.
@@ -311,6 +314,17 @@ impl Request {
     #[must_use]
     pub fn size(&self) -> u32 {
         self.apps.iter().map(|app| app.ranks).sum()
+    }
+
+    /// How ranks are placed on the CPUs of a host, of which others have some if they are `shared`.
+    pub(crate) fn policy(&self, shared: bool) -> Policy {
+        let asked = self.allocation.as_ref().and_then(|it| it.cpus_per_rank);
+        Policy {
+            binding: self.binding,
+            mapping: self.mapping,
+            shared,
+            cpus_per_rank: asked.unwrap_or(0),
+        }
     }
 
     /// Takes the choices of single ranks, once their number is known.
@@ -342,6 +356,15 @@ pub struct UsageError(pub String);
 /// # Errors
 /// With words for the user.
 pub fn parse(words: Vec<OsString>, room: Room) -> Result<Parsed, UsageError> {
+    understand(words, room, None)
+}
+
+/// The same where a batch system may have given hosts.
+pub(crate) fn understand(
+    words: Vec<OsString>,
+    room: Room,
+    around: Option<&dyn Surroundings>,
+) -> Result<Parsed, UsageError> {
     let parts: Vec<&[OsString]> = words.split(|word| word == ":").collect();
     let only = parts.len() == 1;
     let mut all = Vec::with_capacity(parts.len());
@@ -359,7 +382,7 @@ pub fn parse(words: Vec<OsString>, room: Room) -> Result<Parsed, UsageError> {
         .map(per_host_number)
         .transpose()?
         .or(map_by.per_host);
-    request.hosts = hosts_of(&all, (per_host, map_by), &mut request.remarks)?;
+    name_hosts(&mut request, &all, (per_host, map_by), around)?;
     let room = request.hosts.as_ref().map_or(room, |hosts| Room {
         nodes: u32::try_from(hosts.list.len()).unwrap_or(u32::MAX),
         ..room
@@ -424,6 +447,7 @@ fn wanted(all: &[Options]) -> Result<Request, UsageError> {
         verbose: all.iter().any(|options| options.verbose),
         quiet: all.iter().any(|options| options.quiet),
         hosts: None,
+        allocation: None,
         launcher: last(all, |options| options.places.launcher.clone()),
         prefix: last(all, |options| options.places.prefix.clone()),
         heartbeat: heartbeat
@@ -434,19 +458,39 @@ fn wanted(all: &[Options]) -> Result<Request, UsageError> {
     })
 }
 
-/// The hosts of the job, each with what the programs want of them.
-fn hosts_of(
+/// Finds the hosts of the job, each with what the programs want of them.
+fn name_hosts(
+    request: &mut Request,
     all: &[Options],
     (per_host, map_by): (Option<u32>, MapBy),
-    remarks: &mut Vec<String>,
-) -> Result<Option<Hosts>, UsageError> {
+    around: Option<&dyn Surroundings>,
+) -> Result<(), UsageError> {
     let file = last(all, |options| options.places.hostfile.as_deref());
     let own: Vec<&[String]> = all
         .iter()
         .map(|options| options.places.host.as_slice())
         .collect();
-    let found = hosts::find(file, &own, remarks).map_err(UsageError)?;
-    Ok(found.map(|(list, own)| Hosts {
+    let choice = last(all, |options| options.places.rm);
+    let around = around.filter(|_| choice.is_some() || !hosts::are_all_local(&own));
+    // Who names hosts need not hear of what names none.
+    let (mut unheard, names) = (Vec::new(), file.is_some() || !own.concat().is_empty());
+    let heard = match names {
+        true => &mut unheard,
+        false => &mut request.remarks,
+    };
+    let found = around.map(|around| allocation::find(choice, around, heard));
+    let allocation = found.transpose().map_err(UsageError)?.flatten();
+    let name = allocation
+        .as_ref()
+        .map(Allocation::name)
+        .unwrap_or_default();
+    let source = match (file, &allocation) {
+        (Some(file), _) => Source::File(file),
+        (None, Some(allocation)) => Source::Allocation(&name, &allocation.hosts),
+        (None, None) => Source::None,
+    };
+    let found = hosts::find(source, &own, &mut request.remarks).map_err(UsageError)?;
+    request.hosts = found.map(|(list, own)| Hosts {
         list,
         claims: own
             .into_iter()
@@ -456,7 +500,20 @@ fn hosts_of(
         is_strict: map_by.is_strict,
         gdb: None,
         dealt: Vec::new(),
-    }))
+    });
+    // Hosts of a file may be others.
+    let has_all = |allocation: &Allocation| {
+        let hosts = request.hosts.as_ref();
+        hosts.is_some_and(|hosts| allocation.has(&hosts.list))
+    };
+    request.allocation = allocation.filter(has_all);
+    if let (Some(hosts), Some(allocation), None) = (&mut request.hosts, &request.allocation, file) {
+        hosts.as_asked_of(allocation);
+    }
+    if let Some(allocation) = request.allocation.as_ref().filter(|_| request.report) {
+        request.remarks.push(allocation.words());
+    }
+    Ok(())
 }
 
 fn per_host_number(text: &str) -> Result<u32, UsageError> {
@@ -536,7 +593,7 @@ fn app(
         }
     };
     if let Some(claim) = claim {
-        claim.ranks = (ranks > 0).then_some(ranks);
+        claim.ranks = (ranks > 0).then_some(ranks).or(claim.ranks);
     }
     let mut variables = everywhere.to_vec();
     variables.extend(variables::pairs("-env", &options.env)?);

@@ -52,7 +52,7 @@ impl Cpus {
         &self.0
     }
 
-    /// The mask in the form of [`pmi::Boot::mask`].
+    /// The mask in the form of [`wireup::Boot::mask`].
     #[must_use]
     pub fn words(&self) -> Vec<u64> {
         let highest = self.0.last().map_or(0, |cpu| *cpu as usize / 64 + 1);

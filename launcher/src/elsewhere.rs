@@ -27,7 +27,7 @@ const OPTIONS: &[(&[&str], &str)] = &[
         "ssh reaches other hosts; for another command type --launcher COMMAND",
     ),
     (
-        &["nolocal", "rmk", "iface", "dvm"],
+        &["nolocal", "iface", "dvm"],
         "ranks are started where --host or --hostfile says. Leave it out",
     ),
     (

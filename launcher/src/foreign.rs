@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notices programs that bring another MPI along. Such a program would not find its own launcher and run as many
-//! single processes, each rank 0 of 1: before that happens, or as soon as it shows, the user is told.
+//! Notices programs that bring along an MPI that does not know this launcher. Such a program would run as many single processes, each
+//! rank 0 of 1: before that happens, or as soon as it shows, the user is told. Programs of MPICH and its relatives do know it
+//! ([PMI](crate::daemon)).
 
 use object::Endianness;
 use object::elf::{self, FileHeader64};
@@ -65,7 +66,7 @@ impl Needs {
     pub(crate) fn foreign(&self) -> Option<(&str, &'static str)> {
         self.libraries
             .iter()
-            .find_map(|name| Some((name.as_str(), maker(name)?)))
+            .find_map(|name| Some((name.as_str(), stranger(name)?)))
     }
 
     /// A `libmpi_abi` that the loader would find before ours, which lies in `ours`.
@@ -85,8 +86,31 @@ impl Needs {
     }
 }
 
-/// Which other MPI a library of this file name belongs to.
-pub(crate) fn maker(name: &str) -> Option<&'static str> {
+/// Which other MPI a library of this file name belongs to, if that does not know this launcher.
+fn stranger(name: &str) -> Option<&'static str> {
+    let maker = maker(name).filter(|maker| *maker != Maker::Mpich)?;
+    Some(maker.name())
+}
+
+/// Who makes an MPI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Maker {
+    /// Or Intel, or others who have taken MPICH's launchers over with it.
+    Mpich,
+    OpenMpi,
+}
+
+impl Maker {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mpich => "MPICH, Intel MPI or MVAPICH",
+            Self::OpenMpi => "Open MPI",
+        }
+    }
+}
+
+/// Whose a library of this file name is.
+fn maker(name: &str) -> Option<Maker> {
     let stem = name.split(".so").next().unwrap_or(name);
     if stem == name || stem.ends_with("_abi") || stem.contains("_abi_") {
         return None;
@@ -101,29 +125,29 @@ pub(crate) fn maker(name: &str) -> Option<&'static str> {
     };
     match stem {
         "libmpi" => Some(if version().is_some_and(|number| number == 12) {
-            "MPICH, Intel MPI or MVAPICH"
+            Maker::Mpich
         } else {
-            "Open MPI"
+            Maker::OpenMpi
         }),
         "libmpich" | "libmpichf90" | "libmpichcxx" | "libmpicxx" | "libmpifort" | "libmpi_mt" => {
-            Some("MPICH, Intel MPI or MVAPICH")
+            Some(Maker::Mpich)
         }
         "libmpi_cxx"
         | "libmpi_mpifh"
         | "libmpi_usempi"
         | "libmpi_usempif08"
-        | "libmpi_usempi_ignore_tkr" => Some("Open MPI"),
+        | "libmpi_usempi_ignore_tkr" => Some(Maker::OpenMpi),
         _ => None,
     }
 }
 
-/// A library of another MPI that process `pid` has loaded, with the name of that MPI.
+/// A library of an MPI that does not know this launcher, which process `pid` has loaded, with its name.
 pub(crate) fn loaded(pid: u32) -> Option<(PathBuf, &'static str)> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     maps.lines().find_map(|line| {
         let path = Path::new(line.get(line.find('/')?..)?);
         let name = path.file_name()?.to_str()?;
-        Some((path.to_owned(), maker(name)?))
+        Some((path.to_owned(), stranger(name)?))
     })
 }
 
@@ -154,15 +178,11 @@ mod tests {
 
     #[test]
     fn makers_are_told_by_the_file_name() {
-        assert_eq!(maker("libmpi.so.40"), Some("Open MPI"));
-        assert_eq!(
-            maker("libmpi.so.12.3.1"),
-            Some("MPICH, Intel MPI or MVAPICH")
-        );
-        assert_eq!(
-            maker("libmpifort.so.12"),
-            Some("MPICH, Intel MPI or MVAPICH")
-        );
+        assert_eq!(maker("libmpi.so.40"), Some(Maker::OpenMpi));
+        assert_eq!(maker("libmpi.so.12.3.1"), Some(Maker::Mpich));
+        assert_eq!(maker("libmpifort.so.12"), Some(Maker::Mpich));
+        assert_eq!(stranger("libmpi.so.40"), Some("Open MPI"));
+        assert_eq!(stranger("libmpi.so.12.3.1"), None);
         for ours in [
             "libmpi_abi.so.1",
             "libmpi_abi.so",

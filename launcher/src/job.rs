@@ -10,15 +10,16 @@ use ring::layout::MAX_LOCAL_RANKS;
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::fs::File;
+use wireup::NodeMap;
 
 /// Numbers that belong to one job and that nobody can guess.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Keys {
     /// Of the job: the node segment has it, and who asks for that must know it.
     pub(crate) job: u64,
-    /// See [`pmi::Boot::network_key`]. Not made from the other one, which more eyes see.
+    /// See [`wireup::Boot::network_key`]. Not made from the other one, which more eyes see.
     pub(crate) network: u32,
-    /// See [`pmi::Boot::stream_key`]. Made from neither of the others.
+    /// See [`wireup::Boot::stream_key`]. Made from neither of the others.
     pub(crate) stream: u128,
 }
 
@@ -71,6 +72,8 @@ pub(crate) struct NodeJob {
     pub(crate) prompts: bool,
     /// A debugger wants the ranks to stand still before their first instruction.
     pub(crate) hold: bool,
+    /// On which node each rank of the job is, as [`wireup::NodeMap`] writes it; empty if all are on one, or nobody can say.
+    pub(crate) nodes: String,
     /// Some node of the job has more ranks than CPUs. Ranks choose algorithms by it: the same is said to all.
     pub(crate) crowded: bool,
     /// Tell the front when the ranks come to a phase.
@@ -105,14 +108,17 @@ impl NodeJob {
         let parts = (parts as usize).clamp(1, self.ranks.len().max(1));
         let (each, longer) = (self.ranks.len() / parts, self.ranks.len() % parts);
         let crowded = self.ranks.len().div_ceil(parts) > self.cpus.count();
+        let count = |number: usize| each + usize::from(number < longer);
+        let nodes = match parts {
+            1 => self.nodes,
+            _ => nodes_text((0..parts).flat_map(|part| (0..count(part)).map(move |_| part))),
+        };
         let mut ranks = self.ranks.into_iter();
         let mut part = |number: usize| Self {
-            ranks: ranks
-                .by_ref()
-                .take(each + usize::from(number < longer))
-                .collect(),
+            ranks: ranks.by_ref().take(count(number)).collect(),
             programs: self.programs.clone(),
             cpus: self.cpus.clone(),
+            nodes: nodes.clone(),
             crowded,
             ..self
         };
@@ -133,6 +139,7 @@ impl NodeJob {
         let fits = rest.is_empty()
             && job.ranks.len() <= MAX_LOCAL_RANKS as usize
             && ranks().all(|placed| placed.rank < job.size)
+            && (job.nodes.is_empty() || NodeMap::parse(&job.nodes, job.size).is_some())
             && (job.programs.is_empty() || job.has_programs())
             && places.chain([&job.cpus]).all(Cpus::are_possible);
         fits.then_some(job)
@@ -151,6 +158,14 @@ impl NodeJob {
         let mut ranks = self.ranks.iter();
         ranks.all(|placed| (placed.app as usize) < number)
     }
+}
+
+/// The nodes of a job's ranks, in the order of the ranks, as text; empty if there is none of a sensible length.
+pub(crate) fn nodes_text(nodes: impl IntoIterator<Item = usize>) -> String {
+    let nodes = nodes
+        .into_iter()
+        .map(|node| u32::try_from(node).unwrap_or(u32::MAX));
+    NodeMap::new(nodes).map_or_else(String::new, |map| map.to_string())
 }
 
 /// Programs as bytes.
@@ -220,6 +235,7 @@ pub(crate) mod tests {
             input: Reader::Rank(0),
             prompts: true,
             hold: false,
+            nodes: "0+1x1,1+1x1,0+1x2,1+1x1".to_owned(),
             crowded: false,
             report_phases: true,
             far: None,
@@ -313,6 +329,7 @@ pub(crate) mod tests {
         };
         assert_eq!(changed(|job| job.ranks[1].app = 1), None);
         assert_eq!(changed(|job| job.ranks[1].rank = 5), None);
+        assert_eq!(changed(|job| job.nodes = "0+1x4".to_owned()), None);
         assert_eq!(changed(|job| job.cpus = Cpus::new(vec![u32::MAX])), None);
         assert_eq!(
             changed(|job| job.ranks[0].cpus = Some(Cpus::new(vec![1 << 20]))),

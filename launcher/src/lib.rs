@@ -2,7 +2,7 @@
 //! `rmpiexec`: starts the ranks of a job, carries their output and input, and ends them without leaving anything
 //! behind.
 //!
-//! **Knows** the command line, processes, signals, pipes and CPU masks of one machine, and the words of crate `pmi`.
+//! **Knows** the command line, processes, signals, pipes and CPU masks of one machine, and the words of crate `wireup`.
 //! **Never** looks into the node segment but for what ranks say of their waits (`daemon::standstill`), never knows what a message is, and leaves no file anywhere.
 //!
 //! # Two roles
@@ -28,6 +28,7 @@
 //! Threads: the node role has one and must. The front has one, and one more per output file once something is written.
 //! Units: times in seconds on the command line, everything else in its type.
 
+mod allocation;
 mod choice;
 mod cli;
 mod cpus;
@@ -55,6 +56,7 @@ mod spawn;
 mod stats;
 mod topology;
 
+pub use allocation::{Allocation, Choice, Manager};
 pub use cli::{
     App, Options, Parsed, Reader, Request, Room, StatsPlace, UsageError, Variable, parse,
 };
@@ -98,7 +100,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         cpus: granted,
         nodes,
     };
-    let mut request = match parse(words, room) {
+    let mut request = match cli::understand(words, room, Some(&allocation::Here)) {
         Ok(Parsed::Run(request)) => *request,
         Ok(Parsed::Print(text)) => return print(&text),
         Err(UsageError(words)) => return complain(&words, USAGE_CODE),

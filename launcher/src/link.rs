@@ -13,8 +13,8 @@
 
 use crate::failure::{Failure, How};
 use crate::job::{self, NodeJob, Program};
-use pmi::Record;
 use std::ffi::CString;
+use wireup::Record;
 
 /// Output that a daemon may have under way.
 pub(crate) const OUTPUT_WINDOW_BYTES: u64 = 4 << 20;
@@ -73,6 +73,8 @@ pub(crate) enum Order {
     Whereabouts(Whereabouts),
     /// The ranks of all nodes are quiet in the program of this number.
     AllQuiet(u32),
+    /// The ranks of all nodes are at a fence of PMI, and have put these.
+    Fence(Pairs),
     /// All daemons are ready: start the ranks.
     Start,
     /// Somebody wants to know what the ranks wait for; [`Event::Seen`] with this number answers.
@@ -136,12 +138,34 @@ pub(crate) enum Event {
     Whereabouts(Whereabouts),
     /// The ranks of this node are quiet in the program of this number: nothing that they have sent over a network is under way.
     Quiet(u32),
+    /// The ranks of this node are at a fence of PMI, and have put these since the last one.
+    Fence(Pairs),
+    /// They come to no fence any more.
+    NoFence,
     /// What the ranks of this node have left for `--stats`.
     Stats(Vec<u8>),
     /// All that the ranks need was found; they are started by [`Order::Start`].
     Ready,
     /// What the ranks of this node wait for.
     Seen(Seen),
+}
+
+/// Keys without blanks, and values without line ends.
+pub(crate) type Pairs = Vec<(String, String)>;
+
+fn put_pairs(pairs: &Pairs, body: &mut Vec<u8>) {
+    for (key, value) in pairs {
+        body.extend(format!("{key} {value}\n").into_bytes());
+    }
+}
+
+fn take_pairs(body: &mut Body<'_>) -> Result<Pairs, Garbled> {
+    let text = body.text()?;
+    let pair = |line: &str| {
+        let (key, value) = line.split_once(' ').ok_or(Garbled)?;
+        Ok((key.to_owned(), value.to_owned()))
+    };
+    text.lines().map(pair).collect()
 }
 
 /// An answer to [`Order::Look`].
@@ -295,6 +319,7 @@ impl Order {
             }),
             Self::Watch(rank) => frame(out, 10, |body| body.extend(rank.to_le_bytes())),
             Self::Whereabouts(of) => frame(out, 11, |body| of.put(body)),
+            Self::Fence(pairs) => frame(out, 16, |body| put_pairs(pairs, body)),
             Self::AllQuiet(round) => frame(out, 12, |body| body.extend(round.to_le_bytes())),
             Self::Start => frame(out, 13, |_| ()),
             Self::Look(number) => frame(out, 14, |body| body.extend(number.to_le_bytes())),
@@ -339,6 +364,7 @@ impl Order {
             10 => Self::Watch(body.number()?),
             11 => Self::Whereabouts(Whereabouts::take(&mut body)?),
             12 => Self::AllQuiet(body.number()?),
+            16 => Self::Fence(take_pairs(&mut body)?),
             13 => Self::Start,
             14 => Self::Look(body.number()?),
             JOB => Self::Job(Box::new(NodeJob::decode(body.0).ok_or(Garbled)?)),
@@ -378,6 +404,8 @@ impl Event {
             Self::Held => frame(out, 138, |_| ()),
             Self::Watch(rank) => frame(out, 140, |body| body.extend(rank.to_le_bytes())),
             Self::Whereabouts(of) => frame(out, 141, |body| of.put(body)),
+            Self::Fence(pairs) => frame(out, 148, |body| put_pairs(pairs, body)),
+            Self::NoFence => frame(out, 149, |_| ()),
             Self::Quiet(round) => frame(out, 142, |body| body.extend(round.to_le_bytes())),
             Self::Ready => frame(out, 143, |_| ()),
             Self::Seen(seen) => frame(out, 145, |body| seen.put(body)),
@@ -434,6 +462,8 @@ impl Event {
             140 => Self::Watch(body.number()?),
             141 => Self::Whereabouts(Whereabouts::take(&mut body)?),
             142 => Self::Quiet(body.number()?),
+            148 => Self::Fence(take_pairs(&mut body)?),
+            149 => Self::NoFence,
             143 => Self::Ready,
             144 => Self::Stats(body.rest()),
             145 => Self::Seen(Seen::take(&mut body)?),
@@ -737,6 +767,11 @@ mod tests {
             Event::Watch(7),
             Event::Whereabouts(somewhere()),
             Event::Quiet(3),
+            Event::NoFence,
+            Event::Fence(vec![
+                ("a".to_owned(), "b=c".to_owned()),
+                ("d".to_owned(), String::new()),
+            ]),
         ];
         failures().into_iter().chain(others).collect()
     }
@@ -781,6 +816,8 @@ mod tests {
                 ..somewhere()
             }),
             Order::AllQuiet(0),
+            Order::Fence(vec![("k".to_owned(), "v".to_owned())]),
+            Order::Fence(Vec::new()),
             Order::Start,
             Order::Look(5),
             Order::Programs(some_job().programs),

@@ -11,17 +11,16 @@ use crate::front::{
     self, Debugger, Extras, Files, Front, Gdb, Node, Nodes, Phases, Reach, Signals, Visits,
 };
 use crate::hosts::{self, Beside, Host, Hosts, Machine, map};
-use crate::job::{Far, Keys, NodeJob, Placed, Program};
+use crate::job::{self, Far, Keys, NodeJob, Placed, Program};
 use crate::link::Order;
 use crate::mpir::Starter;
-use crate::place::Policy;
 use crate::program::cause;
 use crate::shepherd::shape::{Target, in_order};
 use crate::shepherd::words::{Begin, Down, Facts, Pace, Shell};
 use crate::spawn::{self, Forked};
 use crate::stats::Stats;
 use crate::{USAGE_CODE, prepare, shepherd, too_long};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -210,8 +209,11 @@ fn shell(request: &Request) -> Result<Shell, Stop> {
         .map(remote_shell::split)
         .transpose();
     let line = line.map_err(|words| stop(format!("--launcher: {words}"), USAGE_CODE))?;
+    let own = request.allocation.as_ref();
+    let own = own.and_then(|allocation| allocation.command.clone());
     Ok(Shell {
-        line: line.unwrap_or_default(),
+        takes_words: line.is_none() && own.is_some(),
+        line: line.or(own).unwrap_or_default(),
         program: program_there(request)?,
         from: String::new(),
     })
@@ -299,26 +301,23 @@ fn jobs(request: &Request, asked: &Asked, (keys, stats): (Keys, bool)) -> Vec<No
         .zip(&request.apps)
         .flat_map(|(number, app)| (0..app.ranks).map(move |_| number));
     let dealt = &hosts_of(request).dealt;
-    let placed: Vec<(u32, Placed)> = (0..)
-        .zip(app_of.zip(dealt))
-        .map(|(rank, (app, host))| (*host, prepare::placed_later(rank, app)))
-        .collect();
+    let mut placed: BTreeMap<u32, Vec<Placed>> = BTreeMap::new();
+    for (rank, (app, host)) in (0..).zip(app_of.zip(dealt)) {
+        let placed = placed.entry(*host).or_default();
+        placed.push(prepare::placed_later(rank, app));
+    }
     let far = Far {
-        policy: Policy {
-            binding: request.binding,
-            mapping: request.mapping,
-            shared: false,
-        },
+        policy: request.policy(false),
         report: request.report || request.report_bindings,
         stats,
         beside: Beside::default(),
     };
-    let ranks_of = |host: u32| {
-        let own = placed.iter().filter(|(of, _)| *of == host);
-        own.map(|(_, placed)| placed.clone()).collect()
+    let nodes = job::nodes_text(dealt.iter().map(|host| *host as usize));
+    let mut job = |host: &u32| NodeJob {
+        nodes: nodes.clone(),
+        ..prepare::far_job(request, keys, placed.remove(host).unwrap_or_default(), far)
     };
-    let job = |host: &u32| prepare::far_job(request, keys, ranks_of(*host), far);
-    asked.numbers.iter().map(job).collect()
+    asked.numbers.iter().map(&mut job).collect()
 }
 
 fn machines(facts: &[Facts]) -> Vec<&Machine> {

@@ -54,6 +54,8 @@ pub struct Policy {
     pub binding: Binding,
     /// `--map-by`.
     pub mapping: Mapping,
+    /// CPUs that the batch system was asked for, for each rank; 0: nobody has said.
+    pub cpus_per_rank: u32,
     /// A quota grants less than the CPUs of the mask: others use them too.
     pub shared: bool,
 }
@@ -137,6 +139,14 @@ impl Share<'_> {
         cores.get(self.of(cores.len())).unwrap_or_default().concat()
     }
 
+    /// So many CPUs for each rank, if there are as many for all, and some are left to others.
+    fn asked(&self, cpus: u32, ranks: u32) -> Option<&[Unit]> {
+        let (all, each) = (self.domain.units(), cpus as usize);
+        let is_part = each != 0 && each < all.len() && self.seats * each <= all.len() && ranks != 0;
+        let first = self.seat * each;
+        is_part.then(|| all.get(first..first + each)).flatten()
+    }
+
     fn thread(&self) -> &[Unit] {
         let first = self.of(self.domain.units().len()).start;
         self.domain.units().get(first..=first).unwrap_or_default()
@@ -160,6 +170,9 @@ fn place(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> P
 /// As the head of this file says.
 fn unasked(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> Place {
     let all = topology.units();
+    if let Some(units) = share.asked(policy.cpus_per_rank, ranks) {
+        return Place::of(units, Tie::Bound);
+    }
     if ranks as usize > topology.groups(Level::Core).len() {
         return Place::of(share.thread(), Tie::Preferred);
     }
@@ -307,6 +320,7 @@ mod tests {
         binding: Binding::Auto,
         mapping: Mapping::Slot,
         shared: false,
+        cpus_per_rank: 0,
     };
     const TWO_SOCKETS: &str = "socket:2 numa:1 core:4 pu:2";
 
@@ -317,6 +331,19 @@ mod tests {
             cpus("numa:2 core:2 pu:2", 4, AUTO, Tie::Bound),
             ["0-1", "2-3", "4-5", "6-7"]
         );
+    }
+
+    #[test]
+    fn a_rank_gets_as_many_cpus_as_the_batch_system_was_asked_for() {
+        let asked = Policy {
+            cpus_per_rank: 2,
+            ..AUTO
+        };
+        assert_eq!(cpus("core:8", 2, asked, Tie::Bound), ["0-1", "2-3"]);
+        assert_eq!(cpus("core:8", 1, asked, Tie::Bound), ["0-1"]);
+        // What there is too little of is shared out as ever.
+        assert_eq!(cpus("core:5", 4, asked, Tie::Bound), ["0", "1", "2", "3-4"]);
+        assert_eq!(cpus("core:2", 1, asked, Tie::Free), ["0-1"]);
     }
 
     #[test]

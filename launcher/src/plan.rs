@@ -3,7 +3,7 @@
 
 use crate::cli::Request;
 use crate::cpus::Cpus;
-use crate::place::{Binding, Mapping, Place, Policy, Tie, places};
+use crate::place::{Binding, Place, Policy, Tie, places};
 use crate::topology::{Level, Topology, Unit};
 use std::path::Path;
 
@@ -27,11 +27,7 @@ impl Plan {
             None if is_plain(request, cpus) => flat(cpus),
             None => described(cpus),
         };
-        let policy = Policy {
-            binding: request.binding,
-            mapping: request.mapping,
-            shared: request.topology.is_none() && granted < cpus.count(),
-        };
+        let policy = request.policy(request.topology.is_none() && granted < cpus.count());
         let places = places(&topology, request.size(), policy);
         Self { topology, places }
     }
@@ -76,7 +72,8 @@ impl Plan {
 /// Whether nobody asks what the CPUs share: a rank alone, or so many that each gets one CPU anyway.
 fn is_plain(request: &Request, cpus: &Cpus) -> bool {
     let size = request.size() as usize;
-    let as_usual = request.binding == Binding::Auto && request.mapping == Mapping::Slot;
+    let policy = request.policy(false);
+    let as_usual = policy == Policy::default();
     let unseen = !request.dry_run && !request.report_bindings && !request.report;
     as_usual && unseen && (size == 1 || size > cpus.count())
 }

@@ -2,6 +2,7 @@
 //! From what the user asked for to what a daemon starts: programs are found and looked at, environments made, CPUs
 //! chosen.
 
+use crate::allocation::is_of_a_task;
 use crate::cli::{App, Request};
 use crate::cpus::Cpus;
 use crate::foreign::Needs;
@@ -19,7 +20,7 @@ const LIBRARY: &str = "libmpi_abi.so.1";
 pub(crate) const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// Variables that say who a rank is: those of a job around this one are not passed on.
 pub(crate) const OWN_VARIABLES: [&str; 6] = [
-    pmi::BOOT_VARIABLE,
+    wireup::BOOT_VARIABLE,
     "RMPI_RANK",
     "RMPI_SIZE",
     "RMPI_LOCAL_RANK",
@@ -87,6 +88,7 @@ pub(crate) fn node_job(
         input: request.stdin,
         prompts: request.output.is_none() && is_terminal(0) && is_terminal(1),
         hold: false,
+        nodes: String::new(),
         crowded: false,
         report_phases: request.report,
         far: None,
@@ -176,6 +178,7 @@ pub(crate) fn far_job(request: &Request, keys: Keys, ranks: Vec<Placed>, far: Fa
         input: request.stdin,
         prompts: request.output.is_none() && is_terminal(0) && is_terminal(1),
         hold: false,
+        nodes: String::new(),
         crowded: false,
         report_phases: request.report,
         far: Some(far),
@@ -325,7 +328,10 @@ fn refuse_foreign(
 }
 
 fn inherited() -> Environment {
-    let foreign = |name: &OsString| !OWN_VARIABLES.iter().any(|own| name == own);
+    let foreign = |name: &OsString| {
+        let is_own = OWN_VARIABLES.iter().any(|own| name == own);
+        !is_own && !is_of_a_task(name.as_bytes())
+    };
     std::env::vars_os()
         .filter(|(name, _)| foreign(name))
         .collect()
@@ -451,6 +457,7 @@ mod tests {
             prefix: None,
             heartbeat: crate::hosts::Heartbeat::default(),
             remarks: Vec::new(),
+            allocation: None,
         }
     }
 

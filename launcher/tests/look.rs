@@ -6,10 +6,10 @@
 mod common;
 use common::{Running, lab::Lab, send, until};
 use nix::sys::signal::Signal;
-use pmi::look::{LOOK, Shown, address};
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
+use wireup::look::{LOOK, Shown, address};
 
 /// Comes to the front of a job.
 fn come(running: &Running) -> UnixStream {

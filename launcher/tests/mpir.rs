@@ -374,8 +374,11 @@ fn gdb_comes_to_many_ranks_in_a_small_terminal_without_a_key() {
         user.wait_for("(gdb) ");
         user.types("show pagination\n");
         user.wait_for(&format!("State of pagination is {paging}."));
-        user.types("kill inferiors 1\nquit\n");
-        // Not its "(y or n)": rmpiexec says there, sometimes between the two, that rank 0 was killed.
+        user.types("kill inferiors 1\n");
+        // gdb writes its question letter by letter: what rmpiexec says of rank 0 would come between two of them.
+        user.wait_for("rank 0 on host");
+        user.wait_for("when memory ran out)");
+        user.types("quit\n");
         user.wait_for("Quit anyway?");
         user.types("y\n");
         assert_eq!(running.end().code(), Some(137), "{}", user.seen);

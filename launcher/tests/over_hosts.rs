@@ -5,7 +5,7 @@
 
 mod common;
 use common::lab::Lab;
-use common::{Job, Running, rmpiexec, send, until};
+use common::{Job, Running, parent_of, rmpiexec, send, until};
 use launcher::Cpus;
 use nix::sys::signal::Signal;
 use std::fs;
@@ -166,8 +166,15 @@ fn a_host_that_is_lost_while_others_are_asked_is_named() {
     let lab = Lab::new();
     for who in ["rmpid", "rmpi-shepherd"] {
         let job = lab.job("a,slow", &["sleep", "100"]).start();
-        let found = named(&job, who, if who == "rmpid" { 1 } else { 2 });
-        send(*found.iter().max().unwrap(), Signal::SIGKILL);
+        // Not by its name: a child that has not yet become the remote shell of the other host is still called `rmpi-shepherd`.
+        let daemon = named(&job, "rmpid", 1)[0];
+        let is_daemon = who == "rmpid";
+        let victim = if is_daemon {
+            daemon
+        } else {
+            parent_of(daemon).unwrap()
+        };
+        send(victim, Signal::SIGKILL);
         let outcome = job.finish();
         assert_ne!(outcome.code, Some(0), "{}", outcome.err);
         assert!(outcome.err.contains("host a: "), "{who}: {}", outcome.err);

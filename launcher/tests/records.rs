@@ -6,7 +6,7 @@
 mod common;
 use common::role::{ROLE, count, ranks, tell, wrapped};
 use nix::sys::socket::{MsgFlags, send};
-use pmi::{BOOT_VARIABLE, Boot, MAX_DATAGRAM_BYTES, MAX_RECORD_BYTES, Record, ToDaemon, ToRank};
+use wireup::{BOOT_VARIABLE, Boot, MAX_DATAGRAM_BYTES, MAX_RECORD_BYTES, Record, ToDaemon, ToRank};
 
 /// What a rank says and does in its role.
 #[test]

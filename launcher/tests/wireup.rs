@@ -8,9 +8,9 @@ use common::role::{ROLE, count, ranks, ranks_with, tell, wrapped};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recvmsg, send, socket,
 };
-use pmi::{BOOT_VARIABLE, Boot, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use wireup::{BOOT_VARIABLE, Boot, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
 
 /// What a rank says and does in its role.
 #[test]

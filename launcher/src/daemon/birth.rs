@@ -9,10 +9,10 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, execve};
-use pmi::{BOOT_VARIABLE, Boot, Ranks, StreamKey};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use wireup::{BOOT_VARIABLE, Boot, NodeMap, Ranks, StreamKey};
 
 /// Descriptors that a rank keeps for itself get numbers from here on, out of the way of scripts that use small ones.
 const PRIVATE_DESCRIPTORS_FROM: i32 = 100;
@@ -23,6 +23,8 @@ pub(crate) struct Nest {
     pub(crate) daemon: Pid,
     /// The ranks of the node.
     pub(crate) ranks: Ranks,
+    /// On which node each rank of the job is, where the job has several.
+    pub(crate) nodes: Option<NodeMap>,
     /// Name of the daemon's abstract socket.
     pub(crate) address: String,
     /// The node segment of the ranks' first MPI programs.
@@ -41,6 +43,8 @@ pub(crate) struct Ends<'a> {
     pub(crate) output: BorrowedFd<'a>,
     pub(crate) error: BorrowedFd<'a>,
     pub(crate) control: BorrowedFd<'a>,
+    /// Where a library of MPICH's kind talks.
+    pub(crate) pmi: BorrowedFd<'a>,
 }
 
 /// At which step a rank could not start.
@@ -80,7 +84,7 @@ fn become_rank(
 ) -> Result<std::convert::Infallible, Problem> {
     let prepare = |error| (Step::Prepare, error);
     spawn::die_with(nest.daemon).map_err(prepare)?;
-    let (segment, control) = wire(nest, ends).map_err(prepare)?;
+    let (segment, control, pmi) = wire(nest, ends).map_err(prepare)?;
     let placed = &job.ranks[local as usize];
     if let (Some(cpus), false) = (&placed.cpus, placed.preferred) {
         // A CPU may have been taken away since the mask was read: then any will do.
@@ -96,6 +100,7 @@ fn become_rank(
         size: job.size,
         local_rank: local,
         ranks: nest.ranks.clone(),
+        nodes: nest.nodes.clone(),
         app: placed.app,
         segment_fd: segment,
         control_fd: control,
@@ -106,6 +111,8 @@ fn become_rank(
         over_hosts: job.far.is_some(),
         debugged: job.hold,
         crowded: job.crowded,
+        leader: None,
+        beside: job.far.as_ref().map_or(0, |far| far.beside.ranks()),
         mask: job.cpus.words(),
     };
     if job.hold {
@@ -115,17 +122,18 @@ fn become_rank(
     if let Some(folder) = &program.folder {
         nix::unistd::chdir(folder.as_c_str()).map_err(|error| (Step::Folder, error))?;
     }
-    run(program, &boot).map_err(|error| (Step::Program, error))
+    run(program, &boot, pmi).map_err(|error| (Step::Program, error))
 }
 
-/// Puts every descriptor where the program expects it; the numbers of segment and control socket.
-fn wire(nest: &Nest, ends: &Ends<'_>) -> Result<(i32, i32), Errno> {
+/// Puts every descriptor where the program expects it; the numbers of segment, control socket and socket of PMI.
+fn wire(nest: &Nest, ends: &Ends<'_>) -> Result<(i32, i32, i32), Errno> {
     let segment = inherit(nest.segment.as_fd())?;
     let control = inherit(ends.control)?;
+    let pmi = inherit(ends.pmi)?;
     dup2_stdin(ends.input)?;
     dup2_stdout(ends.output)?;
     dup2_stderr(ends.error)?;
-    Ok((segment, control))
+    Ok((segment, control, pmi))
 }
 
 /// A copy that survives `execve`. All others are close-on-exec.
@@ -134,13 +142,18 @@ fn inherit(descriptor: BorrowedFd<'_>) -> Result<i32, Errno> {
     copy(PRIVATE_DESCRIPTORS_FROM).or_else(|_| copy(3))
 }
 
-fn run(program: &Program, boot: &Boot) -> Result<std::convert::Infallible, Errno> {
+fn run(program: &Program, boot: &Boot, pmi: i32) -> Result<std::convert::Infallible, Errno> {
     let variables = [
         (BOOT_VARIABLE, boot.to_string()),
         ("RMPI_RANK", boot.rank.to_string()),
         ("RMPI_SIZE", boot.size.to_string()),
         ("RMPI_LOCAL_RANK", boot.local_rank.to_string()),
         ("RMPI_LOCAL_SIZE", boot.local_size().to_string()),
+        ("PMI_FD", pmi.to_string()),
+        ("PMI_RANK", boot.rank.to_string()),
+        ("PMI_SIZE", boot.size.to_string()),
+        ("MPI_LOCALRANKID", boot.local_rank.to_string()),
+        ("MPI_LOCALNRANKS", boot.local_size().to_string()),
     ];
     let text = |(name, value)| CString::new(format!("{name}={value}")).map_err(|_| Errno::EINVAL);
     let own: Vec<CString> = variables.into_iter().map(text).collect::<Result<_, _>>()?;
@@ -148,6 +161,7 @@ fn run(program: &Program, boot: &Boot) -> Result<std::convert::Infallible, Errno
     let environment: Vec<&CStr> = program
         .environment
         .iter()
+        .filter(|set| !is_of_other_launcher(set))
         .chain(&own)
         .map(CString::as_c_str)
         .collect();
@@ -161,6 +175,14 @@ fn run(program: &Program, boot: &Boot) -> Result<std::convert::Infallible, Errno
         }
         other => other,
     }
+}
+
+/// Whether a variable says to a library of MPICH's kind that another launcher has started it, as this one was itself.
+fn is_of_other_launcher(set: &CStr) -> bool {
+    let set = set.to_bytes();
+    [&b"PMI_"[..], b"MPI_LOCAL"]
+        .iter()
+        .any(|begin| set.starts_with(begin))
 }
 
 /// Whether a file begins like a script rather than like a program for another machine: shells ask for no NUL in the

@@ -7,10 +7,10 @@ use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
     UnixCredentials, bind, listen, recvmsg, sendmsg, setsockopt, socket, socketpair, sockopt,
 };
-use pmi::{DecodeError, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use wireup::{DecodeError, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
 
 /// What a socket had for us.
 #[derive(Debug)]

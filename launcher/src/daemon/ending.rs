@@ -119,6 +119,7 @@ impl Daemon {
     fn rank_ended(&mut self, local: u32, ending: spawn::Ending) {
         // What it said and wrote before it ended comes first.
         self.listen_to(local);
+        self.hear_pmi(local);
         self.streams
             .drain(local, &mut self.scratch, &mut self.edge.outbox);
         let Some(rank) = self.ranks.get_mut(local as usize) else {
@@ -130,6 +131,7 @@ impl Daemon {
         let (verdict, phase) = (rank.verdict(ending), rank.phase);
         let told = self.records.ended(local);
         self.answer_all(told);
+        self.end_pmi(local);
         if self.alive() == 0 {
             self.reached(link::Phase::Ended);
         }

@@ -14,10 +14,10 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::epoll::EpollFlags;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, pipe2, read};
-use pmi::look::MOST_SEEN_BYTES;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use wireup::look::MOST_SEEN_BYTES;
 
 /// A look that takes longer is given up. Ranks that share their CPUs with many take a while to stop.
 pub(crate) const LOOK_WITHIN: Duration = Duration::from_secs(10);

@@ -13,6 +13,7 @@ mod hold;
 mod input;
 mod look;
 mod memory;
+mod pmi_server;
 mod probe;
 mod rank;
 mod records;
@@ -26,7 +27,9 @@ mod tool;
 
 pub(crate) use look::LOOK_WITHIN;
 pub(crate) use start::serve;
-pub(crate) use sweep::{descendants, signal_all};
+#[cfg(test)]
+pub(crate) use sweep::Descendant;
+pub(crate) use sweep::{Tree, signal_all};
 
 use crate::edge::{Closed, Edge};
 use crate::failure::{Failure, How};
@@ -41,6 +44,7 @@ use input::{Input, Pumped};
 use look::Look;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signalfd::SignalFd;
+use pmi_server::PmiServer;
 use probe::Probes;
 use rank::Rank;
 use records::Records;
@@ -79,6 +83,8 @@ enum Token {
     Room,
     /// What the process writes that looks at the ranks.
     Look,
+    /// A rank's socket of PMI.
+    Pmi(u32),
 }
 
 impl Token {
@@ -94,6 +100,7 @@ impl Token {
             Self::Streams => (7, 0),
             Self::Room => (8, 0),
             Self::Look => (9, 0),
+            Self::Pmi(local) => (10, local),
         };
         kind << 32 | u64::from(index)
     }
@@ -111,6 +118,7 @@ impl Token {
             7 => Self::Streams,
             8 => Self::Room,
             9 => Self::Look,
+            10 => Self::Pmi(index),
             _ => return None,
         })
     }
@@ -141,6 +149,8 @@ struct Daemon {
     by_pid: HashMap<u32, u32>,
     /// Where they are found on a network.
     records: Records,
+    /// What ranks say whose library is MPICH's.
+    pmi: PmiServer,
     /// Segments of the ranks' second, third, ... MPI programs, by the programs before.
     later_segments: HashMap<u32, Rc<OwnedFd>>,
     visitors: HashMap<u32, UnixStream>,
@@ -217,6 +227,10 @@ impl Daemon {
                 Token::Input(_) => self.feed(),
                 Token::Streams => self.streams.pump(&mut self.scratch, &mut self.edge.outbox),
                 Token::Look => self.hear_reader(),
+                Token::Pmi(local) => {
+                    self.answer_pmi(local);
+                    self.hear_pmi(local);
+                }
                 // It is sent in every turn.
                 Token::Room => (),
             }
@@ -340,6 +354,7 @@ impl Daemon {
                 let told = self.records.learned(of);
                 self.answer_all(told);
             }
+            Order::Fence(pairs) => self.end_fence(pairs),
             Order::AllQuiet(round) => {
                 let told = self.records.all_quiet(round);
                 self.answer_all(told);

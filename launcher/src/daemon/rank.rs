@@ -27,6 +27,8 @@ pub(crate) struct Rank {
     pub(crate) alive: bool,
     /// How far it has come.
     pub(crate) phase: Phase,
+    /// It is in an MPI of MPICH's kind, as that has said through PMI.
+    pub(crate) in_other_mpi: bool,
     /// MPI programs that it has run to their end.
     pub(crate) finalized: u32,
     /// The process that called `MPI_Init`.
@@ -61,6 +63,7 @@ impl Rank {
             pid,
             alive: true,
             phase: Phase::Fresh,
+            in_other_mpi: false,
             finalized: 0,
             greeter: 0,
             control: Some(control),
@@ -87,7 +90,9 @@ impl Rank {
         }
         match ending {
             Ending::Signal { number, core } => Some(How::Signal { number, core }),
-            Ending::Code(code) if self.phase == Phase::Greeted => Some(How::Unfinalized(code)),
+            Ending::Code(code) if self.phase == Phase::Greeted || self.in_other_mpi => {
+                Some(How::Unfinalized(code))
+            }
             Ending::Code(0) => None,
             Ending::Code(code) => Some(How::Code(code)),
         }
@@ -133,6 +138,11 @@ mod tests {
             rank(Phase::Greeted).verdict(Ending::Code(0)),
             Some(How::Unfinalized(0))
         );
+        let other = Rank {
+            in_other_mpi: true,
+            ..rank(Phase::Fresh)
+        };
+        assert_eq!(other.verdict(Ending::Code(0)), Some(How::Unfinalized(0)));
         let killed = Ending::Signal {
             number: 9,
             core: false,

@@ -16,8 +16,8 @@
 //! Memory is bounded: one record and a place in two sets for every pair of ranks.
 
 use crate::link::Whereabouts;
-use pmi::{Record, ToRank};
 use std::collections::{BTreeMap, BTreeSet};
+use wireup::{Record, ToRank};
 
 /// The records of all ranks, and who waits for them.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use super::far::{self, Found};
 use super::hold::Hold;
 use super::input::Input;
 use super::look::Look;
+use super::pmi_server::{self, PmiServer};
 use super::probe::Probes;
 use super::rank::Rank;
 use super::records::Records;
@@ -20,25 +21,23 @@ use crate::job::{NodeJob, random_u64};
 use crate::link::{Event, Order, Phase, Stream};
 use crate::program::{NoProgram, cause};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollFlags};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{Pid, dup2_stdin, dup2_stdout, pipe2};
-use pmi::Ranks;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::rc::Rc;
+use wireup::{NodeMap, Ranks};
 
 /// Descriptors that a rank takes in the daemon, and those that the daemon needs besides.
-const DESCRIPTORS_PER_RANK: u64 = 3;
+const DESCRIPTORS_PER_RANK: u64 = 4;
 const DESCRIPTORS_BESIDES: u64 = 40;
 
 /// Runs the node role in this process, which was made for it: serves the job that the front tells over `edge`.
@@ -163,8 +162,9 @@ impl Equipment {
         let nest = Nest {
             daemon: Pid::this(),
             ranks: ranks_of(job)?,
+            nodes: NodeMap::parse(&job.nodes, job.size),
             address,
-            segment: Rc::new(segment(job)?),
+            segment: Rc::new(node_segment::make(job.keys.job, job.local_size())?),
             complaints: rank_side,
             signals: blocked,
             files,
@@ -210,6 +210,7 @@ impl Daemon {
         let ranks = Vec::with_capacity(job.ranks.len());
         let records = Records::new(job.ranks.iter().map(|placed| placed.rank), job.size);
         let hold = Hold::of(&job);
+        let pmi = PmiServer::new(job.local_size(), job.size, nest.nodes.as_ref());
         Self {
             job,
             nest,
@@ -221,6 +222,7 @@ impl Daemon {
             ranks,
             by_pid: HashMap::new(),
             records,
+            pmi,
             later_segments: HashMap::new(),
             visitors: HashMap::new(),
             visitor_count: 0,
@@ -281,6 +283,7 @@ impl Daemon {
         let (output, output_end) = pipe2(OFlag::O_CLOEXEC)?;
         let (error, error_end) = pipe2(OFlag::O_CLOEXEC)?;
         let (control, control_end) = control::pair()?;
+        let (pmi, pmi_end) = pmi_server::pair()?;
         let input_end = if self.job.input.reaches(rank) {
             Some(self.make_input(local)?)
         } else {
@@ -291,6 +294,7 @@ impl Daemon {
             output: output_end.as_fd(),
             error: error_end.as_fd(),
             control: control_end.as_fd(),
+            pmi: pmi_end.as_fd(),
         };
         let pid = birth::start(&self.job, &self.nest, local, &ends)?;
         // From here on the rank exists, so it is recorded whatever else fails.
@@ -298,6 +302,7 @@ impl Daemon {
         let listening = self.poller.add(&control, listen);
         self.ranks.push(Rank::new(pid, control));
         self.by_pid.insert(pid, local);
+        self.begin_pmi(local, pmi)?;
         self.streams.add(rank, Stream::Out, output)?;
         self.streams.add(rank, Stream::Err, error)?;
         listening
@@ -389,68 +394,4 @@ fn prompts(job: &NodeJob) -> Prompts {
         NodeJob { prompts: true, .. } => Prompts::RankZero,
         _ => Prompts::None,
     }
-}
-
-/// The node segment: memory that all ranks of the node share. Its size is sealed, since a rank that cut it could kill
-/// the others.
-pub(super) fn segment(job: &NodeJob) -> Result<OwnedFd, String> {
-    let local_size = job.local_size();
-    let bytes = segment_file_bytes(local_size)?;
-    let said = |error: std::io::Error| {
-        format!(
-            "cannot make the node segment of {bytes} bytes: {}",
-            cause(&error)
-        )
-    };
-    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    let made = memfd_create(c"rmpi-segment", flags).map_err(|error| said(error.into()))?;
-    let mut file = File::from(made);
-    let head = ring::SegmentHead {
-        job: job.keys.job,
-        local_size,
-    };
-    let fill = |file: &mut File| {
-        file.set_len(bytes)?;
-        file.write_all(&head.to_bytes())
-    };
-    with_room(bytes, || fill(&mut file).map_err(said))?;
-    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
-    fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(|error| said(error.into()))?;
-    Ok(OwnedFd::from(file))
-}
-
-/// The segment with an arena for each rank behind it, each as large as the machine's memory, since nobody knows who needs
-/// how much: what nobody touches costs nothing. Without arenas where the limit of file size forbids them.
-fn segment_file_bytes(local_size: u32) -> Result<u64, String> {
-    let least = ring::layout::segment_bytes(local_size);
-    let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE)
-        .map_err(|error| format!("cannot read the limit of file size: {}", error.desc()))?;
-    let memory = nix::sys::sysinfo::sysinfo().map_or(0, |info| info.ram_total());
-    let whole = ring::layout::file_bytes(local_size, memory.next_power_of_two());
-    Ok(if hard < whole { least } else { whole })
-}
-
-/// Does `make` while files may be of this size: the limit counts for memory files too, and its signal kills.
-fn with_room(bytes: u64, make: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-    let limit = Resource::RLIMIT_FSIZE;
-    let said = |error: Errno| {
-        format!(
-            "cannot change the limit of file size: {}",
-            error.desc().to_lowercase()
-        )
-    };
-    let (soft, hard) = getrlimit(limit).map_err(said)?;
-    if soft >= bytes {
-        return make();
-    }
-    if hard < bytes {
-        return Err(format!(
-            "the ranks of this machine share {bytes} bytes of memory, which count as a file; the limit of file size is \
-             {hard} bytes: raise it (ulimit -Hf) or start fewer ranks"
-        ));
-    }
-    setrlimit(limit, bytes, hard).map_err(said)?;
-    let made = make();
-    setrlimit(limit, soft, hard).map_err(said)?;
-    made
 }

@@ -4,7 +4,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A process below this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,19 +15,46 @@ pub(crate) struct Descendant {
     pub(crate) zombie: bool,
 }
 
-/// All descendants of these processes, themselves not included.
+/// The processes that there were at one look, by their parents. Questions that belong together are asked of one: between two looks
+/// processes are made.
+#[derive(Debug, Default)]
+pub(crate) struct Tree(HashMap<u32, Vec<Descendant>>);
+
+impl Tree {
+    /// Looks.
+    pub(crate) fn now() -> Self {
+        processes().collect()
+    }
+
+    /// All descendants of these processes, themselves not included.
+    pub(crate) fn below(&self, ancestors: &[u32]) -> Vec<Descendant> {
+        let (mut found, mut next) = (Vec::new(), ancestors.to_vec());
+        // A number may have been given twice during the look: nobody is below himself.
+        let mut seen: HashSet<u32> = ancestors.iter().copied().collect();
+        while let Some(pid) = next.pop() {
+            let children = self.0.get(&pid).into_iter().flatten();
+            let new = children.filter(|process| seen.insert(process.pid));
+            let new: Vec<Descendant> = new.copied().collect();
+            next.extend(new.iter().map(|process| process.pid));
+            found.extend(new);
+        }
+        found
+    }
+}
+
+impl FromIterator<(Descendant, u32)> for Tree {
+    fn from_iter<T: IntoIterator<Item = (Descendant, u32)>>(processes: T) -> Self {
+        let mut tree = Self::default();
+        for (process, parent) in processes {
+            tree.0.entry(parent).or_default().push(process);
+        }
+        tree
+    }
+}
+
+/// All descendants of these processes at this moment, themselves not included.
 pub(crate) fn descendants(ancestors: &[u32]) -> Vec<Descendant> {
-    let mut children: HashMap<u32, Vec<Descendant>> = HashMap::new();
-    for (process, parent) in processes() {
-        children.entry(parent).or_default().push(process);
-    }
-    let (mut found, mut next) = (Vec::new(), ancestors.to_vec());
-    while let Some(pid) = next.pop() {
-        let below = children.remove(&pid).unwrap_or_default();
-        next.extend(below.iter().map(|process| process.pid));
-        found.extend(below);
-    }
-    found
+    Tree::now().below(ancestors)
 }
 
 /// Sends a signal to every descendant of this process; answers those that were alive.

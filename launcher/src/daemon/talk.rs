@@ -4,7 +4,6 @@
 use super::control::{self, Received};
 use super::rank::{Phase, Rank};
 use super::records::Word;
-use super::start::segment;
 use super::{Daemon, Token, interest};
 use crate::failure::How;
 use crate::link::{self, Event};
@@ -12,9 +11,9 @@ use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use pmi::{DecodeError, MAX_RECORD_BYTES, ToDaemon, ToRank};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use wireup::{DecodeError, MAX_RECORD_BYTES, ToDaemon, ToRank};
 
 /// More than fits into a socket: who has said so much at once goes on saying it, and others have their turn first.
 const MOST_WORDS_AT_ONCE: u32 = 4096;
@@ -85,7 +84,7 @@ impl Daemon {
     }
 
     /// The library of a rank ends the job.
-    fn hear_end(&mut self, local: u32, how: How) {
+    pub(super) fn hear_end(&mut self, local: u32, how: How) {
         let rank = self.ranks.get(local as usize);
         if rank.is_none_or(|rank| rank.reported) {
             return;
@@ -303,7 +302,10 @@ impl Daemon {
         if let Some(segment) = self.later_segments.get(&round) {
             return Ok(Rc::clone(segment));
         }
-        let segment = Rc::new(segment(&self.job)?);
+        let segment = Rc::new(node_segment::make(
+            self.job.keys.job,
+            self.job.local_size(),
+        )?);
         self.later_segments.insert(round, Rc::clone(&segment));
         Ok(segment)
     }

@@ -2,7 +2,7 @@
 //! What nodes have to say to each other about records, which goes through the front: who watches which rank of another node,
 //! and in which programs all are quiet. No system calls.
 
-use crate::link::{Event, Order, Whereabouts};
+use crate::link::{Event, Order, Pairs, Whereabouts};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The nodes of a job by number, and what each has said.
@@ -16,6 +16,10 @@ pub(crate) struct Between {
     last: BTreeMap<u32, Whereabouts>,
     /// By number of a program: the nodes whose ranks are quiet there.
     quiet: BTreeMap<u32, BTreeSet<usize>>,
+    /// What the ranks of nodes that are at a fence of PMI have put.
+    fenced: BTreeMap<usize, Pairs>,
+    /// Nodes whose ranks come to no fence any more.
+    unfenced: BTreeSet<usize>,
     nodes: usize,
     gone: BTreeSet<usize>,
 }
@@ -41,8 +45,32 @@ impl Between {
                 self.quiet.entry(round).or_default().insert(node);
                 Ok(self.release(round))
             }
+            Event::Fence(pairs) => {
+                self.fenced.insert(node, pairs);
+                Ok(self.end_fence())
+            }
+            Event::NoFence => {
+                self.unfenced.insert(node);
+                Ok(self.end_fence())
+            }
             event => Err(event),
         }
+    }
+
+    /// Lets all ranks go that are at a fence, if those of all nodes are; each node hears what all have put.
+    fn end_fence(&mut self) -> Vec<Passed> {
+        let are_there = |node: &usize| {
+            let is_gone = self.gone.contains(node) || self.unfenced.contains(node);
+            is_gone || self.fenced.contains_key(node)
+        };
+        if !self.node_of.values().all(are_there) {
+            return Vec::new();
+        }
+        let fenced = std::mem::take(&mut self.fenced);
+        let nodes: Vec<usize> = fenced.keys().copied().collect();
+        let all: Pairs = fenced.into_values().flatten().collect();
+        let to = |node| (node, Order::Fence(all.clone()));
+        nodes.into_iter().map(to).collect()
     }
 
     /// A node is gone, with all its ranks: who watches them is told, and nobody waits for it.
@@ -58,6 +86,7 @@ impl Between {
         }
         let rounds: Vec<u32> = self.quiet.keys().copied().collect();
         passed.extend(rounds.into_iter().flat_map(|round| self.release(round)));
+        passed.extend(self.end_fence());
         passed
     }
 
@@ -135,7 +164,7 @@ mod tests {
             round: 0,
             silent: false,
             ended: false,
-            last: Some((0, pmi::Record::new(&[7; 24]).unwrap())),
+            last: Some((0, wireup::Record::new(&[7; 24]).unwrap())),
         }
     }
 
@@ -171,6 +200,25 @@ mod tests {
         });
         let told = (2, Order::Whereabouts(unknown));
         assert_eq!(between.pass(2, Event::Watch(1)), Ok(vec![told]));
+    }
+
+    #[test]
+    fn a_fence_ends_when_all_nodes_are_there_and_all_hear_what_all_have_put() {
+        let mut between = three();
+        let put = |key: &str| vec![(key.to_owned(), "x".to_owned())];
+        assert_eq!(between.pass(2, Event::Fence(put("c"))), Ok(vec![]));
+        assert_eq!(between.pass(0, Event::Fence(put("a"))), Ok(vec![]));
+        let all = [put("a"), put("b"), put("c")].concat();
+        let told = |node| (node, Order::Fence(all.clone()));
+        let passed = between.pass(1, Event::Fence(put("b")));
+        assert_eq!(passed, Ok(vec![told(0), told(1), told(2)]));
+        assert_eq!(between.pass(0, Event::Fence(vec![])), Ok(vec![]));
+        // Those that are gone, or have nobody left who comes, are not waited for.
+        assert_eq!(between.gone(2), []);
+        let released = vec![(0, Order::Fence(vec![]))];
+        assert_eq!(between.pass(1, Event::NoFence), Ok(released.clone()));
+        assert_eq!(between.pass(0, Event::Fence(vec![])), Ok(released));
+        assert_eq!(between.gone(0), []);
     }
 
     #[test]

@@ -232,7 +232,7 @@ pub(crate) fn facts(
                 Up::Lost(node, loss) => answers.hear(node as usize, Err((loss.words, loss.code))),
                 Up::Ended(node) => answers.hear(node as usize, Err(ended())),
                 // A daemon has nothing to say before it has its part.
-                Up::Event(..) | Up::Beat => (),
+                Up::Event(..) | Up::Beat | Up::Line => (),
             }
         }
         if answers.are_complete() {

@@ -165,15 +165,22 @@ impl Front {
         self.output.say(words);
     }
 
-    /// Attends to the job until it is over; its exit code.
-    pub(crate) fn run(mut self) -> u8 {
+    /// Attends to the job until it is over and everything is written, or cannot be.
+    fn attend(&mut self) {
         let lasts = |front: &Self| !front.is_over || front.debugger.gdb_end().is_some();
-        while lasts(&self) || !(self.output.is_idle() || self.is_late()) {
+        while lasts(self) || !(self.output.is_idle() || self.is_late()) {
             if let Err(way) = self.turn() {
                 self.way_is_gone(way);
             }
         }
+    }
+
+    /// Attends to the job until it is over; its exit code.
+    pub(crate) fn run(mut self) -> u8 {
+        self.attend();
         self.look_at_output();
+        // What was said of the last output is to be written, too.
+        self.attend();
         for way in 0..self.nodes.ways() {
             match self.nodes.process_of(way) {
                 // It may have to wait for hosts; it is given a time for that once nobody hears it.
@@ -466,7 +473,12 @@ impl Front {
             }
             Event::Gone(gone) => self.all_gone(&gone),
             // Those are between nodes, and were passed on; and that was waited for before.
-            Event::Watch(_) | Event::Whereabouts(_) | Event::Quiet(_) | Event::Ready => (),
+            Event::Watch(_)
+            | Event::Whereabouts(_)
+            | Event::Quiet(_)
+            | Event::Fence(_)
+            | Event::NoFence
+            | Event::Ready => (),
         }
     }
 

@@ -331,7 +331,7 @@ impl Nodes {
                 way.heard.push_back((node as usize, Heard::Lost(loss)));
             }
             // They came before there were nodes.
-            Up::Here(..) | Up::Beat => (),
+            Up::Here(..) | Up::Beat | Up::Line => (),
         }
         Ok(())
     }

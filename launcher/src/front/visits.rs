@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `rmpi-queues` of this machine asks what the ranks of all hosts wait for: each daemon is told to look, and what they say is passed
-//! on as it comes. Words and socket: [`pmi::look`].
+//! on as it comes. Words and socket: [`wireup::look`].
 //!
 //! One is served at a time, the others wait in the socket's queue. Nobody is waited for: a host that does not answer is said not to.
 
@@ -10,12 +10,12 @@ use crate::edge::{Closed, Edge};
 use crate::link::{Order, Seen};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{getsockopt, sockopt};
-use pmi::look::{LOOK, Shown, address};
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
+use wireup::look::{LOOK, Shown, address};
 
 /// A daemon answers within this time, whatever it has seen, or cannot be reached.
 const ANSWER_WITHIN: Duration = LOOK_WITHIN.saturating_add(Duration::from_secs(2));

@@ -195,6 +195,7 @@ mod tests {
             port: None,
             slots,
             most: None,
+            is_own: false,
         };
         let machines = vec![machine("x", &[0, 1]); 4];
         let slots = |list: &[Slots], cores: u32| {

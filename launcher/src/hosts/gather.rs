@@ -117,6 +117,7 @@ impl Named {
             port: self.port,
             slots,
             most: self.most,
+            is_own: false,
         })
     }
 }

@@ -4,7 +4,7 @@
 use super::{Host, Hosts, Slots, loads};
 use crate::cli::Request;
 use crate::failure::counted;
-use crate::place::{Binding, Place, Policy, places};
+use crate::place::{Binding, Place, places};
 use crate::topology::{Topology, ranges};
 
 /// With more ranks their places are only shown where somebody asks for them.
@@ -159,11 +159,7 @@ fn advice(hosts: &Hosts) -> String {
 
 /// Which CPUs each rank would get if all hosts were like this one.
 fn places_of(request: &Request, hosts: &Hosts, topology: &Topology) -> Vec<String> {
-    let policy = Policy {
-        binding: request.binding,
-        mapping: request.mapping,
-        shared: false,
-    };
+    let policy = request.policy(false);
     let of_host = |load: &u32| places(topology, *load, policy).into_iter();
     let mut places: Vec<_> = loads(hosts.list.len(), &hosts.dealt)
         .iter()

@@ -24,7 +24,7 @@ pub(crate) use beside::{beside, slots, words as same_words};
 pub use deal::{Portion, deal, loads};
 pub use options::Heartbeat;
 pub(crate) use options::HostOptions;
-pub(crate) use select::find;
+pub(crate) use select::{Source, are_all_local, find};
 
 /// A machine that ranks may run on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub struct Host {
     pub slots: Slots,
     /// How many it may get at most (`max_slots`).
     pub most: Option<u32>,
+    /// It is this machine, as the batch system says that has given it.
+    pub is_own: bool,
 }
 
 /// The slots of a host.
@@ -56,7 +58,8 @@ impl Host {
     #[must_use]
     pub fn is_here(&self, own: &str) -> bool {
         let names = ["localhost", "127.0.0.1", "::1", own];
-        self.user.is_none() && self.port.is_none() && names.contains(&self.name.as_str())
+        let is_named = self.is_own || names.contains(&self.name.as_str());
+        self.user.is_none() && self.port.is_none() && is_named
     }
 }
 
@@ -155,6 +158,7 @@ mod tests {
             port: None,
             slots: Slots::Cores,
             most: None,
+            is_own: false,
         }
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options that say where ranks go and how other hosts are reached.
 
+use crate::allocation::Choice;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,6 +38,9 @@ pub(crate) struct HostOptions {
         allow_negative_numbers = true
     )]
     pub(crate) ranks_per_node: Option<String>,
+    /// Take hosts and slots from this batch system [default: from the one whose job this is, if no --hostfile is given]
+    #[arg(long, visible_alias = "rmk", value_enum, value_name = "MANAGER")]
+    pub(crate) rm: Option<Choice>,
     /// Reach other hosts with this command in place of ssh
     #[arg(long, visible_alias = "launcher-exec", value_name = "COMMAND")]
     pub(crate) launcher: Option<String>,

@@ -20,19 +20,43 @@ pub(crate) type Selected = (Vec<Host>, Vec<Option<Vec<Part>>>);
 /// Larger files are none of ours.
 const MOST_FILE_BYTES: u64 = 16 << 20;
 
-/// The hosts of a job with this host file whose programs have these `--host`, each given any number of times; `None` if nobody
+/// What names hosts beside `--host`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Source<'a> {
+    /// Nothing.
+    None,
+    /// A host file.
+    File(&'a Path),
+    /// A batch system: its job's name, and hosts.
+    Allocation(&'a str, &'a [Host]),
+}
+
+/// The hosts of a job with this source of hosts whose programs have these `--host`, each given any number of times; `None` if nobody
 /// names one.
 pub(crate) fn find(
-    file: Option<&Path>,
+    source: Source<'_>,
     programs: &[&[String]],
     remarks: &mut Vec<String>,
 ) -> Result<Option<Selected>, String> {
-    let Some(path) = file else {
-        return select(None, programs);
-    };
-    let listed = listed(path)?;
-    remarks.extend(listed.remarks);
-    select(Some((path, listed.hosts)), programs)
+    match source {
+        Source::None => select(None, programs),
+        Source::Allocation(name, hosts) => select(Some((name, hosts.to_vec())), programs),
+        Source::File(path) => {
+            let listed = listed(path)?;
+            remarks.extend(listed.remarks);
+            select(Some((&path.display().to_string(), listed.hosts)), programs)
+        }
+    }
+}
+
+/// Whether `--host` is given and names nothing but this machine, by names that every machine has for itself.
+pub(crate) fn are_all_local(programs: &[&[String]]) -> bool {
+    let all: Result<Vec<Vec<Mention>>, String> =
+        programs.iter().map(|texts| mentions(texts)).collect();
+    let all = all.unwrap_or_default().concat();
+    let is_local =
+        |mention: &Mention| ["localhost", "127.0.0.1", "::1"].contains(&mention.name.as_str());
+    !all.is_empty() && all.iter().all(is_local)
 }
 
 /// Reads a host file.
@@ -52,7 +76,7 @@ fn listed(path: &Path) -> Result<Listed, String> {
 }
 
 fn select(
-    file: Option<(&Path, Vec<Host>)>,
+    list: Option<(&str, Vec<Host>)>,
     programs: &[&[String]],
 ) -> Result<Option<Selected>, String> {
     let own: Vec<Vec<Mention>> = programs
@@ -62,8 +86,8 @@ fn select(
     if own.iter().map(Vec::len).sum::<usize>() > MOST_HOSTS {
         return Err(format!("--host: {}", word::too_many().what));
     }
-    match file {
-        Some((path, hosts)) => of_file(path, hosts, &own).map(Some),
+    match list {
+        Some((name, hosts)) => of_list(name, hosts, &own).map(Some),
         None if own.iter().all(Vec::is_empty) => Ok(None),
         None => named(&own).map(Some),
     }
@@ -114,8 +138,8 @@ fn named(own: &[Vec<Mention>]) -> Result<Selected, String> {
     Ok((all, parts))
 }
 
-/// The hosts of a file that `--host` selects.
-fn of_file(path: &Path, mut hosts: Vec<Host>, own: &[Vec<Mention>]) -> Result<Selected, String> {
+/// The hosts of a list that `--host` selects.
+fn of_list(name: &str, mut hosts: Vec<Host>, own: &[Vec<Mention>]) -> Result<Selected, String> {
     let mut chosen = Chosen::new(&hosts);
     let mut parts = Vec::with_capacity(own.len());
     for mentions in own {
@@ -123,9 +147,8 @@ fn of_file(path: &Path, mut hosts: Vec<Host>, own: &[Vec<Mention>]) -> Result<Se
         for mention in mentions {
             let Some(numbers) = chosen.numbers.get(&mention.name).cloned() else {
                 return Err(format!(
-                    "--host {}: no such host in {}, which names {}; with a host file --host selects hosts of it",
+                    "--host {}: no such host in {name}, which names {}; with a list of hosts --host selects hosts of it",
                     mention.name,
-                    path.display(),
                     some(&hosts)
                 ));
             };
@@ -248,7 +271,7 @@ mod tests {
         let programs: Vec<Vec<String>> = programs.iter().map(|text| texts(text)).collect();
         let programs: Vec<&[String]> = programs.iter().map(Vec::as_slice).collect();
         let hosts = file::read("F", file.as_bytes()).map(|listed| listed.hosts);
-        let file = hosts.ok().map(|hosts| (Path::new("F"), hosts));
+        let file = hosts.ok().map(|hosts| ("F", hosts));
         let Some((hosts, parts)) = select(file, &programs)? else {
             return Ok("here".to_owned());
         };
@@ -308,7 +331,7 @@ mod tests {
     #[test]
     fn a_name_that_is_not_in_the_file_is_named() {
         let words = selected("a\nb\nc\nd\ne\nf\n", &["a,x"]).unwrap_err();
-        let expected = "--host x: no such host in F, which names a, b, c, d, e and 1 more; with a host file --host selects";
+        let expected = "--host x: no such host in F, which names a, b, c, d, e and 1 more; with a list of hosts --host selects";
         assert!(words.starts_with(expected), "{words}");
     }
 

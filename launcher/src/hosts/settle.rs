@@ -2,6 +2,7 @@
 //! What follows for a request once the slots of its hosts are known: how many ranks there are, and where each goes.
 
 use super::{Host, Hosts, Machine, Slots, loads};
+use crate::allocation::Allocation;
 use crate::cli::{Request, Room, UsageError};
 use crate::cpus::Cpus;
 use crate::failure::counted;
@@ -68,6 +69,15 @@ impl Slots {
 }
 
 impl Hosts {
+    /// Where nobody says how many ranks there are, and one program may use all hosts, there are as many as a batch system was asked for.
+    pub(crate) fn as_asked_of(&mut self, allocation: &Allocation) {
+        if let ([claim], None) = (&mut self.claims[..], self.per_host)
+            && claim.hosts.is_none()
+        {
+            claim.ranks = claim.ranks.or(allocation.ranks);
+        }
+    }
+
     /// The ranks of each program.
     fn ranks(&self, slots: &[u32]) -> Vec<u32> {
         let ranks =

@@ -3,14 +3,15 @@
 
 use super::cleanup::{Action, Cleanup};
 use super::shell::Closed;
-use crate::daemon::descendants;
+use crate::allocation::OPTIONS_OF_STEPS;
+use crate::daemon::Tree;
 use crate::edge::Edge;
 use crate::program::cause;
 use crate::spawn::{self, Ending, Reaped, Tie};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::unistd::{Pid, read};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -60,6 +61,9 @@ impl Children {
         command.stdin(Stdio::piped());
         command.stdout(Stdio::piped());
         command.stderr(Stdio::piped());
+        for name in OPTIONS_OF_STEPS {
+            command.env_remove(name);
+        }
         Tie::here(SigSet::empty()).hold(&mut command);
         let not_started = |error: std::io::Error| Closed {
             not_started: Some(cause(&error)),
@@ -265,12 +269,17 @@ impl Children {
     /// What is below this process but the shells and what is below those.
     fn leftovers(&self) -> Vec<u32> {
         let shells: Vec<u32> = self.running.values().map(|shell| shell.pid).collect();
-        let kept = descendants(&shells);
-        let is_kept = |pid: u32| shells.contains(&pid) || kept.iter().any(|one| one.pid == pid);
-        let below = descendants(&[std::process::id()]);
-        let left = below.iter().filter(|one| !is_kept(one.pid));
-        left.map(|one| one.pid).collect()
+        left_in(&Tree::now(), std::process::id(), &shells)
     }
+}
+
+/// What is below a process in this tree but its shells and what is below those.
+fn left_in(tree: &Tree, process: u32, shells: &[u32]) -> Vec<u32> {
+    let below = |ancestors: &[u32]| tree.below(ancestors).into_iter().map(|one| one.pid);
+    let kept: HashSet<u32> = below(shells).chain(shells.iter().copied()).collect();
+    below(&[process])
+        .filter(|pid| !kept.contains(pid))
+        .collect()
 }
 
 impl Running {
@@ -299,4 +308,41 @@ fn do_not_block(stream: &OwnedFd) -> std::io::Result<()> {
 fn end(pid: u32) {
     // It may have ended meanwhile.
     let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::Descendant;
+
+    #[test]
+    fn what_is_below_a_shell_is_not_left_by_the_daemon() {
+        let zombie = false;
+        let process = |(pid, parent)| (Descendant { pid, zombie }, parent);
+        // 10 has the shells 20 and 30, the daemon 40 has left 41 to it, and 50 is somebody else's; 60 below 22 is new.
+        let parents = [
+            (20, 10),
+            (30, 10),
+            (41, 10),
+            (21, 20),
+            (22, 21),
+            (60, 22),
+            (42, 41),
+            (50, 1),
+            (10, 1),
+        ];
+        let tree: Tree = parents.into_iter().map(process).collect();
+        let mut left = left_in(&tree, 10, &[20, 30]);
+        left.sort_unstable();
+        assert_eq!(left, [41, 42]);
+        assert!(left_in(&tree, 41, &[42]).is_empty());
+    }
+
+    #[test]
+    fn a_number_that_two_had_during_the_look_ends_no_search() {
+        let zombie = false;
+        let process = |(pid, parent)| (Descendant { pid, zombie }, parent);
+        let tree: Tree = [(2, 1), (3, 2), (2, 3)].into_iter().map(process).collect();
+        assert_eq!(tree.below(&[1]).len(), 2);
+    }
 }

@@ -34,7 +34,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tree::Tree;
-use words::{Begin, Down, Facts, Loss, greeting};
+use words::{Begin, Down, Facts, Loss, Up, greeting};
 
 /// Bytes read at a time.
 const SCRATCH_BYTES: usize = 64 << 10;
@@ -129,6 +129,8 @@ enum Source {
 
 struct Shepherd {
     above: Edge,
+    /// A remote shell passes on what it says.
+    is_remote: bool,
     tree: Tree,
     local: Option<Local>,
     /// The daemon has closed its edge.
@@ -142,6 +144,7 @@ impl Shepherd {
     fn new(above: Edge, begin: Begin, inbox: Inbox, is_watched: bool) -> Self {
         Self {
             above,
+            is_remote: is_watched,
             tree: Tree::new(begin, inbox, is_watched, Duration::ZERO),
             local: None,
             cleanup: None,
@@ -252,6 +255,10 @@ impl Shepherd {
     }
 
     fn flush_above(&mut self) -> Result<(), EdgeClosed> {
+        let words = self.tree.above();
+        if self.is_remote && !words.is_empty() {
+            Up::Line.put(words);
+        }
         self.above.outbox.append(self.tree.above());
         self.above.flush().map(|_| ())
     }

@@ -12,7 +12,10 @@ impl Shell {
     /// What is called to start a shepherd on a host.
     pub(crate) fn command(&self, target: &Target) -> Vec<String> {
         let mut words = self.to(target);
-        words.push(format!("exec {} {OPTION}", quoted(&self.program)));
+        match self.takes_words {
+            true => words.extend([self.program.clone(), OPTION.to_owned()]),
+            false => words.push(format!("exec {} {OPTION}", quoted(&self.program))),
+        }
         words
     }
 
@@ -90,6 +93,14 @@ impl Closed {
                     "there is no {program}: install rmpi there in the same folder, or name its folder with --prefix"
                 )
             }
+            (_, said) if said.contains("nvalid job") => format!(
+                "{cannot}: {name} says: {}; where this shell is left over from a job that has ended, --rm none leaves it out",
+                said.replace('\n', " / ")
+            ),
+            // As srun says it.
+            (_, said) if said.contains("execve()") && said.contains("No such file") => format!(
+                "there is no {program}: install rmpi there in the same folder, or name its folder with --prefix"
+            ),
             (Some(126), _) => format!("cannot start {program}: {said}"),
             (Some(255), "") => {
                 format!("cannot be reached: {name} says nothing and ends with code 255")
@@ -165,6 +176,7 @@ mod tests {
     fn shell(line: &[&str], program: &str) -> Shell {
         Shell {
             line: line.iter().map(|word| (*word).to_owned()).collect(),
+            takes_words: false,
             program: program.into(),
             from: String::new(),
         }

@@ -351,7 +351,7 @@ impl Tree {
     fn pass_up(&mut self, number: usize, word: &Up) {
         let child = &mut self.children[number];
         let is_its_own = match word {
-            Up::Beat => false,
+            Up::Beat | Up::Line => false,
             Up::Here(node, _) => child
                 .open
                 .get_mut(node)

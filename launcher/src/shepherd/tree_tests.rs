@@ -116,6 +116,7 @@ impl World {
             own: None,
             below: (0..nodes).map(target).collect(),
             shell: Shell {
+                takes_words: false,
                 line: Vec::new(),
                 program: "rmpiexec".into(),
                 from: String::new(),
@@ -378,7 +379,7 @@ impl World {
                 }
                 Up::Ended(node) => self.end_of(node, Ok(())),
                 Up::Lost(node, loss) => self.end_of(node, Err(loss.words)),
-                Up::Beat => (),
+                Up::Beat | Up::Line => (),
             }
         }
     }

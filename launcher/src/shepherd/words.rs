@@ -21,6 +21,7 @@ const HERE: u8 = 210;
 const LOST: u8 = 211;
 const EVENT: u8 = 212;
 const UP_BEAT: u8 = 213;
+const LINE: u8 = 214;
 const ENDED: u8 = 215;
 
 /// To a shepherd.
@@ -49,6 +50,8 @@ pub(crate) enum Up {
     Ended(u32),
     /// There is nothing to say.
     Beat,
+    /// The same, and its last byte ends a line: there are remote shells that keep what follows the last one (`srun`).
+    Line,
 }
 
 /// What a shepherd does.
@@ -69,6 +72,8 @@ pub(crate) struct Begin {
 pub(crate) struct Shell {
     /// The remote shell and its options, without the host. Empty: `ssh` with the options that suit it.
     pub(crate) line: Vec<String>,
+    /// It takes the words of a command behind the host's name, and not a line for a shell.
+    pub(crate) takes_words: bool,
     /// The program `rmpiexec` there.
     pub(crate) program: String,
     /// The host from which they are called; empty: that of the front.
@@ -162,6 +167,7 @@ impl Up {
             Self::Event(node, bytes) => piece(out, EVENT, *node, bytes),
             Self::Ended(node) => frame(out, ENDED, |body| put(node, body)),
             Self::Beat => frame(out, UP_BEAT, |_| ()),
+            Self::Line => frame(out, LINE, |body| body.push(b'\n')),
         }
     }
 
@@ -185,6 +191,7 @@ impl Up {
             }
             ENDED => Self::Ended(took(body)?),
             UP_BEAT => Self::Beat,
+            LINE => Self::Line,
             _ => return Err(Garbled),
         }))
     }
@@ -227,7 +234,7 @@ pub(crate) fn greeting() -> Vec<u8> {
 
 /// What both ends must have in common.
 fn release() -> &'static str {
-    concat!(env!("CARGO_PKG_VERSION"), "/", 5)
+    concat!(env!("CARGO_PKG_VERSION"), "/", 6)
 }
 
 /// What came of looking for the greeting.
@@ -285,6 +292,7 @@ mod tests {
             }],
             shell: Shell {
                 line: vec!["ssh".into()],
+                takes_words: false,
                 program: "/opt/bin/rmpiexec".into(),
                 from: "n3".into(),
             },
@@ -319,6 +327,7 @@ mod tests {
             Up::Event(6, b"xyz".to_vec()),
             Up::Ended(7),
             Up::Beat,
+            Up::Line,
         ];
         let downs = [
             Down::Begin(Box::new(begin())),

@@ -4,8 +4,8 @@
 
 use super::{Job, Outcome, rmpiexec};
 use nix::sys::socket::{MsgFlags, send};
-use pmi::ToDaemon;
 use std::os::fd::RawFd;
+use wireup::ToDaemon;
 
 /// The variable with the name of the role.
 pub const ROLE: &str = "RMPI_TEST_ROLE";

@@ -8,11 +8,11 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use pmi::{BOOT_VARIABLE, Boot, ToDaemon, ToRank};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType,
 };
+use wireup::{BOOT_VARIABLE, Boot, ToDaemon, ToRank};
 
 /// The memory of a rank that rmpi's launcher has started.
 ///
@@ -80,7 +80,7 @@ pub(crate) fn boot(pid: u32) -> io::Result<Boot> {
 }
 
 fn answer(socket: &OwnedFd) -> io::Result<(u32, OwnedFd)> {
-    let mut bytes = [0u8; pmi::MAX_DATAGRAM_BYTES];
+    let mut bytes = [0u8; wireup::MAX_DATAGRAM_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut bytes)];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ranks of a job over several hosts, by way of the front of rmpi's launcher: it has each daemon look at its own
-//! ([`crate::account`]), and passes on what they say. Words and socket: [`pmi::look`].
+//! ([`crate::account`]), and passes on what they say. Words and socket: [`wireup::look`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
@@ -9,8 +9,8 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pmi::look::{LOOK, Shown, address};
 use serde::Serialize;
+use wireup::look::{LOOK, Shown, address};
 
 use crate::account::{Account, RankSeen};
 use crate::{Error, ancestor, job};
@@ -114,7 +114,7 @@ impl Front {
     }
 
     fn nonsense(&self) -> Error {
-        let (pid, why) = (self.pid, pmi::look::GarbledLook.to_string());
+        let (pid, why) = (self.pid, wireup::look::GarbledLook.to_string());
         Error::Front { pid, why }
     }
 
