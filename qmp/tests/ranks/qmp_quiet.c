@@ -99,11 +99,14 @@ static void starts_are_quiet(size_t face, bool is_allocated)
         exchange(halo, out, in, face, k);
     is_counting = 0;
     EQUAL(rmpi_channel_counters(after), 0);
-    EQUAL(asked, 0ul);
-    EQUAL(locked, 0ul);
+    // Between hosts, tcp keeps what it sends until it has arrived.
+    if (on_one_host()) {
+        EQUAL(asked, 0ul);
+        EQUAL(locked, 0ul);
+    }
     EQUAL(after[ALLOCATIONS], before[ALLOCATIONS]);
     EQUAL(after[NONSENSE], 0ull);
-    if (mem && face > 4096) {
+    if (mem && face > 4096 && on_one_host()) {
         // One copy of every byte, and no other.
         EQUAL(after[DIRECT] - before[DIRECT], (uint64_t)ROUNDS * bytes);
         EQUAL(after[PACKED], before[PACKED]);
@@ -155,11 +158,13 @@ static void gaps_cost_no_copy(size_t block, int blocks)
             is_counting = 0;
         }
         EQUAL(rmpi_channel_counters(after), 0);
-        EQUAL(asked, 0ul);
-        EQUAL(locked, 0ul);
         EQUAL(after[ALLOCATIONS], before[ALLOCATIONS]);
-        EQUAL(after[DIRECT] - before[DIRECT], (uint64_t)ROUNDS * face);
-        EQUAL(after[PACKED], before[PACKED]);
+        if (on_one_host()) {
+            EQUAL(asked, 0ul);
+            EQUAL(locked, 0ul);
+            EQUAL(after[DIRECT] - before[DIRECT], (uint64_t)ROUNDS * face);
+            EQUAL(after[PACKED], before[PACKED]);
+        }
         QMP_free_msghandle(all);
         QMP_free_msgmem(here);
         QMP_free_msgmem(away);

@@ -69,6 +69,7 @@ pub fn comm_create(
     let parent = any(mpi, comm)?.for_one_call();
     let members = mpi.state(|state| state.group(group))?;
     check_members(&parent, &members)?;
+    let mut is_one_of_several = false;
     let (context, remote) = if parent.is_inter() {
         let Swapped { context, theirs } = swap(mpi, &parent, words_of(mpi, &members))?;
         let remote = group_of(mpi, &theirs).inspect_err(|_| let_go(mpi, context))?;
@@ -79,6 +80,7 @@ pub fn comm_create(
             true => For::One,
             false => For::Groups,
         };
+        is_one_of_several = members.size() != parent.size();
         (new_context(mpi, &parent, purpose)?, None)
     };
     let nobody = remote.as_ref().is_some_and(|remote| remote.size() == 0);
@@ -93,6 +95,10 @@ pub fn comm_create(
         }
         Some(rank) => {
             let made = Comm::new(context, members, rank).with_remote(remote);
+            let made = match is_one_of_several {
+                true => made.sharing_context(),
+                false => made,
+            };
             newcomm.set(keep(mpi, comm, made)?);
         }
     }

@@ -162,8 +162,12 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
     let world = comm::any(mpi, MPI_Comm::WORLD)?;
     mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
     match Line::run(mpi, &world, async |line| collective::barrier(line).await) {
-        // Nobody waits for those that are lost.
-        Ok(()) | Err(runtime::Error::Lost { .. }) => {}
+        Ok(()) => {}
+        // Nobody waits for those that are lost, where the job goes on.
+        Err(runtime::Error::Lost { rank, why }) => {
+            let lost = rank.cast_unsigned();
+            mpi.state(|state| state.universe.network.end_job_without(lost, &why));
+        }
         Err(error) => return Err(error.into()),
     }
     mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
@@ -217,7 +221,13 @@ pub fn finalized(flag: Out<'_, c_int>) -> Result<()> {
 /// `MPI_Abort`.
 pub fn abort(_comm: MPI_Comm, code: c_int) -> Result<()> {
     runtime::flush_output();
-    if !tell(|link| link.abort(code).is_ok()) {
+    // A launcher of others may end this process before it has said more.
+    let is_told_later = tell(runtime::Link::has_daemon);
+    if !is_told_later {
+        let who = process::identity();
+        eprintln!("{who}: MPI_Abort was called with code {code}");
+    }
+    if !tell(|link| link.abort(code).is_ok()) && is_told_later {
         let who = process::identity();
         eprintln!("{who}: MPI_Abort was called with code {code}");
     }
@@ -273,6 +283,13 @@ fn end_job(code: c_int, error: &str) -> ! {
 
 fn missing(function: &str) {
     tell(|link| link.missing(function).is_ok());
+}
+
+/// The process ends by `exit` with this code.
+pub(crate) fn process_ends(code: c_int) {
+    if let Some(link) = LINK.get() {
+        link.ends(code);
+    }
 }
 
 /// Says something to the daemon; whether it took it. Without a daemon this process is the whole job. Needs neither the lock

@@ -32,6 +32,7 @@
 
 pub mod anchor;
 pub mod args;
+mod at_exit;
 pub mod attr;
 pub mod buffer;
 #[path = "../gen/constants.rs"]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a process learns what job it belongs to, and its line to the daemon of its node.
+//! How a process learns what job it belongs to, and its line to the daemon of its node, or to what stands in for it (`managed.rs`).
 //!
 //! # Safety
 //! Descriptors arrive as numbers in the environment. Each is checked to be what it should be before it is owned; from
@@ -9,16 +9,21 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
-use pmi::{Boot, ToDaemon, ToRank};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown,
     SocketAddrUnix, SocketFlags, SocketType,
 };
+use wireup::{Boot, ToDaemon, ToRank};
+
+use transport::Fabric;
 
 use crate::Error;
+use crate::managed::{Born, Found, Inherited, Managed, Setting, USED_VARIABLE, used};
+use crate::var::{ROWS, Values, Variable, settings};
 
 /// What a process is born with.
 #[derive(Debug)]
@@ -31,11 +36,20 @@ pub struct Birth {
     pub segment: Option<OwnedFd>,
 }
 
-/// The control socket. Clones share it, for whoever cannot visit the process.
+/// The line to the daemon. Clones share it, for whoever cannot visit the process.
 #[derive(Clone, Debug)]
 pub struct Link {
-    socket: Arc<OwnedFd>,
+    to: To,
     rank: u32,
+}
+
+/// Who is at its other end.
+#[derive(Clone, Debug)]
+enum To {
+    /// The daemon, over the control socket.
+    Daemon(Arc<OwnedFd>),
+    /// Another launcher's server, in this process's own words.
+    Managed(Arc<Mutex<Managed>>),
 }
 
 /// What a look at the control socket found.
@@ -53,9 +67,15 @@ impl Birth {
     /// Ranks of the job that this process will join in `MPI_Init`, as far as that can be known before.
     #[must_use]
     pub fn size_to_come() -> u32 {
-        let boot = std::env::var(pmi::BOOT_VARIABLE).ok();
-        let boot = boot.and_then(|text| Boot::parse(&text).ok());
-        boot.map_or(1, |boot| boot.size)
+        if let Ok(text) = std::env::var(wireup::BOOT_VARIABLE) {
+            return Boot::parse(&text).map_or(1, |boot| boot.size);
+        }
+        let setting = match settings::read(&ROWS[Variable::Pmi as usize]) {
+            settings::Value::Word(place) => Setting::of(place as u64),
+            _ => Setting::Auto,
+        };
+        let found = Found::look(setting, &Environment);
+        found.map_or(1, |found| found.size(&Environment))
     }
 
     /// Reads what the launcher left, takes the descriptors over, and says hello. `publishes` says whether the process will
@@ -63,18 +83,21 @@ impl Birth {
     ///
     /// # Errors
     /// When there is a launcher but what it left cannot be used.
-    pub fn from_environment(publishes: impl FnOnce(&Boot) -> bool) -> Result<Self, Error> {
-        let Ok(text) = std::env::var(pmi::BOOT_VARIABLE) else {
-            return Ok(Self {
-                boot: None,
-                link: None,
-                segment: None,
-            });
+    pub fn from_environment(
+        values: &Values,
+        publishes: impl FnOnce(&Boot) -> bool,
+    ) -> Result<Self, Error> {
+        let Ok(text) = std::env::var(wireup::BOOT_VARIABLE) else {
+            return Self::from_another(Setting::of(values.get(Variable::Pmi)));
         };
         // SAFETY: MPI_Init may be called by one thread only and before others call MPI; a program that changes its
         // environment from another thread at that moment breaks POSIX's rules with or without us. Without this a child
         // process of the rank would take itself for the rank.
-        unsafe { std::env::remove_var(pmi::BOOT_VARIABLE) };
+        unsafe { std::env::remove_var(wireup::BOOT_VARIABLE) };
+        for name in OF_PMI {
+            // SAFETY: as above; and for the same reason, as rmpiexec speaks PMI with libraries of another kind.
+            unsafe { std::env::remove_var(name) };
+        }
         let boot = Boot::parse(&text).map_err(|error| Error::Boot(error.to_string()))?;
         let inherited = (own_socket(boot.control_fd), own_file(boot.segment_fd));
         allow_single_copy(boot.daemon_pid);
@@ -84,6 +107,131 @@ impl Birth {
             link: Some(link),
             segment: Some(segment),
         })
+    }
+}
+
+/// By which a library of MPICH's kind would take itself for the rank.
+const OF_PMI: [&str; 5] = [
+    "PMI_FD",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "MPI_LOCALRANKID",
+    "MPI_LOCALNRANKS",
+];
+
+impl Birth {
+    /// Joins the job of another launcher, if one has started this process.
+    fn from_another(setting: Setting) -> Result<Self, Error> {
+        let found = Found::look(setting, &Environment)?;
+        if found != Found::Nobody {
+            // SAFETY: as for the boot variable, and before a library begins threads of its own.
+            unsafe { std::env::set_var(USED_VARIABLE, used(&Environment)) };
+        }
+        let Some(manager) = found.begin(own_stream)? else {
+            return Ok(Self {
+                boot: None,
+                link: None,
+                segment: None,
+            });
+        };
+        let born = Managed::join(manager)?;
+        let Born {
+            boot,
+            managed,
+            segment,
+        } = born;
+        allow_single_copy(boot.daemon_pid);
+        let link = Link {
+            rank: boot.rank,
+            to: To::Managed(Arc::new(Mutex::new(managed))),
+        };
+        Ok(Self {
+            boot: Some(boot),
+            link: Some(link),
+            segment,
+        })
+    }
+
+    /// The process cannot join: the others are not to wait for it.
+    pub(crate) fn give_up(&self, why: &Error) {
+        if let Some(To::Managed(managed)) = self.link.as_ref().map(|link| &link.to) {
+            // Where nobody hears that, the end of this process has to do.
+            let _ = lock(managed).abort(1, &why.to_string());
+        }
+    }
+
+    /// Tells the others where this process is found on a network that it has opened, where no daemon does it later. To be called by all
+    /// ranks; all of them have opened one, or none.
+    ///
+    /// # Errors
+    /// When the launcher's server fails.
+    pub(crate) fn meet_others(&mut self, fabric: &Fabric) -> Result<(), Error> {
+        let (Some(link), Some(boot)) = (&self.link, &mut self.boot) else {
+            return Ok(());
+        };
+        let To::Managed(managed) = &link.to else {
+            return Ok(());
+        };
+        match fabric.network_record() {
+            Some(record) => lock(managed).meet_others(boot, &record),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The environment of this process.
+struct Environment;
+
+impl Inherited for Environment {
+    fn text(&self, variable: &str) -> Option<String> {
+        std::env::var(variable).ok()
+    }
+
+    fn is_socket(&self, number: RawFd) -> bool {
+        if number < 3 {
+            return false;
+        }
+        // SAFETY: only asked about, for the time of this call; a number that is not open gives EBADF, not harm.
+        let file = unsafe { BorrowedFd::borrow_raw(number) };
+        rustix::net::sockopt::socket_type(file) == Ok(SocketType::STREAM)
+    }
+}
+
+/// User and process at the other end of a socket of this host. The process is `None` where it is in no PID namespace of this one.
+pub(crate) fn other_end(socket: &OwnedFd) -> Option<(u32, Option<i32>)> {
+    let mut found = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut bytes = libc::socklen_t::try_from(size_of::<libc::ucred>()).ok()?;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    let place: *mut libc::c_void = (&raw mut found).cast();
+    // SAFETY: an open descriptor, and room for as many bytes as is said.
+    let got = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, place, &raw mut bytes) };
+    (got == 0).then_some((found.uid, (found.pid > 0).then_some(found.pid)))
+}
+
+fn lock(managed: &Mutex<Managed>) -> MutexGuard<'_, Managed> {
+    managed.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same for a process that wants to end, and may have been interrupted where it holds the lock.
+fn lock_soon(managed: &Mutex<Managed>) -> Result<MutexGuard<'_, Managed>, Error> {
+    let since = Instant::now();
+    loop {
+        match managed.try_lock() {
+            Ok(managed) => return Ok(managed),
+            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if since.elapsed() < FLUSH_TIME => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::Boot(
+                    "another thread talks to the launcher".to_owned(),
+                ));
+            }
+        }
     }
 }
 
@@ -100,16 +248,14 @@ fn greet(
         pid: std::process::id(),
         publishes,
     };
-    if let (Some(socket), Some(segment)) = inherited {
-        let link = Link::new(socket, rank);
-        if !matches!(link.send(&hello), Err(Errno::PIPE)) {
-            return Ok((link, segment));
-        }
+    if let (Some(socket), Some(segment)) = inherited
+        && !matches!(send(&socket, &hello), Err(Errno::PIPE))
+    {
+        return Ok((Link::new(socket, rank), segment));
     }
     let (socket, segment) = ask(boot)?;
-    let link = Link::new(socket, rank);
-    link.say(&hello)?;
-    Ok((link, segment))
+    say(&socket, &hello)?;
+    Ok((Link::new(socket, rank), segment))
 }
 
 /// Where the Yama module lets only ancestors read a process's memory, lets the daemon and its descendants: the other
@@ -129,60 +275,119 @@ fn allow_single_copy(daemon_pid: u32) {
 
 impl Link {
     pub(crate) fn new(socket: OwnedFd, rank: u32) -> Self {
-        let socket = Arc::new(socket);
-        Self { socket, rank }
+        let to = To::Daemon(Arc::new(socket));
+        Self { to, rank }
+    }
+
+    /// Whether a daemon of ours is at the other end, which says to the user what happens to the job.
+    #[must_use]
+    pub fn has_daemon(&self) -> bool {
+        matches!(self.to, To::Daemon(_))
+    }
+
+    /// The process ends, by `exit` or the return of its `main`, with this code. Where no daemon of ours sees that it has not finalized, this
+    /// ends the job: some launchers let the others wait.
+    pub fn ends(&self, code: i32) {
+        let To::Managed(managed) = &self.to else {
+            return;
+        };
+        let Ok(mut managed) = lock_soon(managed) else {
+            return;
+        };
+        if managed.may_end() {
+            return;
+        }
+        // As in `flush_output`: where the server does not answer, the process ends all the same.
+        // SAFETY: the default action is no function.
+        unsafe { libc::signal(libc::SIGALRM, libc::SIG_DFL) };
+        // SAFETY: takes a number.
+        unsafe { libc::alarm(END_SECONDS) };
+        let rank = self.rank;
+        eprintln!("rmpi: rank {rank} ends with exit code {code} before MPI_Finalize; the job ends");
+        // Where nobody hears that, nothing can be done.
+        let _ = managed.abort(code.max(1), "a rank has ended before MPI_Finalize");
     }
 
     /// Says that this rank is through with MPI: from now on it may exit.
     ///
     /// # Errors
-    /// When the daemon is gone.
+    /// When the launcher is gone.
     pub fn finalized(&self) -> Result<(), Error> {
-        self.say(&ToDaemon::Finalized { rank: self.rank })?;
-        // For the next MPI program of this rank, see `greet`; a socket that is gone needs no closing.
-        let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
-        Ok(())
+        match &self.to {
+            To::Managed(managed) => lock(managed).finalized(),
+            To::Daemon(socket) => {
+                say(socket, &ToDaemon::Finalized { rank: self.rank })?;
+                // For the next MPI program of this rank, see `greet`; a socket that is gone needs no closing.
+                let _ = rustix::net::shutdown(socket, Shutdown::Write);
+                Ok(())
+            }
+        }
     }
 
     /// Asks for the end of the job, as `MPI_Abort`.
     ///
     /// # Errors
-    /// When the daemon is gone.
+    /// When the launcher is gone.
     pub fn abort(&self, code: i32) -> Result<(), Error> {
-        self.say(&ToDaemon::Abort {
-            rank: self.rank,
-            code,
-            message: String::new(),
-        })
+        match &self.to {
+            To::Managed(managed) => lock_soon(managed)?.abort(code, "MPI_Abort was called"),
+            To::Daemon(socket) => {
+                let (rank, message) = (self.rank, String::new());
+                say(
+                    socket,
+                    &ToDaemon::Abort {
+                        rank,
+                        code,
+                        message,
+                    },
+                )
+            }
+        }
     }
 
     /// Asks for the end of the job because of an error, whose words stand behind "was ended by".
     ///
     /// # Errors
-    /// When the daemon is gone.
+    /// When the launcher is gone.
     pub fn fatal(&self, code: i32, error: &str) -> Result<(), Error> {
-        self.say(&ToDaemon::Fatal {
-            rank: self.rank,
-            code,
-            message: error.to_owned(),
-        })
+        match &self.to {
+            To::Managed(managed) => lock_soon(managed)?.abort(code, error),
+            To::Daemon(socket) => {
+                let (rank, message) = (self.rank, error.to_owned());
+                say(
+                    socket,
+                    &ToDaemon::Fatal {
+                        rank,
+                        code,
+                        message,
+                    },
+                )
+            }
+        }
     }
 
     /// Says that a function was called that this library does not have: the launcher says it again if the job fails.
     ///
     /// # Errors
-    /// When the daemon is gone.
+    /// When the daemon is gone, or there is none.
     pub fn missing(&self, function: &str) -> Result<(), Error> {
-        self.say(&ToDaemon::Missing {
-            rank: self.rank,
-            function: function.to_owned(),
-        })
+        match &self.to {
+            To::Managed(_) => Err(Error::Boot("another launcher has no ear for it".to_owned())),
+            To::Daemon(socket) => {
+                let (rank, function) = (self.rank, function.to_owned());
+                say(socket, &ToDaemon::Missing { rank, function })
+            }
+        }
     }
 
     /// Takes the next thing that the daemon has said; never waits. After the segment has come this is the only reader.
     pub(crate) fn hear(&self) -> Heard {
-        let mut bytes = [0u8; pmi::MAX_DATAGRAM_BYTES];
-        match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+        let socket = match &self.to {
+            To::Managed(managed) => return lock(managed).hear(),
+            To::Daemon(socket) => socket,
+        };
+        let mut bytes = [0u8; wireup::MAX_DATAGRAM_BYTES];
+        match rustix::net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
             Ok((0, _)) | Err(Errno::CONNRESET) => Heard::End,
             // What makes no sense is dropped.
             Ok((length, _)) => {
@@ -194,19 +399,26 @@ impl Link {
 
     /// Says something if the socket takes it now. Who cannot be told anything is found out by [`hear`](Self::hear).
     pub(crate) fn try_say(&self, words: &ToDaemon) -> bool {
+        let socket = match &self.to {
+            To::Managed(managed) => {
+                lock(managed).take(words);
+                return true;
+            }
+            To::Daemon(socket) => socket,
+        };
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let said = rustix::net::send(&self.socket, &words.encode(), flags);
+        let said = rustix::net::send(socket, &words.encode(), flags);
         !matches!(said, Err(Errno::AGAIN | Errno::INTR))
     }
+}
 
-    fn say(&self, words: &ToDaemon) -> Result<(), Error> {
-        self.send(words)
-            .map_err(|error| Error::Boot(format!("the launcher's daemon does not answer: {error}")))
-    }
+fn say(socket: &OwnedFd, words: &ToDaemon) -> Result<(), Error> {
+    send(socket, words)
+        .map_err(|error| Error::Boot(format!("the launcher's daemon does not answer: {error}")))
+}
 
-    fn send(&self, words: &ToDaemon) -> Result<(), Errno> {
-        rustix::net::send(&self.socket, &words.encode(), SendFlags::NOSIGNAL).map(drop)
-    }
+fn send(socket: &OwnedFd, words: &ToDaemon) -> Result<(), Errno> {
+    rustix::net::send(socket, &words.encode(), SendFlags::NOSIGNAL).map(drop)
 }
 
 /// Writes what the program has printed and C's library still holds, but waits for that only so long: another thread may
@@ -239,7 +451,7 @@ pub fn leave(code: i32) -> ! {
 /// A process that wants to end and cannot is killed by SIGALRM after so long.
 const END_SECONDS: libc::c_uint = 3;
 /// What [`flush_output`] may take.
-const FLUSH_TIME: std::time::Duration = std::time::Duration::from_millis(300);
+const FLUSH_TIME: Duration = Duration::from_millis(300);
 
 /// Asks the daemon for the descriptors over its socket.
 fn ask(boot: &Boot) -> Result<(OwnedFd, OwnedFd), Error> {
@@ -272,7 +484,7 @@ fn ask(boot: &Boot) -> Result<(OwnedFd, OwnedFd), Error> {
 }
 
 fn answer(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let mut bytes = [0u8; pmi::MAX_DATAGRAM_BYTES];
+    let mut bytes = [0u8; wireup::MAX_DATAGRAM_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [io::IoSliceMut::new(&mut bytes)];
@@ -295,12 +507,22 @@ fn own_socket(number: RawFd) -> Option<OwnedFd> {
     })
 }
 
+/// Owns an inherited descriptor if it is a stream: the socket of another launcher's server.
+fn own_stream(number: RawFd) -> Option<OwnedFd> {
+    own(number, |file| {
+        rustix::net::sockopt::socket_type(file) == Ok(SocketType::STREAM)
+    })
+}
+
 /// Owns an inherited descriptor if it is a sealed memory file.
 fn own_file(number: RawFd) -> Option<OwnedFd> {
-    own(number, |file| {
-        rustix::fs::fcntl_get_seals(file)
-            .is_ok_and(|seals| seals.contains(rustix::fs::SealFlags::SHRINK))
-    })
+    own(number, |file| is_segment(&file))
+}
+
+/// Whether it is a sealed memory file.
+pub(crate) fn is_segment(file: &impl AsFd) -> bool {
+    rustix::fs::fcntl_get_seals(file)
+        .is_ok_and(|seals| seals.contains(rustix::fs::SealFlags::SHRINK))
 }
 
 fn own(number: RawFd, is_right: impl Fn(BorrowedFd<'_>) -> bool) -> Option<OwnedFd> {

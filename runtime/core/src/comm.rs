@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Groups, communicators and context ids (MPI 5.0 chapter 7).
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,6 +12,8 @@ use rustc_hash::FxHashMap;
 use transport::Seat;
 use transport::seat::Round;
 
+use crate::contexts;
+use crate::nodes::Nodes;
 use crate::topology::{Neighbours, Topology};
 use crate::var::gauges;
 
@@ -156,6 +158,10 @@ pub struct Comm {
     tag: Option<i32>,
     /// This process's seat at the board of its ranks, where small collectives meet.
     pub(crate) seat: Option<Rc<Seat>>,
+    /// Other communicators have its context, of other processes: boards cannot be told apart by it.
+    shares_context: bool,
+    /// Its ranks by their nodes, once somebody has asked; `None` in it: that is nothing special.
+    pub(crate) nodes: Rc<OnceCell<Option<Rc<Nodes>>>>,
     /// What a debugger reads of it.
     pub(crate) row: Option<&'static CommRow>,
 }
@@ -188,8 +194,24 @@ impl Comm {
             calls: Rc::default(),
             tag: None,
             seat: None,
+            shares_context: false,
+            nodes: Rc::default(),
             row: None,
         }
+    }
+
+    /// The same as one of several that are made at once, of different processes, with one context.
+    #[must_use]
+    pub fn sharing_context(self) -> Self {
+        Self {
+            shares_context: true,
+            ..self
+        }
+    }
+
+    /// Whether other communicators may have its context.
+    pub(crate) fn shares_context(&self) -> bool {
+        self.shares_context || contexts::is_agreed(self.context)
     }
 
     /// The same as an intercommunicator, if there is a remote group.
@@ -213,6 +235,8 @@ impl Comm {
             calls: Rc::default(),
             tag: None,
             seat: None,
+            shares_context: false,
+            nodes: Rc::default(),
             row: None,
             ..self.clone()
         }
@@ -328,6 +352,11 @@ impl Comm {
         Self {
             remote: None,
             topology: None,
+            // That of a part of an intercommunicator is not looked for: it would be anew for each call.
+            nodes: match self.is_inter() {
+                true => Rc::new(OnceCell::from(None)),
+                false => Rc::clone(&self.nodes),
+            },
             ..self.clone()
         }
     }
@@ -468,6 +497,14 @@ mod tests {
         assert_eq!(comm(8, &a).compare(&comm(10, &a)), Comparison::Congruent);
         assert_eq!(comm(8, &a).compare(&comm(8, &a)), Comparison::Identical);
         assert_eq!(comm(8, &a).compare(&comm(10, &b)), Comparison::Similar);
+    }
+
+    #[test]
+    fn the_local_group_of_an_intracommunicator_keeps_its_board() {
+        let comm = Comm::new(ContextId(8), Group::world(2), 0);
+        assert!(Rc::ptr_eq(&comm.nodes, &comm.local().nodes));
+        let inter = comm.with_remote(Some(Group::of(peers(&[2, 3]))));
+        assert!(matches!(inter.local().nodes.get(), Some(None)));
     }
 
     #[test]

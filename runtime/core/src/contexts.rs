@@ -70,6 +70,11 @@ impl Contexts {
     }
 }
 
+/// Whether some processes have agreed on a context: others may have it for a communicator of theirs at the same time.
+pub(crate) fn is_agreed(context: ContextId) -> bool {
+    context.0 >= AGREED
+}
+
 /// Context number `turn` of those that a rank hands out.
 fn nth_of(rank: u32, turn: u32) -> Option<ContextId> {
     let (code, bits) = code_of(rank);

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use pmi::{Record, ToDaemon, ToRank};
+use wireup::{Record, ToDaemon, ToRank};
 
 use crate::boot::{Heard, Link};
 
@@ -145,7 +145,7 @@ mod tests {
 
     /// What the daemon hears next.
     fn heard(daemon: &OwnedFd) -> Option<ToDaemon> {
-        let mut bytes = [0; pmi::MAX_DATAGRAM_BYTES];
+        let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
         let (length, _) = rustix::net::recv(daemon, &mut bytes[..], RecvFlags::empty()).ok()?;
         ToDaemon::decode(&bytes[..length]).ok()
     }

@@ -137,6 +137,7 @@ impl Universe {
                 // What it sent before is here.
                 self.progress();
                 self.lose(Peer(rank), &why);
+                self.network.end_job_without(rank, &why);
             }
             News::AllQuiet => self.network.let_go(),
             News::End => {

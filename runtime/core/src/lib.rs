@@ -2,7 +2,7 @@
 //! The process: its ranks, communicators and datatypes, the progress loop, and the pump between the engine that
 //! decides and the transport that moves bytes.
 //!
-//! **Knows** both `engine` and `transport`; the launcher's words (`pmi`); the application's buffers.
+//! **Knows** both `engine` and `transport`; the launcher's words (`wireup`); the application's buffers.
 //! **Never** sees a C handle or an error class: that is `mpi-abi`'s. Never calls the application, but for its operations
 //! in reductions, and those between two visits.
 //!
@@ -30,8 +30,10 @@ mod dispatch;
 mod error;
 mod gates;
 mod limits;
+mod managed;
 mod messages;
 mod network;
+mod nodes;
 pub mod op;
 mod operation;
 mod oversubscription;

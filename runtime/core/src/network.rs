@@ -8,11 +8,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use engine::{ContextId, Engine, Event, Peer};
-use pmi::{Boot, Record};
 use transport::{
     Config, Congestion, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous,
     StreamKey, TcpTerms,
 };
+use wireup::{Boot, Record};
 
 use crate::Error;
 use crate::boot::{Birth, Link};
@@ -154,6 +154,23 @@ impl Network {
     /// The next thing that the daemon says, expected or not: also that it is gone.
     pub(crate) fn next_news(&mut self) -> Option<News> {
         self.directory.hear(self.link.as_ref()?)
+    }
+
+    /// Ends the job of another launcher because a rank of it has ended without `MPI_Finalize`, as our daemon would. Few launchers do by
+    /// themselves, and others may wait for that rank for ever.
+    #[cold]
+    pub fn end_job_without(&self, lost: u32, why: &str) {
+        let Some(link) = self.link.as_ref().filter(|link| !link.has_daemon()) else {
+            return;
+        };
+        crate::boot::flush_output();
+        eprintln!(
+            "rmpi: rank {}: rank {lost} is lost: {why}; the job ends",
+            self.rank
+        );
+        // Where nobody hears that, the end of this process has to do.
+        let _ = link.abort(1);
+        crate::boot::leave(1);
     }
 
     /// A peer does not answer any more, or never did. `false`: that was known.
@@ -338,7 +355,7 @@ fn stream_key(boot: &Boot, values: &Values) -> Result<Option<StreamKey>, Error> 
     if !is_needed(boot, values) || !providers(values).tcp {
         return Ok(None);
     }
-    let pmi::StreamKey(key) = boot.stream_key.ok_or_else(without_key)?;
+    let wireup::StreamKey(key) = boot.stream_key.ok_or_else(without_key)?;
     Ok(Some(StreamKey::new(key)))
 }
 
@@ -375,7 +392,7 @@ fn explained(error: transport::Error, boot: &Boot, values: &Values) -> Error {
 }
 
 const _: () = assert!(
-    transport::MOST_RECORD_BYTES <= pmi::MAX_RECORD_BYTES,
+    transport::MOST_RECORD_BYTES <= wireup::MAX_RECORD_BYTES,
     "a process with many ports and a long host name can be found"
 );
 

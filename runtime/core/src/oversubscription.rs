@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use transport::wait::CoreTimes;
 use transport::{Fabric, wait};
 
 use crate::var::Variable;
@@ -17,6 +18,10 @@ pub(crate) struct Crowding {
     fixed: bool,
     sleepless: bool,
     local_size: u32,
+    /// Ranks of other hosts that share this one's CPUs.
+    beside: u32,
+    /// The core is wanted by others than ranks of this job.
+    by_others: bool,
     launch_cpus: u32,
     /// Time of the last look at the masks.
     looked: Option<Instant>,
@@ -27,11 +32,12 @@ pub(crate) struct Crowding {
 }
 
 /// Finds out from the time that this process had to wait for a core whether others want it all the time. A daemon that
-/// runs now and then takes a quarter of a window once in a while; who shares the core for good takes half of each.
+/// runs now and then takes a quarter of a window once in a while; who shares the core for good takes half of each, or, where this
+/// process sleeps much, half of what is left.
 #[derive(Debug, Default)]
 struct Pressure {
-    /// Where the present window began: time, and run delay in ns until then.
-    began: Option<(Instant, u64)>,
+    /// Where the present window began: when, and what was counted until then.
+    began: Option<(Instant, CoreTimes)>,
     /// Windows in a row that were over the mark.
     over: u32,
     /// Until when the finding holds.
@@ -39,16 +45,18 @@ struct Pressure {
 }
 
 impl Pressure {
-    /// Takes in the run delay so far; answers whether others want the core: it was delayed for more than so many percent of some
-    /// windows in a row, and the finding holds for so long.
-    fn note(&mut self, now: Instant, total_ns: u64, percent: u64, holds: Duration) -> bool {
-        let (then, before) = *self.began.get_or_insert((now, total_ns));
+    /// Takes in what was counted so far; answers whether others want the core: in some windows in a row it was delayed for more than
+    /// so many percent of the time in which it wanted one, and that was no short time. The finding holds for so long.
+    fn note(&mut self, now: Instant, total: CoreTimes, percent: u64, holds: Duration) -> bool {
+        let (then, before) = *self.began.get_or_insert((now, total));
         let elapsed = now - then;
         if elapsed >= WINDOW {
-            let delayed = u128::from(total_ns.saturating_sub(before));
-            let over = delayed * 100 > elapsed.as_nanos() * u128::from(percent);
+            let delayed = u128::from(total.delayed_ns.saturating_sub(before.delayed_ns));
+            let ran = u128::from(total.ran_ns.saturating_sub(before.ran_ns));
+            let is_much = delayed * 100 > (delayed + ran) * u128::from(percent);
+            let over = is_much && delayed * 100 > elapsed.as_nanos() * LEAST_PERCENT;
             self.over = if over { self.over + 1 } else { 0 };
-            self.began = Some((now, total_ns));
+            self.began = Some((now, total));
             if self.over >= WINDOWS_IN_A_ROW {
                 self.until = Some(now + holds);
             }
@@ -66,6 +74,8 @@ impl Crowding {
             fixed: policy != 0,
             sleepless: policy == 1,
             local_size: 1,
+            beside: 0,
+            by_others: false,
             launch_cpus: u32::MAX,
             looked: None,
             pressure: Pressure::default(),
@@ -77,21 +87,23 @@ impl Crowding {
     /// Another policy holds from now on.
     pub(crate) fn follow(&mut self, policy: u64) {
         (self.fixed, self.sleepless) = (policy != 0, policy == 1);
+        // Nobody looks again where that is fixed.
+        self.by_others = false;
         self.crowded = match policy {
-            0 => self.local_size > self.cores(self.launch_cpus),
+            0 => self.outnumbers_cores(),
             other => other == 2,
         };
         self.looked = None;
     }
 
-    /// What the launcher said: ranks on this node and the CPUs that they share.
-    pub(crate) fn set_launch(&mut self, local_size: u32, mask: &[u64]) {
-        self.local_size = local_size;
+    /// What the launcher said: ranks on this node, ranks of other hosts `beside` them, and the CPUs that all these share.
+    pub(crate) fn set_launch(&mut self, local_size: u32, beside: u32, mask: &[u64]) {
+        (self.local_size, self.beside) = (local_size, beside);
         let mine = count(&wait::allowed_cpus());
         self.launch_cpus = if mask.is_empty() { mine } else { count(mask) };
         self.rationed = self.cores(self.launch_cpus) < self.launch_cpus;
         if !self.fixed {
-            self.crowded = local_size > self.cores(self.launch_cpus);
+            self.crowded = self.outnumbers_cores();
         }
     }
 
@@ -100,9 +112,21 @@ impl Crowding {
         self.crowded
     }
 
+    /// Whether others than ranks of this job want the core.
+    pub(crate) fn is_by_others(&self) -> bool {
+        self.by_others
+    }
+
     /// Whether a control group grants less time than the CPUs have: time that is spent on waiting is taken from the job's work.
     pub(crate) fn is_rationed(&self) -> bool {
         self.rationed
+    }
+
+    /// Whether those who share the core are seen when it is offered to them. Others than ranks of this node may not be: the system may
+    /// deal cores to sessions first (`sched_autogroup_enabled`) or to control groups, and then a yield lets nobody run but those of
+    /// the own one.
+    pub(crate) fn sees_others(&self) -> bool {
+        self.beside == 0 && !self.by_others
     }
 
     /// Whether this process polls for ever, as it was told.
@@ -116,8 +140,11 @@ impl Crowding {
             return false;
         }
         self.looked = Some(now);
-        let crowded = self.ranks_outnumber_cores(fabric) || self.others_want_the_core(now);
-        std::mem::replace(&mut self.crowded, crowded) != crowded
+        let before = (self.crowded, self.by_others);
+        let own = self.ranks_outnumber_cores(fabric);
+        self.by_others = !own && self.others_want_the_core(now);
+        self.crowded = own || self.by_others;
+        before != (self.crowded, self.by_others)
     }
 
     /// A yield that began at `start` is over. If it was long, whoever has the core computes, and takes it for whole slices of time: who
@@ -163,14 +190,19 @@ impl Crowding {
         self.rationed = self.cores(count(&all)) < count(&all);
         known > self.cores(count(&all))
             || sharing > self.cores(count(&mine))
-            || self.local_size > self.cores(self.launch_cpus)
+            || self.outnumbers_cores()
+    }
+
+    /// What the launcher said of that.
+    fn outnumbers_cores(&self) -> bool {
+        self.local_size.saturating_add(self.beside) > self.cores(self.launch_cpus)
     }
 
     /// Another job, the application's threads, a quota, a hypervisor.
     fn others_want_the_core(&mut self, now: Instant) -> bool {
         let (percent, holds) = (live(Variable::CrowdDelay), live(Variable::CrowdHold));
         let holds = Duration::from_millis(holds);
-        wait::run_delay_ns().is_some_and(|total| self.pressure.note(now, total, percent, holds))
+        wait::core_times().is_some_and(|total| self.pressure.note(now, total, percent, holds))
     }
 
     fn cores(&self, cpus: u32) -> u32 {
@@ -195,6 +227,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LONG_YIELD: Duration = Duration::from_millis(1);
 /// For so long yields are not tried again.
 const BESIDE_WORK: Duration = Duration::from_millis(100);
+/// Delays of less than this part of all time say nothing.
+const LEAST_PERCENT: u128 = 5;
 const WINDOW: Duration = Duration::from_millis(40);
 const WINDOWS_IN_A_ROW: u32 = 3;
 
@@ -202,14 +236,41 @@ const WINDOWS_IN_A_ROW: u32 = 3;
 mod tests {
     use super::*;
 
-    /// Looks every 20 ms at a process that is delayed by `delays_ms` in each; answers after how many looks it was pressed.
+    /// What was counted of a process that polls all the time, and was delayed for so long of `all`.
+    fn polling(delayed_ns: u64, all: Duration) -> CoreTimes {
+        let all_ns = u64::try_from(all.as_nanos()).unwrap();
+        CoreTimes {
+            ran_ns: all_ns.saturating_sub(delayed_ns),
+            delayed_ns,
+        }
+    }
+
+    /// Looks every 20 ms at a process that polls and is delayed by `delays_ms` in each; answers after how many looks it was pressed.
     fn pressed_after(pressure: &mut Pressure, start: Instant, delays_ms: &[u64]) -> Option<usize> {
-        let mut total = 0;
+        let mut delayed_ns = 0;
         (0..delays_ms.len()).find(|at| {
-            total += delays_ms[*at] * 1_000_000;
-            let now = start + LOOK_EVERY * u32::try_from(*at).unwrap();
-            pressure.note(now, total, 25, Duration::from_secs(1))
+            delayed_ns += delays_ms[*at] * 1_000_000;
+            let passed = LOOK_EVERY * u32::try_from(*at).unwrap();
+            let total = polling(delayed_ns, passed + LOOK_EVERY);
+            pressure.note(start + passed, total, 25, Duration::from_secs(1))
         })
+    }
+
+    #[test]
+    fn a_process_that_sleeps_much_is_pressed_by_its_part_of_the_rest() {
+        // Of each 20 ms: on a core, delayed.
+        for (ran_us, delayed_us, pressed) in
+            [(3000, 3000, true), (6000, 1500, false), (500, 500, false)]
+        {
+            let (mut pressure, start) = (Pressure::default(), Instant::now());
+            let mut total = CoreTimes::default();
+            let found = (0..50_u32).any(|look| {
+                total.ran_ns += ran_us * 1000;
+                total.delayed_ns += delayed_us * 1000;
+                pressure.note(start + LOOK_EVERY * look, total, 25, Duration::from_secs(1))
+            });
+            assert_eq!(found, pressed, "{ran_us} {delayed_us}");
+        }
     }
 
     #[test]
@@ -234,10 +295,21 @@ mod tests {
     fn the_finding_holds_for_a_while_and_then_is_made_anew() {
         let (mut pressure, start) = (Pressure::default(), Instant::now());
         assert!(pressed_after(&mut pressure, start, &[20; 20]).is_some());
-        let total = 20 * 20 * 1_000_000;
         let hold = Duration::from_secs(1);
-        assert!(pressure.note(start + Duration::from_millis(900), total, 25, hold));
-        assert!(!pressure.note(start + Duration::from_millis(2400), total, 25, hold));
+        for (passed_ms, holds) in [(900, true), (2400, false)] {
+            let passed = Duration::from_millis(passed_ms);
+            let total = polling(20 * 20 * 1_000_000, passed);
+            assert_eq!(pressure.note(start + passed, total, 25, hold), holds);
+        }
+    }
+
+    #[test]
+    fn what_others_want_is_forgotten_with_another_policy() {
+        let mut crowding = Crowding::new(0);
+        (crowding.crowded, crowding.by_others) = (true, true);
+        assert!(!crowding.sees_others());
+        crowding.follow(2);
+        assert!(crowding.is_crowded() && crowding.sees_others() && !crowding.is_by_others());
     }
 
     #[test]
@@ -257,14 +329,16 @@ mod tests {
         for (percent, holds_ms, pressed) in [(25, 1000, true), (75, 1000, false), (25, 50, false)] {
             let (mut pressure, start) = (Pressure::default(), Instant::now());
             let holds = Duration::from_millis(holds_ms);
-            let mut total = 0;
+            let mut delayed_ns = 0;
             // Half of the time it waits for its core.
             for look in 0..20 {
+                let total = polling(delayed_ns, LOOK_EVERY * look);
                 pressure.note(start + LOOK_EVERY * look, total, percent, holds);
-                total += 10_000_000;
+                delayed_ns += 10_000_000;
             }
-            let later = start + LOOK_EVERY * 19 + Duration::from_millis(300);
-            assert_eq!(pressure.note(later, total, percent, holds), pressed);
+            let later = LOOK_EVERY * 19 + Duration::from_millis(300);
+            let total = polling(delayed_ns, later);
+            assert_eq!(pressure.note(start + later, total, percent, holds), pressed);
         }
     }
 }

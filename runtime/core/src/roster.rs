@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
 
 use engine::Peer;
-use pmi::{Boot, Ranks};
+use wireup::{Boot, NodeMap, Ranks};
 
 use crate::Group;
 
@@ -30,6 +31,8 @@ pub struct Roster {
     app: u32,
     /// The ranks of this node.
     near: Ranks,
+    /// The node of each rank of the job, where it has several.
+    nodes: Option<Rc<NodeMap>>,
     /// Those of other jobs; the first has the number after the last of this job.
     others: Vec<Name>,
     numbers: HashMap<Name, Peer>,
@@ -46,6 +49,7 @@ impl Roster {
             size,
             app: 0,
             near: Ranks::first(size),
+            nodes: None,
             others: Vec::new(),
             numbers: HashMap::new(),
             far: Vec::new(),
@@ -62,6 +66,7 @@ impl Roster {
         Self {
             app: boot.app,
             near: boot.ranks.clone(),
+            nodes: boot.nodes.clone().map(Rc::new),
             ..Self::of_one_node(boot.job, boot.rank, boot.size)
         }
     }
@@ -118,6 +123,16 @@ impl Roster {
     /// Which program of the command line this is.
     pub(crate) fn app(&self) -> u32 {
         self.app
+    }
+
+    /// Knows the node of each rank of the job.
+    pub(crate) fn set_nodes(&mut self, nodes: NodeMap) {
+        self.nodes = Some(Rc::new(nodes));
+    }
+
+    /// The node of each rank of the job, where it has several and the launcher knows.
+    pub(crate) fn nodes(&self) -> Option<&Rc<NodeMap>> {
+        self.nodes.as_ref()
     }
 
     /// A number of this node that no other node of the job has: the lowest of its ranks.

@@ -8,8 +8,6 @@ use channel::Channels;
 use engine::Peer;
 use transport::{Config, Fabric};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-
 use crate::comm::{Comm, Group};
 use crate::operation::{Mode, Source, Target};
 use crate::pump::Pump;
@@ -19,16 +17,7 @@ use crate::{ContextId, Messages, Universe};
 
 /// A sealed memory file with an empty node segment of a job, as the daemon makes it.
 pub(crate) fn segment(job: u64, ranks: u32) -> OwnedFd {
-    let file = memfd_create("segment", MemfdFlags::ALLOW_SEALING).unwrap();
-    ftruncate(&file, ring::layout::file_bytes(ranks, 64 << 20)).unwrap();
-    let head = ring::SegmentHead {
-        job,
-        local_size: ranks,
-    };
-    let written = rustix::io::pwrite(&file, &head.to_bytes(), 0).unwrap();
-    assert_eq!(written, 24);
-    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
-    file
+    node_segment::make_with(job, ranks, 64 << 20).unwrap()
 }
 
 /// Messages of a process that is alone.

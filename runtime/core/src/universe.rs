@@ -35,20 +35,24 @@
 //! At any time: who is in the job ([`rank`](Universe::rank), [`size`](Universe::size), ...; [`attach`](Universe::attach) for more), and
 //! [`renew_settings`](Universe::renew_settings).
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::{ContextId, Failure, Fields, Peer, RequestId};
 use queue_layout::{FLAG_CANCELLED, Tally};
-use transport::{Completions, Fabric, Far, Node};
+use transport::seat::NODE_BOARD;
+use transport::{Completions, Fabric, Far, Node, Seat};
 
 use crate::Error;
 use crate::boot::Birth;
+use crate::carrier::carrier;
 use crate::channels::Channels;
-use crate::collective::Shape;
-use crate::comm::{Comm, Group};
+use crate::collective::{Place, Shape};
+use crate::comm::{Comm, Group, WORLD_CONTEXT};
 use crate::comms::Comms;
 use crate::messages::Messages;
 use crate::network::{self, Network};
+use crate::nodes::Nodes;
 use crate::operation::Status;
 use crate::pump::Pump;
 use crate::roster::{Name, Roster};
@@ -91,9 +95,11 @@ impl Universe {
     /// When the launcher left something that cannot be used.
     pub fn from_environment() -> Result<Self, Error> {
         let (values, complaints) = settings::fix();
-        let is_promised = |boot: &pmi::Boot| network::is_needed(boot, &values);
-        let birth = Birth::from_environment(is_promised)?;
-        let fabric = network::open(&birth, &values)?;
+        let is_promised = |boot: &wireup::Boot| network::is_needed(boot, &values);
+        let mut birth = Birth::from_environment(&values, is_promised)?;
+        let opened = network::open(&birth, &values);
+        let opened = opened.and_then(|fabric| birth.meet_others(&fabric).map(|()| fabric));
+        let fabric = opened.inspect_err(|why| birth.give_up(why))?;
         let roster = birth.boot.as_ref().map_or_else(Roster::alone, Roster::of);
         let tally = Arc::clone(gauges::tally());
         let mut universe = Self::counting(fabric, roster, &values, tally);
@@ -104,7 +110,7 @@ impl Universe {
             universe
                 .waiting
                 .crowding
-                .set_launch(boot.local_size(), &boot.mask);
+                .set_launch(boot.local_size(), boot.beside, &boot.mask);
             universe.shape = Shape::new(&values, boot.crowded);
         }
         traffic::show(&universe.messages.pump.traffic);
@@ -123,8 +129,10 @@ impl Universe {
         if universe.waiting.crowding.is_sleepless() {
             universe.messages.pump.fabric.set_sleepless(true);
         }
-        let attentive = !universe.waiting.crowding.is_crowded();
-        universe.messages.pump.fabric.set_attentive(attentive);
+        let Self {
+            waiting, messages, ..
+        } = &mut universe;
+        waiting.tell_crowding(&mut messages.pump.fabric);
         Ok(universe)
     }
 
@@ -133,6 +141,13 @@ impl Universe {
     pub fn new(fabric: Fabric, me: Peer, size: u32, values: &Values) -> Self {
         let roster = Roster::of_one_node(0, me.0, size);
         Self::counting(fabric, roster, values, Arc::default())
+    }
+
+    /// The same in a job over several nodes, with the map that a launcher would tell all its ranks.
+    #[must_use]
+    pub fn over_nodes(mut self, nodes: wireup::NodeMap) -> Self {
+        self.roster.set_nodes(nodes);
+        self
     }
 
     /// The same, which counts into a tally that others read.
@@ -388,17 +403,59 @@ impl Universe {
         self.comms.adopt(&mut self.messages.pump.fabric, comm);
     }
 
+    /// The ranks of an intracommunicator by their nodes, where that is of use.
+    pub(crate) fn nodes_of(&self, comm: &Comm) -> Option<Rc<Nodes>> {
+        let find = || {
+            let map = self.roster.nodes().filter(|_| !comm.is_inter())?;
+            Nodes::of(&comm.group, comm.rank, map).map(Rc::new)
+        };
+        comm.nodes.get_or_init(find).clone()
+    }
+
+    /// Where the ranks of a communicator meet.
+    #[must_use]
+    pub fn place_of(&self, comm: &Comm) -> Place {
+        match comm.has_board() {
+            true => Place::Board,
+            false if self.nodes_of(comm).is_some() => Place::Nodes,
+            false => Place::Apart,
+        }
+    }
+
+    /// Takes a board for the members of `comm` near this process, which tells them. Not for `MPI_COMM_WORLD`, whose members have
+    /// that of the node.
+    pub(crate) fn claim_near_board(&mut self, comm: &Comm) -> bool {
+        let fabric = &mut self.messages.pump.fabric;
+        fabric.claim_board(near_board(comm))
+    }
+
+    /// The seat of this process at the board of the members of `comm` near it; `None`: there is none.
+    pub(crate) fn take_near_seat(&mut self, comm: &Comm, near: &Group) -> Option<Rc<Seat>> {
+        let fabric = &self.messages.pump.fabric;
+        let seat = fabric.take_seat(near_board(comm), near.peers().map(carrier));
+        if seat.is_none() {
+            let fabric = &mut self.messages.pump.fabric;
+            fabric.leave_board(near_board(comm), near.size());
+        }
+        seat.map(Rc::new)
+    }
+
     /// A communicator was freed. Its group and its row stay known while operations on it are pending.
     pub fn forget(&mut self, comm: &Comm) {
         self.messages
             .gates
             .forget(&mut self.messages.pump, comm.context);
         self.comms.retire(comm.context);
-        let remote = comm.remote.as_ref().map_or(0, Group::size);
-        self.messages
-            .pump
-            .fabric
-            .leave_board(comm.context.0, comm.size() + remote);
+        let fabric = &mut self.messages.pump.fabric;
+        // Whoever took no seat has declined the board already: nobody may leave one twice.
+        if comm.has_board() {
+            fabric.leave_board(comm.context.0, comm.size());
+        }
+        if let Some(Some(nodes)) = comm.nodes.get()
+            && nodes.seat().is_some()
+        {
+            fabric.leave_board(near_board(comm), nodes.near().0.size());
+        }
         let arena = self.messages.pump.engine.arena();
         let used = arena.iter().map(|id| arena.fields(id).context);
         self.comms.forget_ended(&used.collect());
@@ -411,6 +468,15 @@ impl Universe {
         let Messages { pump, bundles, .. } = &mut self.messages;
         let owes_nothing = pump.engine.owes_nothing() && self.channels.own.is_drained();
         owes_nothing && !bundles.owes_copies(pump.engine.arena()) && pump.fabric.is_quiet()
+    }
+}
+
+/// What ranks of one node call the board where they meet in collectives of a communicator that is over several.
+fn near_board(comm: &Comm) -> u32 {
+    match comm.context {
+        WORLD_CONTEXT => NODE_BOARD,
+        // Boards of whole communicators have their contexts.
+        context => context.0 + 1,
     }
 }
 

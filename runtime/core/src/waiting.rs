@@ -216,7 +216,13 @@ impl Waiting {
     pub(crate) fn follow(&mut self, policy: u64, fabric: &mut Fabric) {
         self.crowding.follow(policy);
         fabric.set_sleepless(self.crowding.is_sleepless());
+        self.tell_crowding(fabric);
+    }
+
+    /// Says to the wires whether ranks share cores.
+    pub(crate) fn tell_crowding(&self, fabric: &mut Fabric) {
         fabric.set_attentive(!self.crowding.is_crowded());
+        fabric.set_lacks_core(self.crowding.is_by_others());
     }
 
     /// What a debugger reads of the calls that wait.
@@ -231,7 +237,8 @@ impl Waiting {
     pub(crate) fn spins(&self, wait: &mut Wait, fabric: &Fabric) -> bool {
         wait.polls += 1;
         let spins = !self.crowding.is_crowded() && wait.polls < live_u32(Variable::Spins);
-        spins && (wait.polls < SOFT_SPINS || !fabric.needs_cores())
+        spins
+            && (wait.polls < SOFT_SPINS || !(fabric.is_any_peer_lacking() || fabric.needs_cores()))
     }
 
     /// The rest of a wait that `function` makes. `true`: it is time to look whether the daemon is still there.
@@ -257,7 +264,7 @@ impl Waiting {
         let now = Instant::now();
         let since = *wait.since.get_or_insert(now);
         self.assess(now, around.fabric());
-        if now - since < spin_time() || self.crowding.is_sleepless() {
+        if now - since < awake_time(around.fabric()) || self.crowding.is_sleepless() {
             let is_sleepless = self.crowding.is_sleepless();
             if is_sleepless {
                 wait.tell(around.fabric(), false);
@@ -321,8 +328,12 @@ impl Waiting {
         }
         let since = *wait.since.get_or_insert(now);
         self.assess(now, around.fabric());
-        let stays = yields_well && !wait.contended && now - since < spin_time();
-        if stays && !self.crowding.is_rationed() && !around.fabric().needs_cores() {
+        let stays = yields_well && !wait.contended && now - since < awake_time(around.fabric());
+        if stays
+            && self.crowding.sees_others()
+            && !self.crowding.is_rationed()
+            && !around.fabric().needs_cores()
+        {
             around.tally().yields.add(1);
             wait.contended = wait::yield_to_others();
             return None;
@@ -360,7 +371,7 @@ impl Waiting {
     /// Looks whether ranks share cores, if the last look is long ago.
     fn assess(&mut self, now: Instant, fabric: &mut Fabric) {
         if self.crowding.assess(now, fabric) {
-            fabric.set_attentive(!self.crowding.is_crowded());
+            self.tell_crowding(fabric);
         }
     }
 }
@@ -370,9 +381,13 @@ const SHORT_YIELDS: u32 = 256;
 /// Polls before a look whether the core is needed for what is waited for.
 const SOFT_SPINS: u32 = 100;
 
-/// How long a rank stays awake that waits and could sleep.
-fn spin_time() -> Duration {
-    Duration::from_micros(live(Variable::SpinTime))
+/// How long a rank stays awake that waits and could sleep: not for long, where it may be keeping the core from whom it waits for.
+fn awake_time(fabric: &Fabric) -> Duration {
+    let time = Duration::from_micros(live(Variable::SpinTime));
+    match fabric.is_any_peer_lacking() {
+        true => time / 10,
+        false => time,
+    }
 }
 
 /// A sleeper looks around this often where nobody would ring.

@@ -482,7 +482,8 @@ mod looked_up {
         data::no_place_between_groups(group, sendbuf.is_in_place())?;
         let mine = data::own(mpi, sendbuf, sendcount, sendtype)?;
         let (shape, size) = (data::shape(mpi), group.size() as usize);
-        let is_small = |block: usize| shape.gathers_bytes(block, size, group.has_board());
+        let place = data::place(mpi, group);
+        let is_small = |block: usize| shape.gathers_bytes(block, size, place);
         let all = data::equal_or_whole(mpi, group, recvbuf, recvcount, recvtype, is_small)?;
         data::not_its_place(mine.as_ref(), &all, group)?;
         let way = match shape.choice.allgather {
@@ -533,7 +534,8 @@ mod looked_up {
         recvtype: MPI_Datatype,
     ) -> Result<Alltoall> {
         let (shape, size) = (data::shape(mpi), group.size() as usize);
-        let is_small = |block: usize| shape.exchanges_bytes(block, size, group.has_board());
+        let place = data::place(mpi, group);
+        let is_small = |block: usize| shape.exchanges_bytes(block, size, place);
         data::no_place_between_groups(group, sendbuf.is_in_place())?;
         let out = match sendbuf.is_in_place() {
             true => None,

@@ -286,6 +286,11 @@ pub(super) fn shape(mpi: Mpi) -> runtime::collective::Shape {
     mpi.visit(|universe| *universe.shape())
 }
 
+/// Where the ranks of a communicator meet.
+pub(super) fn place(mpi: Mpi, comm: &Comm) -> runtime::collective::Place {
+    mpi.visit(|universe| universe.place_of(comm))
+}
+
 fn described(state: &State, buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Result<Payload> {
     payload(
         state,

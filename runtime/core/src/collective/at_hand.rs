@@ -19,6 +19,7 @@ use super::blocks::{gather_most, gather_wish, scatter_wish};
 use super::board::Wish;
 use super::parts::{Parts, Space};
 use super::reduce::WHOLE_BYTES;
+use super::shape::Place;
 use super::told::{Kind, Told};
 use super::tree::queue_limit;
 use super::{Reducer, Shape};
@@ -207,7 +208,7 @@ impl<'a> AtHand<'a> {
     pub fn allgather(&self, mine: UserMemory, mut all: UserMemory) -> Option<()> {
         let (block, ranks) = (mine.bytes(), self.size() as usize);
         self.goes(block, self.shape.choice.allgather.board())?;
-        if !self.shape.gathers_bytes(block, ranks, true) {
+        if !self.shape.gathers_bytes(block, ranks, Place::Board) {
             return None;
         }
         let parts = self.meet(Kind::Allgather, mine.as_slice())?;
@@ -222,7 +223,7 @@ impl<'a> AtHand<'a> {
         self.goes(out.bytes(), self.shape.choice.alltoall.board())?;
         if !self
             .shape
-            .exchanges_bytes(out.bytes() / ranks as usize, ranks as usize, true)
+            .exchanges_bytes(out.bytes() / ranks as usize, ranks as usize, Place::Board)
         {
             return None;
         }

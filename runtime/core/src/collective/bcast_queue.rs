@@ -246,7 +246,8 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
             };
             let theirs = Told::of(entry.note);
             if ours.is_before(&theirs) {
-                return Err(Error::Absent { rank: root });
+                let rank = self.0.line.name_of(root);
+                return Err(Error::Absent { rank });
             }
             if !theirs.is_before(&ours) {
                 return Ok(entry);
@@ -307,7 +308,9 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
                 self.attend(ours);
                 Ok(())
             }
-            Seen::Gone(rank) => Err(Error::Absent { rank }),
+            Seen::Gone(rank) => Err(Error::Absent {
+                rank: self.0.line.name_of(rank),
+            }),
             Seen::Other => Err(self.meet_in_dispute(ours).await),
         }
     }
@@ -337,7 +340,8 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
     #[cold]
     async fn pass_over(&self, entry: &Entry, ours: Told) -> Result<(), Error> {
         let theirs = Told::of(entry.note);
-        self.0.line.note(ours.dispute(Some((entry.place, theirs))));
+        let root = self.0.line.name_of(entry.place);
+        self.0.line.note(ours.dispute(Some((root, theirs))));
         self.0.seat.take_entry(entry);
         if is_on_board(&theirs) {
             // The root is in a round that this rank would miss.

@@ -15,7 +15,7 @@ use super::gather_tree::of_root;
 use super::parts::Parts;
 use super::told::{Kind, Told};
 use super::various::{read_into, scatter_as};
-use super::{Line, Root, Shape, flat};
+use super::{Line, Root, Shape, by_node, flat};
 use crate::{Error, Payload, UserMemory, Visit};
 
 /// Collects one block per rank at the root: `all` has a block per rank there, and is empty elsewhere. Without `mine`,
@@ -341,15 +341,25 @@ pub async fn allgather_bytes<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result
     if all.is_empty() {
         return Ok(());
     }
-    use choice::Allgather::{Auto, Board as OverBoard, Flat};
+    let shape = line.shape();
+    let goes = shape.choice.allgather.by_node(shape.boards);
+    if let Some(nodes) = by_node::nodes_of(line, goes) {
+        return Box::pin(by_node::allgather(line, nodes, all)).await;
+    }
+    allgather_plain(line, all).await
+}
+
+/// As [`allgather_bytes`], not by node.
+pub(super) async fn allgather_plain<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result<(), Error> {
+    use choice::Allgather::{Auto, Board as OverBoard, Flat, Nodes};
     let (shape, block) = (line.shape(), all.len() / line.size() as usize);
     if let Some(board) = Board::of(line, block, shape.choice.allgather.board()) {
         return board.allgather(all).await;
     }
     match shape.choice.allgather {
         Flat => flat::allgather(line, all).await,
-        Auto | OverBoard if shape.is_flat(all.len()) => flat::allgather(line, all).await,
-        Auto | OverBoard if !shape.is_carried(block, line.size() as usize) => {
+        Auto | OverBoard | Nodes if shape.is_flat(all.len()) => flat::allgather(line, all).await,
+        Auto | OverBoard | Nodes if !shape.is_carried(block, line.size() as usize) => {
             let all = blocks_of(all, block);
             Box::pin(allgather_equal(line, None, &all)).await
         }
@@ -386,6 +396,23 @@ async fn allgather_bruck<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result<(),
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn alltoall_bytes<V: Visit>(
+    line: &Line<V>,
+    out: &[u8],
+    into: &mut [u8],
+) -> Result<(), Error> {
+    let (shape, block) = (line.shape(), out.len() / line.size() as usize);
+    let goes = shape
+        .choice
+        .alltoall
+        .by_node(by_node::carries(&shape, block));
+    if let Some(nodes) = by_node::nodes_of(line, goes && block > 0) {
+        return Box::pin(by_node::alltoall(line, nodes, out, into)).await;
+    }
+    alltoall_plain(line, out, into).await
+}
+
+/// As [`alltoall_bytes`], not by node.
+pub(super) async fn alltoall_plain<V: Visit>(
     line: &Line<V>,
     out: &[u8],
     into: &mut [u8],
@@ -437,7 +464,7 @@ pub async fn alltoall_bytes<V: Visit>(
 }
 
 /// Blocks of so many bytes each.
-fn blocks_of(all: &mut [u8], block: usize) -> Vec<Payload> {
+pub(super) fn blocks_of(all: &mut [u8], block: usize) -> Vec<Payload> {
     let blocks = all.chunks_exact_mut(block);
     blocks
         .map(|block| Payload::Dense(UserMemory::of(block)))

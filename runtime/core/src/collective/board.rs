@@ -72,6 +72,20 @@ impl<'a, V: Visit> Board<'a, V> {
         }
     }
 
+    /// All have entered before one of them leaves, which waits; the others do not.
+    pub(super) async fn arrive(&self, waits: bool) -> Result<(), Error> {
+        loop {
+            let turn = self.give(Kind::Barrier, &[]).await?;
+            let met = match waits {
+                true => turn.all().await?,
+                false => turn.leave().await,
+            };
+            if met {
+                return Ok(());
+            }
+        }
+    }
+
     /// Combines the bytes of all at the root, in the order of ranks, which alone has an `output`: it may be the same memory. The
     /// others do not wait.
     pub(super) async fn reduce(
@@ -498,7 +512,8 @@ impl<V: Visit> Turn<'_, V> {
     }
 
     fn dispute(&self, theirs: Option<(u32, Note)>) -> Error {
-        let theirs = theirs.map(|(rank, note)| (rank, Told::of(note)));
+        let name = |rank| self.board.line.name_of(rank);
+        let theirs = theirs.map(|(rank, note)| (name(rank), Told::of(note)));
         Told::of(self.note).dispute(theirs)
     }
 }

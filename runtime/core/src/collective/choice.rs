@@ -30,6 +30,22 @@ macro_rules! ways {
     )+};
 }
 
+/// Those that may go by node.
+macro_rules! nodes {
+    ($($name:ident)+) => {$(
+        impl $name {
+            /// Whether ranks of several nodes go by node; `usual`: where nothing is chosen.
+            pub(super) fn by_node(self, usual: bool) -> bool {
+                match self {
+                    Self::Auto => usual,
+                    Self::Nodes => true,
+                    _ => false,
+                }
+            }
+        }
+    )+};
+}
+
 /// Those that may go over a board.
 macro_rules! boards {
     ($($name:ident)+) => {$(
@@ -37,7 +53,7 @@ macro_rules! boards {
             /// Whether a board is to be taken.
             pub(super) fn board(self) -> Wish {
                 match self {
-                    Self::Auto => Wish::AsUsual,
+                    Self::Auto | Self::Nodes => Wish::AsUsual,
                     Self::Board => Wish::Yes,
                     _ => Wish::No,
                 }
@@ -48,36 +64,52 @@ macro_rules! boards {
 
 ways! {
     /// `MPI_Barrier`.
-    Barrier { Auto = "auto", Board = "board", Flat = "flat", Rounds = "rounds", Tree = "tree" }
+    Barrier {
+        Auto = "auto", Board = "board", Flat = "flat", Rounds = "rounds", Tree = "tree",
+        Nodes = "nodes"
+    }
     /// `MPI_Bcast`.
     Bcast {
-        Auto = "auto", Board = "board", Flat = "flat", Tree = "tree", Chain = "chain", Slices = "slices"
+        Auto = "auto", Board = "board", Flat = "flat", Tree = "tree", Chain = "chain",
+        Slices = "slices", Nodes = "nodes"
     }
     /// `MPI_Reduce`.
-    Reduce { Auto = "auto", Board = "board", Flat = "flat", Tree = "tree", Slices = "slices" }
+    Reduce {
+        Auto = "auto", Board = "board", Flat = "flat", Tree = "tree", Slices = "slices",
+        Nodes = "nodes"
+    }
     /// `MPI_Allreduce`.
     Allreduce {
-        Auto = "auto", Board = "board", Rooted = "rooted", Rounds = "rounds", Slices = "slices", Halves = "halves",
-        Ring = "ring"
+        Auto = "auto", Board = "board", Rooted = "rooted", Rounds = "rounds", Slices = "slices",
+        Halves = "halves", Ring = "ring", Nodes = "nodes"
     }
     /// `MPI_Reduce_scatter` and `MPI_Reduce_scatter_block`.
-    ReduceScatter { Auto = "auto", Board = "board", Rooted = "rooted", Slices = "slices", Ring = "ring" }
+    ReduceScatter {
+        Auto = "auto", Board = "board", Rooted = "rooted", Slices = "slices", Ring = "ring",
+        Nodes = "nodes"
+    }
     /// `MPI_Scan` and `MPI_Exscan`.
-    Scan { Auto = "auto", Board = "board", Rounds = "rounds", Chain = "chain" }
+    Scan {
+        Auto = "auto", Board = "board", Rounds = "rounds", Chain = "chain", Nodes = "nodes"
+    }
     /// `MPI_Gather`.
     Gather { Auto = "auto", Direct = "direct", Tree = "tree" }
     /// `MPI_Scatter`.
     Scatter { Auto = "auto", Direct = "direct", Tree = "tree" }
     /// `MPI_Allgather`.
     Allgather {
-        Auto = "auto", Board = "board", Flat = "flat", Rounds = "rounds", Direct = "direct", Ring = "ring"
+        Auto = "auto", Board = "board", Flat = "flat", Rounds = "rounds", Direct = "direct",
+        Ring = "ring", Nodes = "nodes"
     }
     /// `MPI_Allgatherv`.
     Allgatherv { Auto = "auto", Direct = "direct", Ring = "ring" }
     /// `MPI_Alltoall`.
-    Alltoall { Auto = "auto", Board = "board", Rounds = "rounds", Direct = "direct" }
+    Alltoall {
+        Auto = "auto", Board = "board", Rounds = "rounds", Direct = "direct", Nodes = "nodes"
+    }
 }
 
+nodes!(Barrier Bcast Reduce Allreduce ReduceScatter Scan Allgather Alltoall);
 boards!(Barrier Bcast Reduce Allreduce ReduceScatter Scan Allgather Alltoall);
 
 /// The algorithms that were chosen.

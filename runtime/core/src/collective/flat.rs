@@ -8,15 +8,20 @@
 use super::{Line, Reducer};
 use crate::{Error, Visit};
 
+/// All have entered before rank 0 leaves.
+pub(super) async fn arrive<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+    if line.rank() != 0 {
+        return line.send(0, &[]).await;
+    }
+    for from in 1..line.size() {
+        line.receive(from, &mut []).await?;
+    }
+    Ok(())
+}
+
 /// All have entered before any leaves.
 pub(super) async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
-    if line.rank() == 0 {
-        for from in 1..line.size() {
-            line.receive(from, &mut []).await?;
-        }
-    } else {
-        line.send(0, &[]).await?;
-    }
+    arrive(line).await?;
     match line.rank() {
         0 => bcast(line, &[]).await,
         _ => line.receive(0, &mut []).await,

@@ -11,9 +11,22 @@ use transport::Seat;
 
 use super::Shape;
 use crate::awaits::Meeting;
-use crate::comm::Comm;
+use crate::comm::{Comm, Group};
 use crate::operation::{Mode, Source, Target};
 use crate::{Error, Payload, RequestId, SendMode, Universe, UserMemory, Visit};
+
+/// Some ranks of a communicator, which do a part of a collective among themselves.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    /// Who they are.
+    pub(super) group: Group,
+    /// The place of this process there.
+    pub(super) place: u32,
+    /// Who is at a place instead of the one that the group has there.
+    pub(super) stand_in: Option<(u32, Peer)>,
+    /// The seat of this process at a board of theirs.
+    pub(super) seat: Option<Rc<Seat>>,
+}
 
 /// One call of a collective, from the order of calls (MPI 5.0 section 6.14) to its end.
 ///
@@ -22,6 +35,8 @@ use crate::{Error, Payload, RequestId, SendMode, Universe, UserMemory, Visit};
 pub struct Line<V> {
     visit: V,
     comm: Comm,
+    /// Those of its ranks that take part here, if it is not all of them.
+    part: Option<Part>,
     tag: i32,
     shape: Shape,
     /// Whether the caller waits for its end, so that it may meet the others at their board.
@@ -36,6 +51,7 @@ impl<V: Visit> Line<V> {
         Self {
             visit,
             comm: comm.clone(),
+            part: None,
             tag: comm.next_tag(),
             shape: visit.visit(|universe| *universe.shape()),
             blocking: false,
@@ -114,18 +130,53 @@ impl<V: Visit> Line<V> {
     /// Rank of this process.
     #[must_use]
     pub fn rank(&self) -> u32 {
-        self.comm.rank
+        self.part.as_ref().map_or(self.comm.rank, |part| part.place)
     }
 
     /// Number of ranks; of an intercommunicator those of the local group.
     #[must_use]
     pub fn size(&self) -> u32 {
-        self.comm.size()
+        match &self.part {
+            Some(part) => part.group.size(),
+            None => self.comm.size(),
+        }
     }
 
     /// Number of ranks that messages can go to: of an intercommunicator those of the remote group.
     pub(crate) fn partners(&self) -> u32 {
-        self.comm.partners().size()
+        self.members().size()
+    }
+
+    fn members(&self) -> &Group {
+        match &self.part {
+            Some(part) => &part.group,
+            None => self.comm.partners(),
+        }
+    }
+
+    /// A part of the same call among some of its ranks, which are then numbered by their places. Between any two of them, the messages
+    /// of one part after the other keep their order.
+    pub(super) fn among(&self, part: Part) -> Self {
+        Self {
+            part: Some(part),
+            ..self.clone()
+        }
+    }
+
+    /// The same for words that belong to no call.
+    pub(super) fn of_no_call(self) -> Self {
+        Self {
+            tag: OF_NO_CALL,
+            ..self
+        }
+    }
+
+    /// The rank in the communicator of the one that has this number here.
+    pub(super) fn name_of(&self, rank: u32) -> u32 {
+        match &self.part {
+            Some(_) => self.rank_of(i32::try_from(self.peer(rank).0).unwrap_or(-1)),
+            None => rank,
+        }
     }
 
     /// Whether messages go to another group.
@@ -145,7 +196,21 @@ impl<V: Visit> Line<V> {
 
     /// The seat at the board of these ranks, if this call may meet there.
     pub(super) fn seat(&self) -> Option<&Rc<Seat>> {
-        self.comm.seat.as_ref().filter(|_| self.blocking)
+        let seat = match &self.part {
+            Some(part) => &part.seat,
+            None => &self.comm.seat,
+        };
+        seat.as_ref().filter(|_| self.blocking)
+    }
+
+    /// Whether only some ranks of the communicator take part here.
+    pub(super) fn is_part(&self) -> bool {
+        self.part.is_some()
+    }
+
+    /// Whether this call may meet others at a board, if there is one.
+    pub(super) fn is_blocking(&self) -> bool {
+        self.blocking
     }
 
     /// The number of this call, as far as `mask` keeps it.
@@ -292,7 +357,8 @@ impl<V: Visit> Line<V> {
         self.fault.borrow_mut().get_or_insert(error);
     }
 
-    fn has_fault(&self) -> bool {
+    /// Whether something was noted that is wrong.
+    pub(super) fn has_fault(&self) -> bool {
         self.fault.borrow().is_some()
     }
 
@@ -313,12 +379,20 @@ impl<V: Visit> Line<V> {
     }
 
     fn peer(&self, rank: u32) -> Peer {
-        self.comm
-            .partners()
+        if let Some(part) = &self.part
+            && let Some((place, peer)) = part.stand_in
+            && place == rank
+        {
+            return peer;
+        }
+        self.members()
             .peer(rank)
             .expect("collectives compute ranks of the communicator")
     }
 }
+
+/// A tag that no call has: persistent collectives are not so many.
+const OF_NO_CALL: i32 = i32::MAX;
 
 /// Messages under way. All of them must be waited for, whatever went wrong: their memory is lent until then.
 pub(crate) struct Pending<'a, V> {
@@ -340,6 +414,10 @@ impl<V: Visit> Pending<'_, V> {
     }
 
     pub(crate) fn send_payload(&mut self, to: u32, data: &Payload) {
+        // Others hear of a fault in this part by it.
+        let nothing = Payload::Dense(UserMemory::nothing());
+        let is_wrong = self.line.is_part() && self.line.has_fault();
+        let data = if is_wrong { &nothing } else { data };
         let (target, mode) = (self.line.target(to), SendMode::Direct(Mode::Standard));
         let started = self
             .line

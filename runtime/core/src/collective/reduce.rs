@@ -9,7 +9,7 @@ use super::large::{self, Pairs};
 use super::pieces::{Pieces, Results};
 use super::told::Kind;
 use super::tree::bcast_messages;
-use super::{Line, Root, flat};
+use super::{Line, Root, by_node, flat};
 use crate::{Error, Payload, UserMemory, Visit};
 
 /// An operation on dense items of one datatype.
@@ -31,6 +31,22 @@ pub trait Reducer {
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn reduce<V: Visit>(
+    line: &Line<V>,
+    input: UserMemory,
+    output: Option<UserMemory>,
+    root: u32,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let shape = line.shape();
+    let goes = shape.choice.reduce.by_node(shape.boards) && input.bytes() > 0;
+    if let Some(nodes) = by_node::nodes_in_order(line, goes, op) {
+        return Box::pin(by_node::reduce(line, nodes, input, output, root, op)).await;
+    }
+    reduce_plain(line, input, output, root, op).await
+}
+
+/// As [`reduce`], not by node.
+pub(super) async fn reduce_plain<V: Visit>(
     line: &Line<V>,
     input: UserMemory,
     output: Option<UserMemory>,
@@ -82,13 +98,13 @@ pub(super) async fn reduce_bytes<V: Visit>(
 }
 
 /// As [`reduce_bytes`], not over a board.
-async fn reduce_messages<V: Visit>(
+pub(super) async fn reduce_messages<V: Visit>(
     line: &Line<V>,
     bytes: &mut [u8],
     root: u32,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    use choice::Reduce::{Auto, Board as OverBoard, Flat, Slices, Tree};
+    use choice::Reduce::{Auto, Board as OverBoard, Flat, Nodes, Slices, Tree};
     if bytes.is_empty() {
         return Ok(());
     }
@@ -96,10 +112,10 @@ async fn reduce_messages<V: Visit>(
     match shape.choice.reduce {
         Flat => return flat::reduce(line, bytes, root, op).await,
         Slices => return large::reduce_slices(line, bytes, root, op).await,
-        Auto | OverBoard if shape.is_flat(bytes.len()) => {
+        Auto | OverBoard | Nodes if shape.is_flat(bytes.len()) => {
             return flat::reduce(line, bytes, root, op).await;
         }
-        Auto | OverBoard | Tree => {}
+        Auto | OverBoard | Nodes | Tree => {}
     }
     combine_at_zero(line, bytes, op).await?;
     if root == 0 {
@@ -122,6 +138,11 @@ pub async fn allreduce<V: Visit>(
     mut output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
+    let shape = line.shape();
+    let goes = shape.choice.allreduce.by_node(shape.boards) && input.bytes() > 0;
+    if let Some(nodes) = by_node::nodes_in_order(line, goes, op) {
+        return Box::pin(by_node::allreduce(line, nodes, input, output, op)).await;
+    }
     let wish = line.shape().choice.allreduce.board();
     if input.bytes() <= line.shape().board_whole_bytes / line.size() as usize
         && let Some(board) = Board::of(line, input.bytes(), wish)
@@ -139,20 +160,22 @@ pub async fn allreduce<V: Visit>(
 }
 
 /// As [`allreduce`], not over a board.
-async fn allreduce_messages<V: Visit>(
+pub(super) async fn allreduce_messages<V: Visit>(
     line: &Line<V>,
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    use choice::Allreduce::{Auto, Board as OverBoard, Halves, Ring, Rooted, Rounds, Slices};
+    use choice::Allreduce::{
+        Auto, Board as OverBoard, Halves, Nodes, Ring, Rooted, Rounds, Slices,
+    };
     let shape = line.shape();
     let way = match shape.choice.allreduce {
-        Auto | OverBoard if shape.is_sliced(bytes.len(), line.size()) => {
+        Auto | OverBoard | Nodes if shape.is_sliced(bytes.len(), line.size()) => {
             let round = op.commutes() && shape.goes_round(bytes.len(), line.size());
             if round { Ring } else { Slices }
         }
-        Auto | OverBoard if !shape.flat && bytes.len() <= shape.flat_bytes => Rounds,
-        Auto | OverBoard => Rooted,
+        Auto | OverBoard | Nodes if !shape.flat && bytes.len() <= shape.flat_bytes => Rounds,
+        Auto | OverBoard | Nodes => Rooted,
         Ring if !op.commutes() => Slices,
         chosen => chosen,
     };
@@ -161,7 +184,7 @@ async fn allreduce_messages<V: Visit>(
         Ring => large::allreduce_ring(line, bytes, op).await,
         Rounds => allreduce_doubling(line, bytes, op).await,
         Slices => allreduce_sliced(line, bytes, op).await,
-        Auto | OverBoard | Rooted => {
+        Auto | OverBoard | Nodes | Rooted => {
             reduce_messages(line, bytes, 0, op).await?;
             bcast_messages(line, bytes, 0).await
         }
@@ -180,6 +203,15 @@ pub async fn reduce_scatter<V: Visit>(
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
+    let shape = line.shape();
+    let goes = shape
+        .choice
+        .reduce_scatter
+        .by_node(by_node::combines(&shape, input.bytes()));
+    if let Some(nodes) = by_node::nodes_of(line, goes).filter(|nodes| nodes.are_in_order()) {
+        let (input, output) = ((input, lengths), output);
+        return Box::pin(by_node::reduce_scatter(line, nodes, input, output, op)).await;
+    }
     let wish = line.shape().choice.reduce_scatter.board();
     if (1..=WHOLE_BYTES).contains(&input.bytes())
         && let Some(board) = Board::of(line, input.bytes(), wish)
@@ -206,20 +238,20 @@ pub async fn reduce_scatter<V: Visit>(
 pub(super) const WHOLE_BYTES: usize = 4 << 10;
 
 /// As [`reduce_scatter`], not over a board; `bytes` are used up.
-async fn reduce_scatter_messages<V: Visit>(
+pub(super) async fn reduce_scatter_messages<V: Visit>(
     line: &Line<V>,
     bytes: &mut [u8],
     lengths: &[usize],
     mine: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    use choice::ReduceScatter::{Auto, Board as OverBoard, Ring, Rooted, Slices};
+    use choice::ReduceScatter::{Auto, Board as OverBoard, Nodes, Ring, Rooted, Slices};
     let shape = line.shape();
     // Who combines a part needs room for that of every rank.
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let even = longest <= 2 * bytes.len() / line.size() as usize;
     let in_slices = match shape.choice.reduce_scatter {
-        Auto | OverBoard => even && shape.is_sliced(bytes.len(), line.size()),
+        Auto | OverBoard | Nodes => even && shape.is_sliced(bytes.len(), line.size()),
         Ring if op.commutes() => {
             return large::reduce_scatter_ring(line, bytes, lengths, mine, op).await;
         }

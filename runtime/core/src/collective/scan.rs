@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Scan and exscan (MPI 5.0 section 6.11): a rank gets the combination of the data of all ranks up to itself, or below itself.
 
+use std::rc::Rc;
+
 use super::board::Board;
 use super::choice;
 use super::line::Pending;
-use super::{Line, Reducer, Shape};
+use super::{Line, Reducer, Shape, by_node};
+use crate::nodes::Nodes;
 use crate::{Error, UserMemory, Visit};
 
 /// Combines the `input` of all ranks up to this one. The `output` may be the same memory.
@@ -12,6 +15,19 @@ use crate::{Error, UserMemory, Visit};
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn scan<V: Visit>(
+    line: &Line<V>,
+    input: UserMemory,
+    output: UserMemory,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    if let Some(nodes) = nodes_of(line, input.bytes()) {
+        return Box::pin(by_node::scan(line, nodes, input, output, op)).await;
+    }
+    scan_plain(line, input, output, op).await
+}
+
+/// As [`scan`], not by node.
+pub(super) async fn scan_plain<V: Visit>(
     line: &Line<V>,
     input: UserMemory,
     output: UserMemory,
@@ -44,6 +60,19 @@ pub async fn exscan<V: Visit>(
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
+    if let Some(nodes) = nodes_of(line, input.bytes()) {
+        return Box::pin(by_node::exscan(line, nodes, input, output, op)).await;
+    }
+    exscan_plain(line, input, output, op).await
+}
+
+/// As [`exscan`], not by node.
+pub(super) async fn exscan_plain<V: Visit>(
+    line: &Line<V>,
+    input: UserMemory,
+    output: UserMemory,
+    op: &impl Reducer,
+) -> Result<(), Error> {
     let shape = line.shape();
     if goes_along_chain(&shape, input.bytes(), line.size()) {
         return Box::pin(exscan_along_chain(line, input, output, op)).await;
@@ -63,13 +92,22 @@ pub async fn exscan<V: Visit>(
     Ok(())
 }
 
+/// The nodes of a call that goes by node: of few bytes, as the ranks of a node do it twice.
+fn nodes_of<V: Visit>(line: &Line<V>, bytes: usize) -> Option<Rc<Nodes>> {
+    let shape = line.shape();
+    let goes = shape.choice.scan.by_node(by_node::combines(&shape, bytes));
+    by_node::nodes_of(line, goes && bytes > 0).filter(|nodes| nodes.are_in_order())
+}
+
 /// Whether each rank waits for the one before: few messages, and many steps.
 fn goes_along_chain(shape: &Shape, bytes: usize, ranks: u32) -> bool {
     match shape.choice.scan {
         choice::Scan::Chain => true,
-        choice::Scan::Auto if shape.flat && ranks > 2 => bytes > shape.board_bytes,
+        choice::Scan::Auto | choice::Scan::Nodes if shape.flat && ranks > 2 => {
+            bytes > shape.board_bytes
+        }
         // In rounds, data travel as often as the logarithm of the ranks, but fewer one after the other.
-        choice::Scan::Auto => {
+        choice::Scan::Auto | choice::Scan::Nodes => {
             bytes > shape.board_bytes && bytes / PIECE_BYTES >= ranks as usize / 2
         }
         choice::Scan::Board | choice::Scan::Rounds => false,

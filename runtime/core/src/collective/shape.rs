@@ -6,6 +6,17 @@ use super::choice::{Allgather, Alltoall, Choices};
 use crate::Payload;
 use crate::var::{Values, Variable};
 
+/// Where the ranks of a communicator meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At a board of all of them.
+    Board,
+    /// Those of one node with each other: they are on several nodes.
+    Nodes,
+    /// Nowhere.
+    Apart,
+}
+
 /// Rows of the variable table, and what the launcher told all ranks alike.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
@@ -28,6 +39,8 @@ pub struct Shape {
     pub sliced_bytes: usize,
     /// Largest block, in bytes, that other ranks carry along.
     pub carried_bytes: usize,
+    /// Largest block, in bytes, that one rank of a node carries for the others to other nodes.
+    pub node_bytes: usize,
     /// Least number of ranks of which some carry blocks of others: of fewer, all may as well talk to all.
     pub carrying_ranks: usize,
     /// Least broadcast, in bytes, that goes in slices.
@@ -60,6 +73,7 @@ impl Shape {
             flat_bytes: size(Variable::FlatLimit),
             sliced_bytes: size(Variable::SliceLimit),
             carried_bytes: size(Variable::CarryLimit),
+            node_bytes: size(Variable::NodeLimit),
             carrying_ranks: size(Variable::CarryRanks),
             scattered_bytes: size(Variable::BcastSliceLimit),
             ring_bytes: size(Variable::RingLimit),
@@ -119,16 +133,21 @@ impl Shape {
     }
 
     /// Whether the blocks of all ranks, of this size each, are collected as one piece of dense bytes: then they may go over a
-    /// board, or several in one message. `at_board`: these ranks have one.
+    /// board, or several in one message.
     #[must_use]
-    pub fn gathers_bytes(self, block_bytes: usize, ranks: usize, at_board: bool) -> bool {
+    pub fn gathers_bytes(self, block_bytes: usize, ranks: usize, place: Place) -> bool {
         let usual = || {
             self.is_carried(block_bytes, ranks)
                 || self.is_flat(block_bytes.saturating_mul(ranks))
-                || at_board && self.gathers_at_board(block_bytes, ranks)
+                || match place {
+                    Place::Board => self.gathers_at_board(block_bytes, ranks),
+                    // Of any size: a node takes each block of another one once, and not once for each of its ranks.
+                    Place::Nodes => self.boards,
+                    Place::Apart => false,
+                }
         };
         match self.choice.allgather {
-            Allgather::Auto => usual(),
+            Allgather::Auto | Allgather::Nodes => usual(),
             Allgather::Board => block_bytes <= self.board_bytes || usual(),
             Allgather::Flat | Allgather::Rounds => true,
             Allgather::Direct | Allgather::Ring => false,
@@ -145,13 +164,17 @@ impl Shape {
 
     /// The same of those that all exchange with all.
     #[must_use]
-    pub fn exchanges_bytes(self, block_bytes: usize, ranks: usize, at_board: bool) -> bool {
+    pub fn exchanges_bytes(self, block_bytes: usize, ranks: usize, place: Place) -> bool {
         let usual = || {
             self.is_carried(block_bytes, ranks)
-                || at_board && self.exchanges_at_board(block_bytes.saturating_mul(ranks))
+                || match place {
+                    Place::Board => self.exchanges_at_board(block_bytes.saturating_mul(ranks)),
+                    Place::Nodes => self.boards && block_bytes <= self.node_bytes,
+                    Place::Apart => false,
+                }
         };
         match self.choice.alltoall {
-            Alltoall::Auto => usual(),
+            Alltoall::Auto | Alltoall::Nodes => usual(),
             Alltoall::Board => block_bytes.saturating_mul(ranks) <= self.board_bytes || usual(),
             Alltoall::Rounds => true,
             Alltoall::Direct => false,
@@ -183,17 +206,25 @@ mod tests {
         let (values, _) = Values::from_environment(std::iter::empty());
         let (alone, crowded) = (Shape::new(&values, false), Shape::new(&values, true));
         for (block, ranks, goes) in [(4096, 2, true), (4097, 2, false), (32768, 3, true)] {
-            assert_eq!(alone.gathers_bytes(block, ranks, true), goes, "{block}");
-            assert!(!alone.gathers_bytes(block, ranks, false));
+            assert_eq!(
+                alone.gathers_bytes(block, ranks, Place::Board),
+                goes,
+                "{block}"
+            );
+            assert!(!alone.gathers_bytes(block, ranks, Place::Apart));
         }
-        assert!(!alone.gathers_bytes(32769, 8, true));
+        assert!(!alone.gathers_bytes(32769, 8, Place::Board));
         for (block, ranks, goes) in [(2048, 2, true), (2049, 2, false), (512, 8, true)] {
-            assert_eq!(alone.exchanges_bytes(block, ranks, true), goes, "{block}");
+            assert_eq!(
+                alone.exchanges_bytes(block, ranks, Place::Board),
+                goes,
+                "{block}"
+            );
         }
-        assert!(crowded.exchanges_bytes(1024, 64, true));
-        assert!(!crowded.exchanges_bytes(1025, 64, true));
+        assert!(crowded.exchanges_bytes(1024, 64, Place::Board));
+        assert!(!crowded.exchanges_bytes(1025, 64, Place::Board));
         let (values, _) =
             Values::from_environment([("RMPI_BOARD_LIMIT".into(), "0".into())].into_iter());
-        assert!(!Shape::new(&values, true).exchanges_bytes(1024, 64, true));
+        assert!(!Shape::new(&values, true).exchanges_bytes(1024, 64, Place::Board));
     }
 }

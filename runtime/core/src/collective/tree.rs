@@ -1,42 +1,77 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Barrier and broadcast.
 
+use std::rc::Rc;
+
 use super::bcast_queue::{self, BcastQueue};
 use super::board::{Board, Wish};
 use super::choice;
+use super::line::Pending;
 use super::told::Kind;
-use super::{Line, Shape, flat, large};
+use super::{Line, Shape, by_node, flat, large};
+use crate::nodes::Nodes;
 use crate::{Error, Visit};
 
 /// All ranks have entered before any leaves (MPI 5.0 section 6.3).
 ///
-/// Over a board; else flat where ranks share cores; else the ranks tell each other in a logarithmic number of rounds
-/// (dissemination).
+/// Over a board; by node where there are several; else flat where ranks share cores; else the ranks tell each other in a logarithmic
+/// number of rounds (dissemination).
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
-    use choice::Barrier::{Auto, Board as OverBoard, Flat, Rounds, Tree};
     let shape = line.shape();
     if let Some(board) = Board::of(line, 0, shape.choice.barrier.board()) {
         return board.barrier().await;
     }
+    let goes = shape.choice.barrier.by_node(shape.boards);
+    if let Some(nodes) = by_node::nodes_of(line, goes) {
+        return Box::pin(by_node::barrier(line, nodes)).await;
+    }
+    barrier_messages(line).await
+}
+
+/// As [`barrier`], by messages between any two.
+pub(super) async fn barrier_messages<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+    use choice::Barrier::{Auto, Board as OverBoard, Flat, Nodes, Rounds, Tree};
+    let shape = line.shape();
     match shape.choice.barrier {
         Flat => flat::barrier(line).await,
-        Auto | OverBoard if shape.flat => flat::barrier(line).await,
-        Auto | OverBoard | Rounds => disseminate(line).await,
+        Auto | OverBoard | Nodes if shape.flat => flat::barrier(line).await,
+        Auto | OverBoard | Nodes | Rounds => disseminate(line).await,
         Tree => climb(line).await,
+    }
+}
+
+/// All have entered before rank 0 leaves; the others wait for those below them in a tree at most.
+pub(super) async fn arrive<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+    let shape = line.shape();
+    if let Some(board) = Board::of(line, 0, shape.choice.barrier.board()) {
+        return board.arrive(line.rank() == 0).await;
+    }
+    match shape.flat {
+        true => flat::arrive(line).await,
+        false => climb_up(line).await.map(|_| ()),
     }
 }
 
 /// Up a binomial tree, and down again: each rank but a few talks to few others.
 async fn climb<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+    let span = climb_up(line).await?;
+    let rank = line.rank();
+    if rank != 0 {
+        line.receive(rank - span, &mut []).await?;
+    }
+    send_on(line, &[], 0, span).await
+}
+
+/// Up a binomial tree; answers how many places of it begin with this rank: so far below it is the one that it has told.
+async fn climb_up<V: Visit>(line: &Line<V>) -> Result<u32, Error> {
     let (rank, size) = (line.rank(), line.size());
     let mut span = 1;
     while span < size {
         if rank & span != 0 {
             line.send(rank - span, &[]).await?;
-            line.receive(rank - span, &mut []).await?;
             break;
         }
         if rank + span < size {
@@ -44,7 +79,7 @@ async fn climb<V: Visit>(line: &Line<V>) -> Result<(), Error> {
         }
         span <<= 1;
     }
-    send_on(line, &[], 0, span).await
+    Ok(span)
 }
 
 async fn disseminate<V: Visit>(line: &Line<V>) -> Result<(), Error> {
@@ -58,14 +93,29 @@ async fn disseminate<V: Visit>(line: &Line<V>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Copies the root's bytes to all ranks (MPI 5.0 section 6.4): over a board; else flat if they are few and ranks share cores,
-/// else along a binomial tree, or in slices if they are many.
+/// Copies the root's bytes to all ranks (MPI 5.0 section 6.4): over a board; by node where there are several; else flat if they are
+/// few and ranks share cores, else along a binomial tree, or in slices if they are many.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: u32) -> Result<(), Error> {
     if line.rank() == root {
         return bcast_from_here(line, bytes).await;
+    }
+    if let Some(nodes) = nodes_of(line) {
+        return Box::pin(by_node::bcast(line, nodes, bytes, root)).await;
+    }
+    bcast_plain(line, bytes, root).await
+}
+
+/// As [`bcast`], not by node.
+pub(super) async fn bcast_plain<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    root: u32,
+) -> Result<(), Error> {
+    if line.rank() == root {
+        return tell_plain(line, bytes).await;
     }
     if let Some(queue) = queue_of(line, bytes.len()) {
         return queue.hear(Kind::Bcast, root, bytes.len(), 0, bytes).await;
@@ -78,10 +128,32 @@ pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: u32) -> Res
 /// # Errors
 /// When a message could not be sent.
 pub async fn bcast_from_here<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
+    if let Some(nodes) = nodes_of(line) {
+        return Box::pin(by_node::bcast_from_here(line, nodes, bytes)).await;
+    }
+    tell_plain(line, bytes).await
+}
+
+/// As [`bcast_from_here`], not by node.
+pub(super) async fn tell_plain<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
     if let Some(queue) = queue_of(line, bytes.len()) {
         return queue.tell(Kind::Bcast, bytes).await;
     }
     Box::pin(tell_messages(line, bytes)).await
+}
+
+/// What the root tells those who expect so many bytes, where something is wrong with these: it goes the same way, and has no bytes.
+pub(super) async fn tell_of_fault<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
+    match queue_of(line, bytes.len()) {
+        Some(queue) => queue.tell(Kind::Bcast, &[]).await,
+        // After a fault messages have none.
+        None => Box::pin(tell_messages(line, bytes)).await,
+    }
+}
+
+fn nodes_of<V: Visit>(line: &Line<V>) -> Option<Rc<Nodes>> {
+    let shape = line.shape();
+    by_node::nodes_of(line, shape.choice.bcast.by_node(shape.boards))
 }
 
 fn queue_of<V: Visit>(line: &Line<V>, bytes: usize) -> Option<BcastQueue<'_, V>> {
@@ -144,13 +216,13 @@ enum Way {
 
 impl Way {
     fn of<V: Visit>(line: &Line<V>, bytes: usize) -> Self {
-        use choice::Bcast::{Auto, Board as OverBoard, Chain, Flat, Slices, Tree};
+        use choice::Bcast::{Auto, Board as OverBoard, Chain, Flat, Nodes, Slices, Tree};
         let shape = line.shape();
         match shape.choice.bcast {
             Flat => Self::Flat,
-            Auto | OverBoard if shape.is_flat(bytes) => Self::Flat,
-            Auto | OverBoard if shape.is_scattered(bytes, line.size()) => Self::Slices,
-            Auto | OverBoard | Tree => Self::Tree,
+            Auto | OverBoard | Nodes if shape.is_flat(bytes) => Self::Flat,
+            Auto | OverBoard | Nodes if shape.is_scattered(bytes, line.size()) => Self::Slices,
+            Auto | OverBoard | Nodes | Tree => Self::Tree,
             Chain => Self::Chain,
             Slices => Self::Slices,
         }
@@ -164,17 +236,56 @@ async fn send_on<V: Visit>(
     root: u32,
     span: u32,
 ) -> Result<(), Error> {
+    let mut pending = line.pending();
+    start_on(&mut pending, line, bytes, (root, span));
+    pending.finish().await
+}
+
+fn start_on<V: Visit>(
+    pending: &mut Pending<'_, V>,
+    line: &Line<V>,
+    bytes: &[u8],
+    (root, span): (u32, u32),
+) {
     let size = line.size();
     let me = place_of(line.rank(), root, size);
     let mut span = span >> 1;
-    let mut pending = line.pending();
     while span > 0 {
         if me + span < size {
             pending.send(rank_at(me + span, root, size), bytes);
         }
         span >>= 1;
     }
-    pending.finish().await
+}
+
+/// Begins to send the bytes to those that this rank tells in a broadcast of so many: all others where it is flat, else those below it.
+pub(super) fn start_below<V: Visit>(
+    pending: &mut Pending<'_, V>,
+    line: &Line<V>,
+    bytes: &[u8],
+    root: u32,
+) {
+    let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
+    if line.shape().is_flat(bytes.len()) {
+        if me == 0 {
+            (1..size).for_each(|place| pending.send(rank_at(place, root, size), bytes));
+        }
+        return;
+    }
+    let span = match me {
+        0 => size.next_power_of_two(),
+        _ => 1 << me.trailing_zeros(),
+    };
+    start_on(pending, line, bytes, (root, span));
+}
+
+/// The rank that tells this one in a broadcast of so many bytes.
+pub(super) fn above<V: Visit>(line: &Line<V>, bytes: usize, root: u32) -> u32 {
+    let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
+    match line.shape().is_flat(bytes) || me == 0 {
+        true => root,
+        false => rank_at(me - (1 << me.trailing_zeros()), root, size),
+    }
 }
 
 /// Place of a rank in a tree whose root has place 0.

@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 
 use engine::RequestId;
-use pmi::{ToDaemon, ToRank};
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use transport::{FakeConfig, FakeNet, Far, StreamKey};
+use wireup::{ToDaemon, ToRank};
 
 use super::*;
 use crate::Universe;
@@ -231,7 +231,7 @@ impl Job {
 }
 
 fn heard(line: &OwnedFd) -> Option<ToDaemon> {
-    let mut bytes = [0; pmi::MAX_DATAGRAM_BYTES];
+    let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
     let (length, _) = rustix::net::recv(line, &mut bytes[..], RecvFlags::empty()).ok()?;
     ToDaemon::decode(&bytes[..length]).ok()
 }

@@ -50,78 +50,81 @@ pub(super) const BARRIER: Row = choice(
     Variable::Barrier,
     "RMPI_BARRIER",
     choice::Barrier::WORDS,
-    "How MPI_Barrier goes: as RMPI_COLLECTIVES and its limits say (auto); over a board (board); through rank 0 (flat); in \
-     a logarithmic number of rounds between all (rounds); or up a binomial tree and down again (tree), which has fewer \
-     messages and twice as many steps.",
+    "How MPI_Barrier goes: as RMPI_COLLECTIVES and its limits say (auto); over a board (board); inside each node, and \
+     once between any two nodes (nodes, as auto where there are several); through rank 0 (flat); in a logarithmic \
+     number of rounds between all (rounds); or up a binomial tree and down again (tree), which has fewer messages and \
+     twice as many steps.",
 );
 
 pub(super) const BCAST: Row = choice(
     Variable::Bcast,
     "RMPI_BCAST",
     choice::Bcast::WORDS,
-    "How MPI_Bcast goes: auto; board; from the root to each other rank (flat); along a binomial tree (tree); from one \
-     rank to the next, in segments (chain); or a slice to each other rank, and these to each other (slices).",
+    "How MPI_Bcast goes: auto; board; nodes; from the root to each other rank (flat); along a binomial tree (tree); \
+     from one rank to the next, in segments (chain); or a slice to each other rank, and these to each other (slices).",
 );
 
 pub(super) const REDUCE: Row = choice(
     Variable::Reduce,
     "RMPI_REDUCE",
     choice::Reduce::WORDS,
-    "How MPI_Reduce goes: auto; board; all data at the root, which combines them (flat); up a binomial tree (tree); or \
-     each rank combines a slice of all data, and the root collects the slices (slices).",
+    "How MPI_Reduce goes: auto; board; nodes; all data at the root, which combines them (flat); up a binomial tree \
+     (tree); or each rank combines a slice of all data, and the root collects the slices (slices).",
 );
 
 pub(super) const ALLREDUCE: Row = choice(
     Variable::Allreduce,
     "RMPI_ALLREDUCE",
     choice::Allreduce::WORDS,
-    "How MPI_Allreduce goes: auto; board; reduced at rank 0 and told to all by messages, as RMPI_REDUCE and RMPI_BCAST \
-     say (rooted); whole data in a logarithmic number of rounds (rounds); each rank combines a slice of all data, and \
-     all tell all (slices); halves of halves in rounds (halves); or slices round a ring (ring). The ring is for \
-     predefined operations; others, which may depend on the order, go in slices.",
+    "How MPI_Allreduce goes: auto; board; nodes; reduced at rank 0 and told to all by messages, as RMPI_REDUCE and \
+     RMPI_BCAST say (rooted); whole data in a logarithmic number of rounds (rounds); each rank combines a slice of \
+     all data, and all tell all (slices); halves of halves in rounds (halves); or slices round a ring (ring). The \
+     ring is for predefined operations; others, which may depend on the order, go in slices.",
 );
 
 pub(super) const REDUCE_SCATTER: Row = choice(
     Variable::ReduceScatter,
     "RMPI_REDUCE_SCATTER",
     choice::ReduceScatter::WORDS,
-    "How MPI_Reduce_scatter and MPI_Reduce_scatter_block go: auto; board; reduced at rank 0, as RMPI_REDUCE says, and \
-     scattered (rooted); each rank combines its part of all data (slices); or partial results go round a ring (ring), \
-     for predefined operations, and others in slices.",
+    "How MPI_Reduce_scatter and MPI_Reduce_scatter_block go: auto; board; nodes, of at most RMPI_BOARD_LIMIT; reduced \
+     at rank 0, as RMPI_REDUCE says, and scattered (rooted); each rank combines its part of all data (slices); or \
+     partial results go round a ring (ring), for predefined operations, and others in slices.",
 );
 
 pub(super) const SCAN: Row = choice(
     Variable::Scan,
     "RMPI_SCAN",
     choice::Scan::WORDS,
-    "How MPI_Scan and MPI_Exscan go: auto; board; in a logarithmic number of rounds (rounds, as auto without a board); \
-     or from each rank to the next, piece by piece (chain, as auto for many bytes), which has the fewest messages.",
+    "How MPI_Scan and MPI_Exscan go: auto; board; nodes, of at most RMPI_BOARD_LIMIT; in a logarithmic number of \
+     rounds (rounds, as auto without a board); or from each rank to the next, piece by piece (chain, as auto for many \
+     bytes), which has the fewest messages.",
 );
 
 pub(super) const GATHER: Row = choice(
     Variable::Gather,
     "RMPI_GATHER",
     choice::Gather::WORDS,
-    "How MPI_Gather goes: auto, over a board where the ranks have one and the blocks have room there, else \
-     direct; each block straight to the root (direct); or along a binomial tree, where blocks are handed on \
-     together (tree). MPI_Gatherv goes as auto does, or direct.",
+    "How MPI_Gather goes: auto, over a board where the ranks have one and the blocks have room there, else direct; \
+     each block straight to the root (direct); or along a binomial tree, where blocks are handed on together (tree). \
+     MPI_Gatherv goes as auto does, or direct.",
 );
 
 pub(super) const SCATTER: Row = choice(
     Variable::Scatter,
     "RMPI_SCATTER",
     choice::Scatter::WORDS,
-    "How MPI_Scatter goes: auto, over a board where the ranks have one and the blocks have room there, else \
-     direct; each block straight from the root (direct); or along a binomial tree, where blocks are handed on \
-     together (tree). MPI_Scatterv goes as auto does, or direct.",
+    "How MPI_Scatter goes: auto, over a board where the ranks have one and the blocks have room there, else direct; \
+     each block straight from the root (direct); or along a binomial tree, where blocks are handed on together \
+     (tree). MPI_Scatterv goes as auto does, or direct.",
 );
 
 pub(super) const ALLGATHER: Row = choice(
     Variable::Allgather,
     "RMPI_ALLGATHER",
     choice::Allgather::WORDS,
-    "How MPI_Allgather goes: auto; board; all blocks to rank 0 and from there to all (flat); in a logarithmic number of \
-     rounds, where blocks are carried along (rounds); each block straight to all (direct); or round a ring (ring).",
+    "How MPI_Allgather goes: auto; board; nodes; all blocks to rank 0 and from there to all (flat); in a logarithmic \
+     number of rounds, where blocks are carried along (rounds); each block straight to all (direct); or round a ring \
+     (ring).",
 );
 
 pub(super) const ALLGATHERV: Row = choice(
@@ -136,9 +139,9 @@ pub(super) const ALLTOALL: Row = choice(
     Variable::Alltoall,
     "RMPI_ALLTOALL",
     choice::Alltoall::WORDS,
-    "How MPI_Alltoall goes: auto; board; in a logarithmic number of rounds, where blocks are carried along \
-     (rounds); or each block straight to its rank (direct). MPI_Alltoallv goes over a board with auto, if the \
-     blocks have room there, else direct, and MPI_Alltoallw is always direct.",
+    "How MPI_Alltoall goes: auto; board; nodes; in a logarithmic number of rounds, where blocks are carried along \
+     (rounds); or each block straight to its rank (direct). MPI_Alltoallv goes over a board with auto, if the blocks \
+     have room there, else direct, and MPI_Alltoallw is always direct.",
 );
 
 pub(super) const ALLTOALL_WINDOW: Row = size(
@@ -148,6 +151,15 @@ pub(super) const ALLTOALL_WINDOW: Row = size(
     (0, 1 << 20, 0),
     "Where blocks go straight to their ranks in MPI_Alltoall, MPI_Alltoallv and MPI_Alltoallw, they are exchanged with so \
      many ranks at a time: 1 is pair by pair, and 0 all at once.",
+);
+
+pub(super) const NODE_LIMIT: Row = size(
+    Variable::NodeLimit,
+    "RMPI_NODE_LIMIT",
+    "bytes",
+    (0, 1 << 20, 256),
+    "Where ranks are on several nodes, blocks of at most so much data are handed on by one rank of each node in \
+     MPI_Alltoall; larger ones go straight to their rank.",
 );
 
 pub(super) const RING_LIMIT: Row = size(

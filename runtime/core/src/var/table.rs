@@ -58,6 +58,7 @@ pub enum Variable {
     Allgatherv,
     Alltoall,
     AlltoallWindow,
+    NodeLimit,
     RingLimit,
     BcastSliceLimit,
     BcastSegment,
@@ -89,6 +90,9 @@ pub enum Variable {
     NetInterfaces,
     NetCongestion,
     PortRange,
+    Pmi,
+    PmixLibrary,
+    PmiUsed,
     Tools,
     Boot,
     Rank,
@@ -102,7 +106,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 91] = [
+pub const ROWS: [Row; 95] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -367,7 +371,8 @@ pub const ROWS: [Row; 91] = [
             unit: "microseconds",
         },
         text: "From then on, and for so long, such a rank goes on polling; then it sleeps. A rank that shares its core does so \
-               too, as long as nobody else wants the core.",
+               too, as long as nobody else wants the core. Where a process on another host says that it has to wait for its core, it \
+               is a tenth of that time: hosts may be virtual machines of one.",
     },
     Row {
         variable: Variable::Yields,
@@ -478,6 +483,7 @@ pub const ROWS: [Row; 91] = [
     collectives::ALLGATHERV,
     collectives::ALLTOALL,
     collectives::ALLTOALL_WINDOW,
+    collectives::NODE_LIMIT,
     collectives::RING_LIMIT,
     collectives::BCAST_SLICE_LIMIT,
     collectives::BCAST_SEGMENT,
@@ -727,6 +733,28 @@ pub const ROWS: [Row; 91] = [
         text: "Ports at which ranks wait for connections of tcp, for hosts with a firewall; each rank of a host needs one. If \
                nothing is said, the system chooses them.",
     },
+    Row {
+        variable: Variable::Pmi,
+        name: "RMPI_PMI",
+        category: Category::Launch,
+        verbosity: Verbosity::UserDetail,
+        scope: Scope::ReadOnly,
+        range: Range::Words(&["auto", "pmi1", "pmi2", "pmix", "none"]),
+        text: "How a process that rmpiexec has not started finds the others of its job: over the socket of the launcher's server, in PMI-1 \
+               or PMI-2, through the library of PMIx, or not at all, as a job of its own (none). If nothing is said, PMI-1 where there \
+               is a socket, then PMIx.",
+    },
+    foreign(
+        Variable::PmixLibrary,
+        "RMPI_PMIX_LIBRARY",
+        "The library of PMIx that a process opens which a launcher with PMIx has started; if nothing is said, libpmix.so.2 of that \
+         launcher's installation or of the system.",
+    ),
+    foreign(
+        Variable::PmiUsed,
+        "RMPI_PMI_USED",
+        "What a rank of another launcher's job leaves for its child processes, which are none of the job.",
+    ),
     foreign(
         Variable::Tools,
         "RMPI_TOOLS",

@@ -9,6 +9,7 @@ use corosensei::Coroutine;
 use runtime::var::{ROWS, Range, Row, Scope, Values};
 use runtime::{Peer, State, Universe};
 use transport::{Fabric, SimNet, SimStats};
+use wireup::NodeMap;
 
 use crate::log::{self, Log};
 use crate::plan::{Plan, Settings};
@@ -35,6 +36,18 @@ pub fn run(plan: Plan) -> Trace {
     job.trace()
 }
 
+/// On which node each rank is, in most jobs: in blocks, dealt out, or strewn.
+fn nodes(random: &mut Random, ranks: u32) -> Option<NodeMap> {
+    let count = random.pick(&[2, 2, 3, 4]);
+    let each = ranks.div_ceil(count);
+    match random.below(4) {
+        0 => None,
+        1 => NodeMap::new((0..ranks).map(|rank| rank / each)),
+        2 => NodeMap::new((0..ranks).map(|rank| rank % count)),
+        _ => NodeMap::new((0..ranks).map(|_| random.pick(&[0, 1, 2, 3]).min(count - 1))),
+    }
+}
+
 struct Job {
     net: SimNet,
     shared: Rc<Shared>,
@@ -53,9 +66,14 @@ impl Job {
         let net = SimNet::new(plan.net);
         let values = values(plan.settings);
         let count = plan.ranks();
+        let nodes = nodes(&mut random, count);
         let seat = |rank| {
             let fabric = Fabric::simulated(&net, transport::Peer(rank));
             let universe = Universe::new(fabric, Peer(rank), count, &values);
+            let universe = match &nodes {
+                Some(nodes) => universe.over_nodes(nodes.clone()),
+                None => universe,
+            };
             Seat::new(universe, plan.seed ^ u64::from(rank) << 40)
         };
         let seats = (0..count).map(seat).collect();
