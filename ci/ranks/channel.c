@@ -463,8 +463,11 @@ static void blocks_are_copied_once(void)
             }
             EQUAL(rmpi_channel_counters(after), OK);
             int direct = goes_by_itself(block) && goes_by_itself(wanted);
-            EQUAL(after[DIRECT] - before[DIRECT], direct ? (uint64_t)ROUNDS * FACE : 0);
-            EQUAL(after[PACKED] == before[PACKED], direct);
+            // Between hosts, tcp has what it carries packed.
+            if (on_one_host()) {
+                EQUAL(after[DIRECT] - before[DIRECT], direct ? (uint64_t)ROUNDS * FACE : 0);
+                EQUAL(after[PACKED] == before[PACKED], direct);
+            }
             EQUAL(after[ALLOCATIONS], before[ALLOCATIONS]);
             EQUAL(after[REFUSED], 0);
             MPI_Barrier(MPI_COMM_WORLD);

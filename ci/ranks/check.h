@@ -163,6 +163,13 @@ UNUSED static void *allocate(size_t bytes)
     return memory;
 }
 
+// Whether all ranks are of one host, as far as the launcher says.
+UNUSED static int on_one_host(void)
+{
+    const char *local = getenv("RMPI_LOCAL_SIZE");
+    return !local || atoi(local) == size;
+}
+
 // Sizes at and around the places where protocols change.
 static const int check_sizes[] = {0,    1,    8,    47,    48,    49,      1000,       4096,
                                   8191, 8192, 8193, 65536, 65537, 1 << 20, 5 * 1000000};

@@ -43,6 +43,24 @@ static void s6_14_after_a_bad_argument_of_one_rank(void)
         MPI_Request_free(&request);
 }
 
+// In the first call on a communicator, in which its ranks may have found each other in ways of their own.
+static void s6_14_a_bad_argument_in_the_first_call(void)
+{
+    MPI_Comm comm;
+    int last = rank == size - 1, value = rank == 0 ? 5 : -1;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    int code = MPI_Bcast(&value, last ? -1 : 1, MPI_INT, 0, comm);
+    EQUAL(code, last ? MPI_ERR_COUNT : MPI_SUCCESS);
+    EQUAL(value, last && size > 1 ? -1 : 5);
+    for (int i = 0; i < 3; i++) {
+        int one = 1, sum = -1;
+        GOOD(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm));
+        EQUAL(sum, size);
+        GOOD(MPI_Barrier(comm));
+    }
+    GOOD(MPI_Comm_free(&comm));
+}
+
 static void s7_4_2_after_a_communicator_that_one_rank_could_not_make(void)
 {
     int last = rank == size - 1, extent = last ? -1 : 1, period = 0;
@@ -189,6 +207,7 @@ int main(int argc, char **argv)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     RUN(s6_14_after_a_bad_argument_of_one_rank);
+    RUN(s6_14_a_bad_argument_in_the_first_call);
     RUN(s7_4_2_after_a_communicator_that_one_rank_could_not_make);
     RUN(s6_5_displacements_from_no_memory);
     RUN(s6_5_the_root_has_room_for_other_blocks);

@@ -3,7 +3,7 @@
 // of collectives in a new one, where a barrier sends no messages.
 #include "check.h"
 
-enum { SPLITS = 40, MOST = 64 };
+enum { SPLITS = 400, MOST = 64 };
 
 static MPI_T_pvar_session session;
 static MPI_T_pvar_handle sent;

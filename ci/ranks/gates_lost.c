@@ -125,7 +125,9 @@ int main(int argc, char **argv)
         exchange(&pairs[0], peer, WARM);
         exchange(&pairs[1], peer, WARM);
     }
-    CHECK(end(gates) > 0, "nothing went through a gate");
+    // Over a network no message goes through one.
+    uint64_t through = end(gates);
+    CHECK(through > 0 || !on_one_host(), "nothing went through a gate");
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == victim) {
         usleep(100000);
@@ -140,7 +142,8 @@ int main(int argc, char **argv)
     if (has_partner) {
         gates = begin("gate_sends");
         exchange(&own, partner, WARM);
-        CHECK(end(gates) >= WARM, "the gates of the living are closed");
+        through = end(gates);
+        CHECK(through >= WARM || !on_one_host(), "the gates of the living are closed");
         close_pair(&own);
     }
     int wrong = check_errors, all = 0;

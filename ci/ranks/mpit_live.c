@@ -110,7 +110,7 @@ static void s15_3_6_frames_of_a_stream(void)
     if (rank == 1)
         MPI_Recv(data, BYTES, MPI_BYTE, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     unsigned long long sent = end(frames);
-    if (rank == 0)
+    if (rank == 0 && on_one_host())
         CHECK(sent >= BYTES / CHUNK && sent < 2 * BYTES / CHUNK, "%llu frames", sent);
 }
 
@@ -265,7 +265,7 @@ static void s15_3_6_whether_large_messages_are_copied_once(void)
         if (rank == 1)
             MPI_Recv(data, BYTES, MPI_BYTE, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         unsigned long long once = end(read), twice = end(streamed);
-        if (rank == 1 && i % 2 == 0)
+        if (rank == 1 && i % 2 == 0 && on_one_host())
             CHECK(once == 0 && twice == 1, "off: %llu and %llu", once, twice);
         if (rank == 1 && i % 2 == 1)
             CHECK(once + twice >= 1, "on: %llu and %llu", once, twice);

@@ -84,11 +84,11 @@ static void s15_3_7_sleeps_and_wakeups_are_counted(void)
     MPI_T_pvar_handle wakeups = begin("wakeups", MPI_T_PVAR_CLASS_COUNTER);
     MPI_T_pvar_handle bells = begin("bells_rung", MPI_T_PVAR_CLASS_COUNTER);
     be_late(0.3);
-    if (rank == 0) {
+    if (rank == 0 && on_one_host()) {
         // Whoever is woken was told that something is there.
         CHECK(value(bells) + value(wakeups) >= 1, "nobody was told");
         CHECK(value(wakeups) >= 1, "nobody was woken");
-    } else {
+    } else if (rank != 0) {
         CHECK(value(yields) >= 1 && value(sleeps) >= 1, "%llu yields, %llu sleeps", value(yields), value(sleeps));
     }
     MPI_T_pvar_handle *all[] = {&yields, &sleeps, &wakeups, &bells};
@@ -117,10 +117,10 @@ static void s15_3_7_large_messages_are_read_or_streamed(void)
         EQUAL(value(read_bytes) + value(streamed_bytes), MESSAGES * BYTES);
         EQUAL(value(read_bytes), value(read) * BYTES);
         const char *way = getenv("RMPI_SINGLE_COPY");
-        if (way && !strcmp(way, "off"))
+        if (way && !strcmp(way, "off") && on_one_host())
             EQUAL(value(streamed), MESSAGES);
     }
-    if (rank < 2)
+    if (rank < 2 && on_one_host())
         CHECK(value(frames) >= MESSAGES, "%llu frames for %d messages", value(frames), MESSAGES);
     MPI_T_pvar_handle *all[] = {&read, &streamed, &read_bytes, &streamed_bytes, &frames};
     for (int i = 0; i < COUNT_OF(all); i++)

@@ -82,8 +82,9 @@ int main(int argc, char **argv)
         with_a_thread(whole);
     if (rank <= 1 && !strcmp(way, "compute")) {
         EQUAL(comes_to(whole, 1), whole);
-        // Whoever sleeps again comes back.
-        EQUAL(comes_to(1, 0), 1);
+        // Whoever sleeps again comes back, but where a thread of the library's waits for a network: a rank with threads keeps all CPUs.
+        if (on_one_host())
+            EQUAL(comes_to(1, 0), 1);
     }
     if (rank == 0)
         for (int to = 1; to < size; to++)

@@ -131,6 +131,17 @@ const NEEDS: &[Need] = &[
         apt: &["openssh-server", "openssh-client"],
         stages: &["hosts", "deaths-over-hosts"],
     },
+    Need {
+        // The same.
+        what: "Slurm",
+        probe: Probe::Shell(
+            "PATH=$PATH:/usr/sbin:/sbin
+             test \"$(id -u)\" != 0 || test -d /run/systemd/system || ! command -v apt-get ||
+                { command -v slurmctld && command -v slurmd && command -v srun && command -v munged && ls /usr/lib/*/pmix2/lib/libpmix.so; }",
+        ),
+        apt: &["slurmctld", "slurmd", "slurm-client", "munge", "libpmix-dev"],
+        stages: &["hosts"],
+    },
 ];
 
 /// The stages that `setup` knows, for messages.

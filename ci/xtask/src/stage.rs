@@ -57,7 +57,7 @@ Options:
   --kernel 6.12  for the stage `softroce`: the newer kernel (100 MiB more to fetch), not 6.1
   -- FILTER...   for the stage `ranks` alone: only the programs whose name contains one of these;
                  for the stage `hosts` alone: only these checks, by their functions in ci/hosts;
-                 for the stage `suites` alone: only these parts of it (exchange, openmpi, debugged, mpich, mpi4py,
+                 for the stage `suites` alone: only these parts of it (exchange, launchers, openmpi, debugged, mpich, mpi4py,
                  rsmpi, fftw, p4est, valgrind)",
     },
     Stage {

@@ -88,7 +88,7 @@ const STAGES: &[TestStage] = &[
     },
     TestStage {
         name: "debuggers",
-        budget: minutes(3),
+        budget: minutes(2),
         run: debuggers::run,
     },
     TestStage {
@@ -113,7 +113,7 @@ const STAGES: &[TestStage] = &[
     },
     TestStage {
         name: "hosts",
-        budget: minutes(2),
+        budget: minutes(3),
         run: hosts::run,
     },
     TestStage {

@@ -12,7 +12,7 @@ use super::{Context, Tally, faults};
 use crate::hosts::Rights;
 use crate::process::{capture, quiet};
 use crate::tree::{command, make_folder, root, target};
-use rows::{JOBS, Row, WORLD};
+use rows::{JOBS, Row, UNDER_SLURM, WORLD};
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,8 +33,10 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         tally.check(&end.name.replace('_', " "), || (end.check)(&build));
     }
     let jobs: Vec<&Row> = JOBS.iter().filter(|row| context.wants(row.name)).collect();
+    let under_slurm = UNDER_SLURM.iter().filter(|row| context.wants(row.name));
+    let under_slurm: Vec<&Row> = under_slurm.collect();
     let may_die = context.wants("deaths");
-    if jobs.is_empty() && !may_die {
+    if jobs.is_empty() && under_slurm.is_empty() && !may_die {
         return Ok(());
     }
     let prefix = context.prefix()?;
@@ -42,10 +44,36 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     for row in jobs {
         tally.check(&row.title(), || in_world("jobs", row, &[&build, &prefix]));
     }
+    match slurm_lacks() {
+        None => under_slurm.iter().for_each(|row| {
+            let title = format!("under Slurm: {}", row.title());
+            tally.check(&title, || in_world("under-slurm", row, &[&build, &prefix]));
+        }),
+        Some(why) => {
+            println!("  nothing can be tried under Slurm here: {why}");
+            tally.expected.push(("jobs under Slurm".into(), why.into()));
+        }
+    }
     if may_die {
         deaths::run(tally, (&build, &prefix), DEATHS);
     }
     Ok(())
+}
+
+/// Why Slurm cannot be had.
+fn slurm_lacks() -> Option<&'static str> {
+    let shell = |line: &str| {
+        let mut shell = command("sh");
+        shell.args(["-c", line]);
+        quiet(shell, Duration::from_secs(10)).is_ok()
+    };
+    if !shell("test \"$(id -u)\" = 0") {
+        return Some("its daemons run as root alone");
+    }
+    let has_all = shell(
+        "PATH=$PATH:/usr/sbin:/sbin; for one in slurmctld slurmd srun munged; do command -v $one || exit 1; done",
+    );
+    (!has_all).then_some("it is not installed")
 }
 
 /// The stage `deaths-over-hosts`, which takes long.

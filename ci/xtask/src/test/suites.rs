@@ -6,6 +6,7 @@ mod debugged;
 mod exchange;
 mod fftw;
 mod launch;
+mod launchers;
 mod listed;
 mod made;
 mod mpi4py;
@@ -13,6 +14,7 @@ mod mpich;
 mod mpich_fortran;
 mod openmpi;
 mod p4est;
+mod peer;
 mod python;
 mod rsmpi;
 mod sources;
@@ -38,6 +40,10 @@ const PARTS: &[Part] = &[
     Part {
         name: "exchange",
         run: Run::Here(exchange::run),
+    },
+    Part {
+        name: "launchers",
+        run: Run::Here(launchers::run),
     },
     Part {
         name: "openmpi",

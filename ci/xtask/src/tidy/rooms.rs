@@ -17,8 +17,8 @@ const UNSAFE_ROOMS: &[Room] = &[
         files: &["transport/ring/"],
     },
     Room {
-        name: "2: rdma-core and its table",
-        files: &["transport/verbs-sys/"],
+        name: "2: rdma-core and its table, and that of PMIx",
+        files: &["transport/verbs-sys/", "launcher/pmix/"],
     },
     Room {
         name: "3: registered memory, and sleeping",

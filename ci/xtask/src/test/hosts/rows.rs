@@ -79,6 +79,15 @@ pub(super) const JOBS: &[Row] = &[
     row("large_environment", 2, 60),
 ];
 
+/// The same in allocations of Slurm: `ci/hosts/under-slurm`.
+pub(super) const UNDER_SLURM: &[Row] = &[
+    row("ranks_and_slots", 4, 90),
+    row("a_batch_script_runs_on_its_first_host", 4, 90),
+    row("ends_leave_nothing", 4, 180),
+    row("a_job_that_is_over_is_told", 4, 60),
+    row("srun_starts_ranks", 4, 120),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +104,7 @@ mod tests {
         let scripts = [
             (WORLD, include_str!("../../../../hosts/checks")),
             (JOBS, include_str!("../../../../hosts/jobs")),
+            (UNDER_SLURM, include_str!("../../../../hosts/under-slurm")),
         ];
         for (rows, script) in scripts {
             for row in rows {

@@ -3,35 +3,11 @@
 
 use super::super::jobs;
 use super::Tally;
-use crate::process::quiet;
+use super::peer::{INTEL, MPICH, WHOSE, compile, whose};
 use crate::tree::{command, make_folder, root, target};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-
-/// Another MPI that follows the standard ABI, as the Python package index has it.
-struct Peer {
-    name: &'static str,
-    packages: &'static [&'static str],
-    /// What its library calls itself.
-    says: &'static str,
-    /// Settings that it needs here.
-    env: &'static [(&'static str, &'static str)],
-}
-
-/// The folders are those of `cargo xtask peers`.
-const MPICH: Peer = Peer {
-    name: "mpich5",
-    packages: &["mpich>=5,<6"],
-    says: "MPICH",
-    env: &[],
-};
-const INTEL: Peer = Peer {
-    name: "intel",
-    packages: &["impi-rt", "impi-devel"],
-    says: "Intel",
-    env: &[("I_MPI_FABRICS", "shm")],
-};
 
 /// Programs of `ci/ranks` that also travel.
 const PROGRAMS: &[&str] = &[
@@ -81,25 +57,6 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     Ok(())
 }
 
-impl Peer {
-    /// Its prefix; installed there on first use.
-    fn fetch(&self) -> Result<PathBuf, String> {
-        let home = target().join("peers").join(self.name);
-        if home.join("bin/mpiexec").exists() {
-            return Ok(home);
-        }
-        make_folder(&target().join("peers"))?;
-        let mut venv = command("python3");
-        venv.args(["-m", "venv"]).arg(&home);
-        quiet(venv, Duration::from_secs(300))?;
-        let mut pip = command(home.join("bin/pip"));
-        pip.args(["install", "--quiet", "--disable-pip-version-check"])
-            .args(self.packages);
-        quiet(pip, Duration::from_secs(600))?;
-        Ok(home)
-    }
-}
-
 fn sources() -> impl Iterator<Item = (&'static str, PathBuf)> {
     let ranks = |name: &&'static str| (*name, root().join(format!("ci/ranks/{name}.c")));
     [("whose_library", root().join(WHOSE))]
@@ -113,15 +70,6 @@ fn ranks_of(program: &str) -> &'static [u32] {
     } else {
         &[4]
     }
-}
-
-fn compile(compiler: &Path, source: &Path, program: &Path) -> Result<(), String> {
-    let mut cc = command(compiler);
-    cc.args(["-std=gnu11", "-O1", "-g", "-pthread", "-o"])
-        .arg(program)
-        .arg(source)
-        .arg("-lm");
-    quiet(cc, Duration::from_secs(300)).map(|_| ())
 }
 
 fn launch(
@@ -149,41 +97,9 @@ fn launch(
     ))
 }
 
-/// The program must have run on the library that was meant.
-fn whose(name: &str, ranks: u32, told: &str, library: &str) -> Result<(), String> {
-    let named = told
-        .lines()
-        .any(|line| line.starts_with("library: ") && line.contains(library));
-    if name == "whose_library" && !(named && told.contains(&format!("good on {ranks} ranks"))) {
-        return Err(format!(
-            "expected the library {library}, the program said:\n{told}"
-        ));
-    }
-    Ok(())
-}
-
-const WHOSE: &str = "ci/suites/exchange/whose_library.c";
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_program_that_ran_on_another_library_is_noticed() {
-        let told = "library: MPICH Version: 5\ngood on 4 ranks\n";
-        assert!(whose("whose_library", 4, told, "MPICH").is_ok());
-        assert!(whose("whose_library", 4, told, "rmpi").is_err());
-        assert!(whose("whose_library", 64, told, "MPICH").is_err());
-        assert!(
-            whose(
-                "whose_library",
-                4,
-                "library: rmpi\nWRONG on 4 ranks\n",
-                "rmpi"
-            )
-            .is_err()
-        );
-    }
 
     #[test]
     fn the_programs_that_travel_exist() {
