@@ -143,6 +143,68 @@ pub fn slots(text: &str) -> Result<u32, Fault> {
 /// More slots than that are a mistake: so many processes no system has.
 const MOST_SLOTS: u32 = 1 << 22;
 
+/// A list that [`split`] and [`read`] turn into these names again, in their order: `n[01-16],m2`. Names have no brackets or commas.
+#[must_use]
+pub fn packed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let mut runs: Vec<Run<'a>> = Vec::new();
+    for name in names {
+        if !runs.last_mut().is_some_and(|run| run.takes(name)) {
+            runs.push(Run::of(name));
+        }
+    }
+    let words: Vec<String> = runs.iter().map(Run::word).collect();
+    words.join(",")
+}
+
+/// Names that count on.
+struct Run<'a> {
+    head: &'a str,
+    /// Digits of each number.
+    width: usize,
+    first: u64,
+    last: u64,
+}
+
+impl<'a> Run<'a> {
+    fn of(name: &'a str) -> Self {
+        // Longer numbers are no numbers of hosts.
+        let digits = name.bytes().rev().take_while(u8::is_ascii_digit);
+        let is_address = name.contains(':');
+        let width = if is_address {
+            0
+        } else {
+            digits.take(9).count()
+        };
+        let (head, number) = name.split_at(name.len() - width);
+        let number = number.parse().unwrap_or(0);
+        Self {
+            head,
+            width,
+            first: number,
+            last: number,
+        }
+    }
+
+    fn takes(&mut self, name: &'a str) -> bool {
+        let next = Run::of(name);
+        let fits = self.width > 0
+            && (next.head, next.width, next.first) == (self.head, self.width, self.last + 1);
+        if fits {
+            self.last = next.first;
+        }
+        fits
+    }
+
+    fn word(&self) -> String {
+        let (head, width) = (self.head, self.width);
+        match self.width {
+            0 => head.to_owned(),
+            _ if self.first == self.last => format!("{head}{:0width$}", self.first),
+            _ => format!("{head}[{:0width$}-{:0width$}]", self.first, self.last),
+        }
+    }
+}
+
 /// A user that may stand on the line of a remote shell.
 ///
 /// # Errors
@@ -404,7 +466,40 @@ mod tests {
         );
     }
 
+    fn unpacked(list: &str) -> Vec<String> {
+        let words = split(list).into_iter().map(|(_, word)| read(word).unwrap());
+        words.flat_map(|word| word.names).collect()
+    }
+
+    #[test]
+    fn names_that_count_on_are_packed() {
+        for (names, list) in [
+            ("n1 n2 n3", "n[1-3]"),
+            ("n08 n09 n10 m1", "n[08-10],m1"),
+            ("n9 n10 n11", "n9,n[10-11]"),
+            ("a b n3 n1 n2", "a,b,n3,n[1-2]"),
+            ("fe80::1 fe80::2", "fe80::1,fe80::2"),
+            ("n1 n1", "n1,n1"),
+            ("n0999999999 n1000000000", "n0999999999,n1000000000"),
+            ("n4.lab n5.lab", "n4.lab,n5.lab"),
+        ] {
+            assert_eq!(packed(names.split(' ')), list);
+            assert_eq!(unpacked(list).join(" "), names);
+        }
+    }
+
     proptest! {
+        #[test]
+        fn what_is_packed_is_unpacked_in_order(
+            heads in proptest::collection::vec(("[a-c]{1,2}[0-9]{0,2}", 0..200_u32, 1..30_u32), 1..10)
+        ) {
+            let names = heads.iter().flat_map(|(head, first, count)| {
+                (*first..first + count).map(move |number| format!("{head}{number:02}"))
+            });
+            let names: Vec<String> = names.collect();
+            prop_assert_eq!(unpacked(&packed(names.iter().map(String::as_str))), names);
+        }
+
         #[test]
         fn any_text_is_answered(text in "\\PC*") {
             for (_, word) in split(&text) {

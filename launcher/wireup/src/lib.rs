@@ -55,3 +55,11 @@ pub use message::{DecodeError, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
 pub use node_map::NodeMap;
 pub use ranks::Ranks;
 pub use record::{MAX_RECORD_BYTES, Record};
+
+/// The first and the last port of `FIRST-LAST`, as `RMPI_PORT_RANGE` names those at which a job may wait for connections.
+#[must_use]
+pub fn port_range(text: &str) -> Option<(u16, u16)> {
+    let (first, last) = text.split_once('-')?;
+    let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    (first != 0 && first <= last).then_some((first, last))
+}

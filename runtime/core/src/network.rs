@@ -310,7 +310,7 @@ impl Values {
         let mut ports = var::items(self.text(Variable::PortRange));
         TcpTerms {
             interfaces: self.text(Variable::NetInterfaces).to_owned(),
-            ports: ports.next().and_then(var::port_range),
+            ports: ports.next().and_then(wireup::port_range),
             connections: u32::try_from(self.get(Variable::NetPairs)).unwrap_or(1),
             over_hosts: false,
             congestion: match self.get(Variable::NetCongestion) {

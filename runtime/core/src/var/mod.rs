@@ -266,16 +266,9 @@ impl Item {
                 let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/@".contains(&byte);
                 text.bytes().all(fits)
             }
-            Self::PortRange => port_range(text).is_some(),
+            Self::PortRange => wireup::port_range(text).is_some(),
         }
     }
-}
-
-/// The first and the last of some ports.
-pub fn port_range(text: &str) -> Option<(u16, u16)> {
-    let (first, last) = text.split_once('-')?;
-    let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-    (first != 0 && first <= last).then_some((first, last))
 }
 
 /// Room for the text of a list, its final NUL among it.

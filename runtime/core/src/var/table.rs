@@ -730,8 +730,9 @@ pub const ROWS: [Row; 95] = [
         verbosity: Verbosity::UserDetail,
         scope: Scope::Local,
         range: Range::List(Item::PortRange),
-        text: "Ports at which ranks wait for connections of tcp, for hosts with a firewall; each rank of a host needs one. If \
-               nothing is said, the system chooses them.",
+        text: "Ports at which ranks wait for connections of tcp, for hosts with a firewall; each rank of a host needs one. In \
+               jobs of Slurm what rmpiexec has on each host waits at one of them too while the job begins. If nothing is said, the system \
+               chooses them.",
     },
     Row {
         variable: Variable::Pmi,
