@@ -3,6 +3,7 @@
 //! MPI, and collectives of all ranks on all hosts.
 
 use super::bars::{Bar, LimitOf, Placement, Row, Run, Source};
+use crate::hosts::Hosts;
 use crate::unit::Unit;
 
 /// The rows that need hosts.
@@ -92,6 +93,41 @@ const fn collective(id: &'static str, title: &'static str, run: &'static str, si
 /// Near what TCP gives without MPI, and no other MPI gives more.
 const NEAR_RAW: &[&[Bar]] = &[&[Bar::Limit(0.9)], &[Bar::Level]];
 
+/// Ranks of a node meet in its memory, and few of them speak to other nodes.
+const BY_NODE: &[&[Bar]] = &[&[Bar::Peer(3.0)]];
+
+/// A collective with a bar, which is that of [`has_bars`].
+const fn barred(row: Row) -> Row {
+    Row {
+        bars: BY_NODE,
+        ..row
+    }
+}
+
+/// The bars of collectives are for four hosts with 16 ranks each.
+#[must_use]
+pub fn has_bars(hosts: &Hosts) -> bool {
+    hosts.list().len() == 4 && hosts.ranks_each() == Some(16)
+}
+
+/// The row where its bar does not count: shown only.
+#[must_use]
+pub fn shown(row: &'static Row) -> &'static Row {
+    static ROWS_SHOWN: [Row; ROWS.len()] = {
+        let (mut rows, mut at) = (ROWS, 0);
+        while at < rows.len() {
+            rows[at].bars = &[];
+            at += 1;
+        }
+        rows
+    };
+    let is_collective = RUNS
+        .iter()
+        .any(|run| run.id == row.run && run.placement == Placement::AllHosts);
+    let own = ROWS_SHOWN.iter().find(|shown| shown.id == row.id);
+    own.filter(|_| is_collective).unwrap_or(row)
+}
+
 pub(super) const ROWS: [Row; 18] = [
     Row {
         limit: None,
@@ -149,17 +185,37 @@ pub(super) const ROWS: [Row; 18] = [
             "tcp-stream.4194304",
         )
     },
-    collective("hosts-barrier", "all hosts: barrier", BARRIER, 0),
-    collective("hosts-allreduce8", "all hosts: allreduce 8 B", ALLREDUCE, 8),
-    collective(
+    barred(collective(
+        "hosts-barrier",
+        "all hosts: barrier",
+        BARRIER,
+        0,
+    )),
+    barred(collective(
+        "hosts-allreduce8",
+        "all hosts: allreduce 8 B",
+        ALLREDUCE,
+        8,
+    )),
+    barred(collective(
         "hosts-allreduce64k",
         "all hosts: allreduce 64 KiB",
         ALLREDUCE,
         64 << 10,
-    ),
+    )),
     collective("hosts-bcast8", "all hosts: bcast 8 B", BCAST, 8),
-    collective("hosts-bcast64k", "all hosts: bcast 64 KiB", BCAST, 64 << 10),
-    collective("hosts-alltoall8", "all hosts: alltoall 8 B", ALLTOALL, 8),
+    barred(collective(
+        "hosts-bcast64k",
+        "all hosts: bcast 64 KiB",
+        BCAST,
+        64 << 10,
+    )),
+    barred(collective(
+        "hosts-alltoall8",
+        "all hosts: alltoall 8 B",
+        ALLTOALL,
+        8,
+    )),
     collective(
         "hosts-alltoall4k",
         "all hosts: alltoall 4 KiB",
@@ -180,10 +236,25 @@ mod tests {
                 "hosts-bandwidth64k" | "hosts-bandwidth1m" | "hosts-bandwidth4m" => {
                     &[&[Bar::Limit(0.9)], &[Bar::Level]]
                 }
+                "hosts-barrier" | "hosts-allreduce8" | "hosts-allreduce64k" | "hosts-bcast64k"
+                | "hosts-alltoall8" => &[&[Bar::Peer(3.0)]],
                 _ => &[],
             };
             assert_eq!(row.bars, wanted, "{}", row.id);
+            let is_collective = wanted.contains(&&[Bar::Peer(3.0)][..]);
+            assert_eq!(
+                shown(row).bars.is_empty(),
+                is_collective || wanted.is_empty()
+            );
+            assert_eq!(shown(row).id, row.id);
         }
+    }
+
+    #[test]
+    fn bars_of_collectives_are_for_four_hosts_of_sixteen() {
+        let has_bars = |names| has_bars(&Hosts::parse(names, None).unwrap());
+        assert!(has_bars("n[1-4]:16"));
+        assert!(!has_bars("n[1-4]:4") && !has_bars("n[1-2]:16") && !has_bars("n1:16,n[2-4]:8"));
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub struct Wish {
 /// # Errors
 /// When a peer or a row does not exist, or there is nobody to measure.
 pub fn plan(wish: &Wish, warn: impl FnMut(&str)) -> Result<Plan, Error> {
-    let Chosen { rows, left_out } = rounds::choose_rows(&wish.rows, wish.hosts.is_some())?;
+    let Chosen { rows, left_out } = rounds::choose_rows(&wish.rows, wish.hosts.as_ref())?;
     let levels = |mpi: &Installation| levels_of(mpi, &rows, &wish.levels);
     let Contenders {
         all: contenders,

@@ -510,11 +510,13 @@ pub struct Chosen {
     pub left_out: Vec<&'static Row>,
 }
 
-/// The rows that are chosen by names, groups or nothing at all: then all, or where hosts are named those that need them.
+/// The rows that are chosen by names, groups or nothing at all: then all, or where hosts are named those that need them. Bars that are for
+/// other hosts than these are left out.
 ///
 /// # Errors
 /// When a name is neither a row nor a group, or all that is wanted needs hosts.
-pub fn choose_rows(words: &[String], with_hosts: bool) -> Result<Chosen, Error> {
+pub fn choose_rows(words: &[String], hosts: Option<&Hosts>) -> Result<Chosen, Error> {
+    let with_hosts = hosts.is_some();
     let known = |word: &String| ROWS.iter().any(|row| row.id == word || row.group == word);
     if let Some(wrong) = words.iter().find(|word| !known(word)) {
         let mut groups: Vec<_> = ROWS.iter().map(|row| row.group).collect();
@@ -540,7 +542,17 @@ pub fn choose_rows(words: &[String], with_hosts: bool) -> Result<Chosen, Error> 
             "{} is measured between two hosts: name them with --host A,B",
             words.join(", ")
         ))),
-        Some(_) => Ok(Chosen { rows, left_out }),
+        Some(_) => {
+            let has_bars = hosts.is_none_or(between::has_bars);
+            let rows = rows.into_iter().map(|row| match has_bars {
+                true => row,
+                false => between::shown(row),
+            });
+            Ok(Chosen {
+                rows: rows.collect(),
+                left_out,
+            })
+        }
     }
 }
 
@@ -550,7 +562,7 @@ mod tests {
 
     fn ids(words: &[&str]) -> Vec<&'static str> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let chosen = choose_rows(&words, false).unwrap();
+        let chosen = choose_rows(&words, None).unwrap();
         chosen.rows.iter().map(|row| row.id).collect()
     }
 
@@ -564,9 +576,10 @@ mod tests {
 
     #[test]
     fn rows_between_hosts_are_chosen_where_there_are_hosts() {
+        let hosts = Hosts::parse("n1,n2", None).unwrap();
         let chosen = |words: &[&str], with_hosts: bool| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            choose_rows(&words, with_hosts)
+            choose_rows(&words, with_hosts.then_some(&hosts))
         };
         let ids = |rows: &[&Row]| rows.iter().map(|row| row.id).collect::<Vec<_>>();
         let all = chosen(&[], true).unwrap();
@@ -592,7 +605,7 @@ mod tests {
 
     #[test]
     fn an_unknown_row_is_told_with_the_known_ones() {
-        let error = choose_rows(&["latncy".to_owned()], false)
+        let error = choose_rows(&["latncy".to_owned()], None)
             .unwrap_err()
             .to_string();
         assert!(
