@@ -84,10 +84,12 @@ const USAGE_CODE: u8 = 2;
 /// Runs the command with these words, its name first, and answers its exit code.
 pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let words: Vec<OsString> = words.skip(1).collect();
-    if let [only] = &words[..]
-        && only == shepherd::shell::OPTION
-    {
-        return ExitCode::from(shepherd::serve_remote());
+    if let [only] = &words[..] {
+        match only.to_str() {
+            Some(shepherd::shell::OPTION) => return ExitCode::from(shepherd::serve_remote()),
+            Some(shepherd::step::OPTION) => return ExitCode::from(shepherd::serve_in_step()),
+            _ => (),
+        }
     }
     let mut phases = Phases::since(front::now());
     let cpus = Cpus::allowed();

@@ -16,7 +16,7 @@ use crate::link::Order;
 use crate::mpir::Starter;
 use crate::program::cause;
 use crate::shepherd::shape::{Target, in_order};
-use crate::shepherd::words::{Begin, Down, Facts, Pace, Shell};
+use crate::shepherd::words::{Begin, Down, Facts, Pace, Shell, Step, StepKey};
 use crate::spawn::{self, Forked};
 use crate::stats::Stats;
 use crate::{USAGE_CODE, prepare, shepherd, too_long};
@@ -68,7 +68,7 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
     let signals = Signals::hold().map_err(no_start)?;
     let heard = signals.descriptor().map_err(no_start)?;
     let shell = shell(&request)?;
-    let mut root = Root::make(asked.begin(&request, &shell), signals)?;
+    let mut root = Root::make(asked.begin(&request, &shell)?, signals)?;
     let mut patience = Patience::new(&heard, request.timeout);
     let facts = gather::facts(root.edge(), &asked.names, &mut patience)?;
     phases.reach("all hosts reached", front::now());
@@ -174,19 +174,21 @@ impl Asked {
     }
 
     /// What the shepherd of this machine is to do.
-    fn begin(&self, request: &Request, shell: &Shell) -> Begin {
+    fn begin(&self, request: &Request, shell: &Shell) -> Result<Begin, Stop> {
         let here = |node: &usize| Some(*node) == self.own;
         let far = (0..self.hosts.len()).filter(|node| !here(node));
-        Begin {
+        let below = in_order(far.map(|node| target(node, &self.hosts[node])).collect());
+        Ok(Begin {
             own: self.own.map(number),
-            below: in_order(far.map(|node| target(node, &self.hosts[node])).collect()),
+            step: step(request, shell, &below)?,
+            below,
             shell: shell.clone(),
             pace: Pace {
                 every: request.heartbeat.every,
                 dead_after: request.heartbeat.dead_after,
                 patience: PATIENCE,
             },
-        }
+        })
     }
 
     /// How a gdb of this machine comes to the ranks of each host.
@@ -217,6 +219,25 @@ fn shell(request: &Request) -> Result<Shell, Stop> {
         program: program_there(request)?,
         from: String::new(),
     })
+}
+
+/// Whether one step of the batch system starts all shepherds, and how.
+fn step(request: &Request, shell: &Shell, below: &[Target]) -> Result<Option<Step>, Stop> {
+    // For one host, no ports are needed to be open.
+    let is_own = request.launcher.is_none() && below.len() > 1;
+    let allocation = request.allocation.as_ref().filter(|_| is_own);
+    let Some(mut command) = allocation.and_then(|allocation| allocation.step(below)) else {
+        return Ok(None);
+    };
+    command.extend([shell.program.clone(), shepherd::step::OPTION.to_owned()]);
+    let random = || job::random_u64().map_err(|words| stop(words, 1));
+    let key = StepKey(u128::from(random()?) << 64 | u128::from(random()?));
+    let range = std::env::var("RMPI_PORT_RANGE").ok();
+    Ok(Some(Step {
+        key,
+        ports: range.and_then(|text| wireup::port_range(&text)),
+        command,
+    }))
 }
 
 fn number(node: usize) -> u32 {
@@ -271,7 +292,7 @@ impl Root {
                 drop(ours);
                 let released = signals.release();
                 // Ctrl-C and the like are for the front; it says what follows.
-                spawn::leave(released.map_or(1, |()| shepherd::serve(theirs, false)))
+                spawn::leave(released.map_or(1, |()| shepherd::serve(theirs)))
             }
         }
     }

@@ -60,6 +60,7 @@ pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Faul
         ranks: None,
         cpus_per_rank: None,
         command: None,
+        steps: None,
         source: "flux resource R".to_owned(),
     }))
 }

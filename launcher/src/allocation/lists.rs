@@ -15,6 +15,7 @@ pub(super) fn pbs(around: &dyn Surroundings, is_sure: bool) -> Result<Option<All
     let has_command = around.has_program("pbs_tmrsh");
     Ok(job.map(|job| Allocation {
         command: has_command.then(|| vec!["pbs_tmrsh".to_owned()]),
+        steps: None,
         ..job
     }))
 }
@@ -48,6 +49,7 @@ pub(super) fn lsf(around: &dyn Surroundings, is_sure: bool) -> Result<Option<All
     let job = made(around, is_sure, (Manager::Lsf, job, source), entries)?;
     Ok(Some(Allocation {
         command: command.then(|| vec!["blaunch".to_owned()]),
+        steps: None,
         ..job
     }))
 }
@@ -79,6 +81,7 @@ pub(super) fn sge(around: &dyn Surroundings, is_sure: bool) -> Result<Option<All
     let job = made(around, is_sure, (Manager::Sge, job, "PE_HOSTFILE"), entries)?;
     Ok(Some(Allocation {
         command: command.then(|| vec!["qrsh".to_owned(), "-inherit".to_owned()]),
+        steps: None,
         ..job
     }))
 }
@@ -174,6 +177,7 @@ fn made(
         ranks: None,
         cpus_per_rank: None,
         command: None,
+        steps: None,
         source: source.to_owned(),
     })
 }

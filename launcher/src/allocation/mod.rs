@@ -22,6 +22,7 @@ pub(crate) use surroundings::{Here, Surroundings};
 
 use crate::failure::counted;
 use crate::hosts::{Host, Slots};
+use crate::shepherd::shape::Target;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use std::fmt;
@@ -97,6 +98,8 @@ pub struct Allocation {
     /// The command that starts something on one of the hosts, without the host and what is to be started there. `None`: it has none
     /// here, and hosts are reached by `ssh`.
     pub command: Option<Vec<String>>,
+    /// The command that starts something on many of the hosts at once.
+    pub steps: Option<Steps>,
     /// Where that was read.
     pub source: String,
 }
@@ -123,6 +126,15 @@ impl Allocation {
         )
     }
 
+    /// The command that starts something on all these hosts at once, without what is to be started there.
+    pub(crate) fn step(&self, hosts: &[Target]) -> Option<Vec<String>> {
+        let is_plain = |host: &Target| host.user.is_none() && !host.is_relative();
+        let names = hosts.iter().map(|host| host.name.as_str());
+        match self.steps? {
+            Steps::Srun => hosts.iter().all(is_plain).then(|| slurm::step(names)),
+        }
+    }
+
     /// Whether all these hosts are of it.
     pub(crate) fn has(&self, hosts: &[Host]) -> bool {
         let names: std::collections::HashSet<&str> =
@@ -130,6 +142,13 @@ impl Allocation {
         let is_own = |host: &Host| host.user.is_none() && names.contains(host.name.as_str());
         hosts.iter().all(is_own)
     }
+}
+
+/// A command that starts one process on each of several hosts, all of which get its standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Steps {
+    /// `srun`.
+    Srun,
 }
 
 /// Why there is no allocation though a variable says that there is.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Slurm: `SLURM_JOB_NODELIST` and the lists of numbers beside it, as `salloc`, `sbatch` and `srun` set them.
 
-use super::{Allocation, Fault, Manager, Surroundings, host, may_be_same};
+use super::{Allocation, Fault, Manager, Steps, Surroundings, host, may_be_same};
 use remote_shell::word;
 
 /// What starts something on a host of the allocation, in front of the host's name.
@@ -15,6 +15,31 @@ const SRUN: [&str; 8] = [
     "--kill-on-bad-exit=0",
     "--nodelist",
 ];
+
+/// The same for many hosts at once. It outlives hosts that fail, and does not end the others when the first has ended.
+const STEP: [&str; 9] = [
+    "srun",
+    "--overlap",
+    "--mpi=none",
+    "--cpu-bind=none",
+    "--kill-on-bad-exit=0",
+    "--no-kill",
+    "--wait=0",
+    "--input=all",
+    "--ntasks-per-node=1",
+];
+
+/// What starts something on all these hosts, in front of what is to be started.
+pub(super) fn step<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
+    let count = names.clone().count();
+    let list = word::packed(names);
+    let which = [
+        format!("--nodes={count}"),
+        format!("--ntasks={count}"),
+        format!("--nodelist={list}"),
+    ];
+    STEP.map(str::to_owned).into_iter().chain(which).collect()
+}
 
 /// Variables that `srun` takes for options, which are those of the user's own job and not of what starts a shepherd.
 pub(crate) const OPTIONS_OF_STEPS: &[&str] = &[
@@ -77,6 +102,7 @@ pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Faul
         ranks,
         cpus_per_rank,
         command: command.then(|| SRUN.map(str::to_owned).to_vec()),
+        steps: command.then_some(Steps::Srun),
         source: "SLURM_JOB_NODELIST".to_owned(),
     }))
 }

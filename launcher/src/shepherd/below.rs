@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The processes that a shepherd has started: remote shells with their three streams, and how each ended.
+//! Those below a shepherd: the remote shells that it has started, each with its three streams, the step that starts many, and connections
+//! of those who came by themselves; and how each ended.
 
 use super::cleanup::{Action, Cleanup};
 use super::shell::Closed;
@@ -12,12 +13,17 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::unistd::{Pid, read};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// So much of what a shell writes to standard error is kept: its end.
 const KEPT_BYTES: usize = 2048;
+/// So many lines of it are told of a step, which may have said something of each host.
+const LAST_LINES: usize = 2;
+/// Why those are gone that a step has started, it says within this time.
+const TELLS_WITHIN: Duration = Duration::from_millis(300);
 /// A shell that has closed its output ends within this time, or is killed.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
@@ -30,10 +36,11 @@ pub(super) enum Stream {
     Complaints,
 }
 
-/// A remote shell.
+/// A remote shell, or somebody who came by himself.
 #[derive(Debug)]
 struct Running {
-    pid: u32,
+    /// Its process; `None`: it has none here.
+    pid: Option<u32>,
     edge: Edge,
     complaints: Option<OwnedFd>,
     said: Vec<u8>,
@@ -49,6 +56,10 @@ struct Running {
 #[derive(Debug, Default)]
 pub(super) struct Children {
     running: BTreeMap<usize, Running>,
+    /// The command that starts the shepherds of many hosts.
+    step: Option<Running>,
+    /// What became of that command, in words.
+    step_end: String,
     /// Processes that have ended and were not asked for yet.
     ended: HashMap<u32, Ending>,
 }
@@ -56,6 +67,114 @@ pub(super) struct Children {
 impl Children {
     /// Starts a shell.
     pub(super) fn start(&mut self, number: usize, words: &[String]) -> Result<(), Closed> {
+        let shell = Running::start(words)?;
+        self.running.insert(number, shell);
+        Ok(())
+    }
+
+    /// Starts the step; these bytes are its standard input.
+    pub(super) fn start_step(&mut self, words: &[String], input: &[u8]) -> Result<(), Closed> {
+        let mut step = Running::start(words)?;
+        step.edge.outbox.extend_from_slice(input);
+        self.step = Some(step);
+        Ok(())
+    }
+
+    /// Somebody has come over this connection.
+    pub(super) fn adopt(&mut self, number: usize, stream: TcpStream) -> std::io::Result<()> {
+        let edge = Edge::over(stream.try_clone()?.into(), stream.into())?;
+        self.running.insert(number, Running::new(None, edge, None));
+        Ok(())
+    }
+
+    /// Passes on what the step is to read; its input ends with that.
+    pub(super) fn flush_step(&mut self) {
+        if let Some(step) = &mut self.step
+            && !step.edge.is_flushed()
+            && step.edge.flush() != Ok(false)
+        {
+            step.edge.mute();
+        }
+    }
+
+    /// The streams on which something of the step may be heard.
+    pub(super) fn step_reading(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
+        self.step.iter().flat_map(Running::reading)
+    }
+
+    /// The connection of the step, if something waits there for room.
+    pub(super) fn step_writing(&self) -> Option<&Edge> {
+        self.step.as_ref().map(|step| &step.edge)
+    }
+
+    /// Reads once what the step says; what it has complained of so far.
+    pub(super) fn read_step(&mut self, stream: Stream, scratch: &mut [u8]) -> String {
+        let Some(step) = &mut self.step else {
+            return String::new();
+        };
+        match stream {
+            // Shepherds of a step do not speak over it.
+            Stream::Words if step.edge.read(scratch).is_err() => {
+                step.closed.get_or_insert_with(Instant::now);
+            }
+            Stream::Words => (),
+            Stream::Complaints => step.hear(scratch),
+        }
+        String::from_utf8_lossy(&step.said).into_owned()
+    }
+
+    /// Whether there is a step that has ended; it is forgotten then, but for what it said last.
+    pub(super) fn has_step_ended(&mut self) -> bool {
+        let is_over =
+            |step: &mut Running| step.pid.is_some_and(|pid| self.ended.contains_key(&pid));
+        let Some(mut step) = self.step.take_if(is_over) else {
+            return false;
+        };
+        step.hear(&mut [0; KEPT_BYTES]);
+        let how = match step.pid.and_then(|pid| self.ended.remove(&pid)) {
+            Some(Ending::Signal { number, .. }) => {
+                format!("killed by signal {number}\n")
+            }
+            _ => String::new(),
+        };
+        self.step_end = how + &step.last_words();
+        true
+    }
+
+    /// What the step said while it began is of no interest any more.
+    pub(super) fn all_have_come(&mut self) {
+        if let Some(step) = &mut self.step {
+            step.said.clear();
+        }
+    }
+
+    /// What the step says or has said last, or how it has ended.
+    fn step_words(&self) -> String {
+        let running = self.step.as_ref().map(Running::last_words);
+        running.unwrap_or_else(|| self.step_end.clone())
+    }
+
+    /// Whether there is a step.
+    pub(super) fn has_step(&self) -> bool {
+        self.step.is_some()
+    }
+
+    /// Has the batch system end all that the step has started.
+    pub(super) fn end_step(&self) {
+        let pid = self.step.as_ref().and_then(|step| step.pid);
+        if let Some(pid) = pid.filter(|pid| !self.ended.contains_key(pid)) {
+            // Killed, it would leave them alone.
+            let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Running> {
+        self.running.values().chain(&self.step)
+    }
+}
+
+impl Running {
+    fn start(words: &[String]) -> Result<Self, Closed> {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         command.stdin(Stdio::piped());
@@ -77,19 +196,40 @@ impl Children {
         let complaints = OwnedFd::from(complaints);
         let edge = Edge::over(from.into(), to.into()).map_err(not_started)?;
         do_not_block(&complaints).map_err(not_started)?;
-        let shell = Running {
-            pid: child.id(),
+        Ok(Self::new(Some(child.id()), edge, Some(complaints)))
+    }
+
+    fn new(pid: Option<u32>, edge: Edge, complaints: Option<OwnedFd>) -> Self {
+        Self {
+            pid,
             edge,
-            complaints: Some(complaints),
+            complaints,
             said: Vec::new(),
             closed: None,
             ended: None,
             is_silent: true,
-        };
-        self.running.insert(number, shell);
-        Ok(())
+        }
     }
 
+    /// The last lines that it wrote to standard error.
+    fn last_words(&self) -> String {
+        let said = String::from_utf8_lossy(&self.said).replace('\r', "");
+        let lines: Vec<&str> = said.lines().collect();
+        let (_, last) = lines.split_at(lines.len().saturating_sub(LAST_LINES));
+        last.join("\n")
+    }
+
+    /// The streams on which something may be heard.
+    fn reading(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
+        let is_open = self.closed.is_none();
+        let words = is_open.then(|| (Stream::Words, self.edge.reading()));
+        let complaints = self.complaints.as_ref();
+        let complaints = complaints.map(|end| (Stream::Complaints, end.as_fd()));
+        words.into_iter().chain(complaints)
+    }
+}
+
+impl Children {
     /// The connections over which something can be said.
     pub(super) fn edges(&mut self) -> impl Iterator<Item = (usize, &mut Edge)> {
         let open = self.running.iter_mut();
@@ -100,13 +240,7 @@ impl Children {
     /// The streams on which something may be heard.
     pub(super) fn reading(&self) -> impl Iterator<Item = (usize, Stream, BorrowedFd<'_>)> {
         self.running.iter().flat_map(|(number, shell)| {
-            let words = shell
-                .closed
-                .is_none()
-                .then(|| (Stream::Words, shell.edge.reading()));
-            let complaints = shell.complaints.as_ref();
-            let complaints = complaints.map(|end| (Stream::Complaints, end.as_fd()));
-            let both = words.into_iter().chain(complaints);
+            let both = shell.reading();
             both.map(move |(stream, end)| (*number, stream, end))
         })
     }
@@ -142,7 +276,7 @@ impl Children {
     /// Some shell has closed its output and has not ended yet.
     pub(super) fn has_ending(&self) -> bool {
         let is_ending = |shell: &Running| shell.closed.is_some() || shell.ended.is_some();
-        self.running.values().any(is_ending)
+        self.all().any(is_ending)
     }
 
     /// Takes ended processes away.
@@ -152,15 +286,18 @@ impl Children {
         }
     }
 
-    /// A shell that has ended, and how.
-    pub(super) fn next_ended(&mut self) -> Option<(usize, Closed)> {
+    /// A shell that has ended, and how. `is_through`: that one was to end.
+    pub(super) fn next_ended(
+        &mut self,
+        is_through: impl Fn(usize) -> bool,
+    ) -> Option<(usize, Closed)> {
         let is_late = |shell: &Running| shell.closed.is_some_and(|at| at.elapsed() > END_WITHIN);
         for shell in self.running.values().filter(|shell| is_late(shell)) {
             self.end(shell);
         }
         // Somebody else may have its output open, and is not waited for.
         for shell in self.running.values_mut() {
-            if self.ended.contains_key(&shell.pid) {
+            if shell.pid.is_some_and(|pid| self.ended.contains_key(&pid)) {
                 let since = *shell.ended.get_or_insert_with(Instant::now);
                 if since.elapsed() > END_WITHIN {
                     shell.closed.get_or_insert(since);
@@ -168,39 +305,52 @@ impl Children {
             }
         }
         // What it said last must have been read.
-        let is_done =
-            |shell: &Running| shell.closed.is_some() && self.ended.contains_key(&shell.pid);
-        let number = *self.running.iter().find(|(_, shell)| is_done(shell))?.0;
+        // The step may be about to say why somebody has gone.
+        let is_told = !self.step_words().is_empty();
+        let is_done = |(number, shell): &(&usize, &Running)| match (shell.pid, shell.closed) {
+            (Some(pid), Some(_)) => self.ended.contains_key(&pid),
+            (None, Some(at)) => is_told || is_through(**number) || at.elapsed() > TELLS_WITHIN,
+            (_, None) => false,
+        };
+        let number = *self.running.iter().find(is_done)?.0;
         let mut shell = self.running.remove(&number)?;
         shell.hear(&mut [0; KEPT_BYTES]);
-        let ending = self.ended.remove(&shell.pid)?;
+        let ending = shell.pid.and_then(|pid| self.ended.remove(&pid));
         let (code, signal) = match ending {
-            Ending::Code(code) => (Some(code), None),
-            Ending::Signal { number, .. } => (None, Some(number)),
+            Some(Ending::Code(code)) => (Some(code), None),
+            Some(Ending::Signal { number, .. }) => (None, Some(number)),
+            None => (None, None),
+        };
+        let said = match shell.pid {
+            Some(_) => String::from_utf8_lossy(&shell.said).replace('\r', ""),
+            None => self.step_words(),
         };
         let closed = Closed {
             not_started: None,
-            said: String::from_utf8_lossy(&shell.said).replace('\r', ""),
+            said,
             code,
             signal,
         };
         Some((number, closed))
     }
 
-    /// Kills a shell.
+    /// Kills a shell, or closes the connection of who came by himself.
     pub(super) fn kill(&mut self, number: usize) {
         if let Some(shell) = self.running.get(&number) {
             self.end(shell);
         }
         if let Some(shell) = self.running.get_mut(&number) {
+            if shell.pid.is_none() {
+                shell.edge.forget();
+            }
             shell.closed.get_or_insert_with(Instant::now);
         }
     }
 
     /// Kills a shell with what it has started in its group, unless it has ended, and somebody else has its number.
     fn end(&self, shell: &Running) {
-        if !self.ended.contains_key(&shell.pid) {
-            let _ = killpg(Pid::from_raw(shell.pid.cast_signed()), Signal::SIGKILL);
+        if let Some(pid) = shell.pid.filter(|pid| !self.ended.contains_key(pid)) {
+            let _ = killpg(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
         }
     }
 
@@ -216,13 +366,13 @@ impl Children {
     /// Whether all shells, and this process, have ended.
     pub(super) fn have_all_ended(&mut self, daemon: Option<u32>) -> bool {
         self.reap();
-        let mut all = self.running.values().map(|shell| shell.pid).chain(daemon);
+        let mut all = self.all().filter_map(|shell| shell.pid).chain(daemon);
         all.all(|pid| self.ended.contains_key(&pid))
     }
 
-    /// Kills all shells.
+    /// Kills all shells, and the step.
     pub(super) fn kill_all(&mut self) {
-        self.running.values().for_each(|shell| self.end(shell));
+        self.all().for_each(|shell| self.end(shell));
     }
 
     /// The next step of a daemon's end; how it has ended, once that is over.
@@ -268,7 +418,7 @@ impl Children {
 
     /// What is below this process but the shells and what is below those.
     fn leftovers(&self) -> Vec<u32> {
-        let shells: Vec<u32> = self.running.values().map(|shell| shell.pid).collect();
+        let shells: Vec<u32> = self.all().filter_map(|shell| shell.pid).collect();
         left_in(&Tree::now(), std::process::id(), &shells)
     }
 }

@@ -6,6 +6,9 @@
 //! [`FAN_OUT`](shape::FAN_OUT) others, and these what is left. A shepherd speaks over the standard input and output of the remote
 //! shell that started it, so that no port has to be open but that of the shell. What it decides is `tree`; here is what it does.
 //!
+//! In an allocation of Slurm one step starts all of them (`step`): each connects to the one that would have started it (`meet`). Who
+//! does not come in time is started as above.
+//!
 //! When who started it is gone, it ends its daemon, which ends its ranks, and the shells that it has started, whose other ends do the
 //! same.
 //!
@@ -13,28 +16,35 @@
 
 mod below;
 mod cleanup;
+mod meet;
+mod member;
 pub(crate) mod shape;
 pub(crate) mod shell;
+pub(crate) mod step;
 mod tree;
 pub(crate) mod words;
 
 use crate::edge::{Closed as EdgeClosed, Edge};
 use crate::hosts::Machine;
 use crate::link::Inbox;
+use crate::program::cause;
 use crate::spawn::{self, Forked};
 use crate::{daemon, front, plan};
 use below::{Children, Stream};
 use cleanup::Cleanup;
 use locked_memory::LockedMemory;
+use meet::Meeting;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::unistd::{dup2_stdin, dup2_stdout};
+use shell::Closed;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
+use step::Call;
 use tree::Tree;
-use words::{Begin, Down, Facts, Loss, Up, greeting};
+use words::{Begin, Down, Facts, Loss, Step, Up, greeting};
 
 /// Bytes read at a time.
 const SCRATCH_BYTES: usize = 64 << 10;
@@ -44,6 +54,10 @@ const TOLD_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// What is left when a shepherd ends gets this time.
 const END_WITHIN: Duration = Duration::from_secs(3);
+/// A step ends within this time after all that it has started, or is ended.
+const STEP_ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// Where the user names no ports, those of a step wait at the one that the front's shepherd has got, or at one of so many behind it.
+const OTHER_PORTS: u16 = 15;
 /// Between two looks at a daemon that is about to end, which takes less than a millisecond as a rule.
 const BURY_EVERY: Duration = Duration::from_millis(1);
 
@@ -51,15 +65,29 @@ const BURY_EVERY: Duration = Duration::from_millis(1);
 pub(crate) fn serve_remote() -> u8 {
     let edge = take_standard_streams().and_then(|(from, to)| Edge::over(from, to));
     match edge {
-        Ok(mut edge) => {
-            edge.outbox.extend(greeting());
-            serve(edge, true)
-        }
+        Ok(edge) => greet(edge, None),
         Err(error) => {
             eprintln!("rmpiexec: a shepherd needs standard input and output: {error}");
             1
         }
     }
+}
+
+/// Runs the shepherd in this process, which a step of a batch system has started.
+pub(crate) fn serve_in_step() -> u8 {
+    let joined = take_standard_streams().map_err(|error| cause(&error));
+    match joined.and_then(|(from, _)| member::join(from)) {
+        Ok((edge, meeting)) => greet(edge, meeting),
+        Err(words) => {
+            eprintln!("rmpiexec: host {}: {words}", front::host());
+            1
+        }
+    }
+}
+
+fn greet(mut edge: Edge, meeting: Option<Meeting>) -> u8 {
+    edge.outbox.extend(greeting());
+    watch(edge, true, meeting)
 }
 
 /// Standard input and output, in whose places is nothing from now on: nobody else may write there.
@@ -73,8 +101,14 @@ fn take_standard_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok((from, to))
 }
 
-/// Runs the shepherd in this process, which was made for it. `is_watched`: see [`Tree::new`].
-pub(crate) fn serve(mut edge: Edge, is_watched: bool) -> u8 {
+/// Runs the shepherd of the front in this process, which was made for it.
+pub(crate) fn serve(edge: Edge) -> u8 {
+    // Who has made it is seen to end.
+    watch(edge, false, None)
+}
+
+/// `is_watched`: see [`Tree::new`]; `meeting`: where those below come to, if there is such a place already.
+fn watch(mut edge: Edge, is_watched: bool, meeting: Option<Meeting>) -> u8 {
     // A remote shell may have made a session already.
     let _ = nix::unistd::setsid();
     let _ = prctl::set_child_subreaper(true);
@@ -83,7 +117,7 @@ pub(crate) fn serve(mut edge: Edge, is_watched: bool) -> u8 {
         return 1;
     };
     let inbox = std::mem::take(&mut edge.inbox);
-    Shepherd::new(edge, begin, inbox, is_watched).run()
+    Shepherd::new(edge, (begin, inbox), is_watched, meeting).run()
 }
 
 /// Waits for the first word.
@@ -123,6 +157,10 @@ enum Source {
     Above,
     Daemon,
     Below(usize, Stream),
+    /// Of the step.
+    Step(Stream),
+    /// Somebody may have come.
+    Guests,
     /// There is room to write.
     Room,
 }
@@ -136,19 +174,44 @@ struct Shepherd {
     /// The daemon has closed its edge.
     cleanup: Option<Cleanup>,
     children: Children,
+    /// Where those below come to by themselves.
+    meeting: Option<Meeting>,
+    /// Nothing else was left at this time than the step.
+    step_alone: Option<Instant>,
+    /// The user knows why hosts do not come by themselves.
+    has_told: bool,
     begun: Instant,
     scratch: Vec<u8>,
 }
 
 impl Shepherd {
-    fn new(above: Edge, begin: Begin, inbox: Inbox, is_watched: bool) -> Self {
+    fn new(
+        above: Edge,
+        (mut begin, inbox): (Begin, Inbox),
+        is_watched: bool,
+        meeting: Option<Meeting>,
+    ) -> Self {
+        let mut children = Children::default();
+        let meeting = meeting.or_else(|| open_meeting(&mut begin));
+        let is_any_coming = match (&begin.step, &meeting) {
+            (Some(step), Some(meeting)) if !step.command.is_empty() => call(&begin, step, meeting)
+                .is_ok_and(|call| children.start_step(&step.command, &call.encode()).is_ok()),
+            (_, meeting) => meeting.is_some(),
+        };
+        let mut tree = Tree::new(begin, inbox, is_watched, Duration::ZERO);
+        if !is_any_coming {
+            tree.does_not_come(None, Duration::ZERO);
+        }
         Self {
             above,
             is_remote: is_watched,
-            tree: Tree::new(begin, inbox, is_watched, Duration::ZERO),
+            tree,
             local: None,
             cleanup: None,
-            children: Children::default(),
+            children,
+            meeting,
+            step_alone: None,
+            has_told: false,
             begun: Instant::now(),
             scratch: vec![0; SCRATCH_BYTES],
         }
@@ -167,6 +230,7 @@ impl Shepherd {
             if now >= self.tree.next_time() {
                 self.tree.on_time(now);
             }
+            self.meet();
             self.start_children();
             self.clean_up();
             if self.flush_above().is_err() {
@@ -176,13 +240,57 @@ impl Shepherd {
                 self.end_all();
                 return 1;
             }
-            if self.tree.is_over() && self.above.is_flushed() {
+            if self.tree.is_over() && self.above.is_flushed() && self.is_step_over() {
                 return 0;
             }
             self.flush_below();
             for source in self.wait() {
                 self.attend(source);
             }
+        }
+    }
+
+    /// Lets those in who have come by themselves, as long as somebody is to.
+    fn meet(&mut self) {
+        if !self.tree.is_any_awaited() && self.meeting.take().is_some() {
+            self.children.all_have_come();
+        }
+        let Some(meeting) = &mut self.meeting else {
+            return;
+        };
+        for (node, stream) in meeting.attend(Instant::now()) {
+            let number = self.tree.comes(node);
+            let adopted = number.map(|number| (number, self.children.adopt(number, stream)));
+            if let Some((number, Err(_))) = adopted {
+                self.tree
+                    .below_closed(number, &Closed::default(), self.begun.elapsed());
+            }
+        }
+    }
+
+    /// Whether the step has ended. It gets a moment for that when nothing else is left.
+    fn is_step_over(&mut self) -> bool {
+        let since = *self.step_alone.get_or_insert_with(Instant::now);
+        if self.children.has_step() && since.elapsed() > STEP_ENDS_WITHIN {
+            self.children.end_step();
+            return true;
+        }
+        !self.children.has_step()
+    }
+
+    /// The step has said something: hosts whose shepherds have failed are reached by the shell, which tells why.
+    fn hear_step(&mut self, stream: Stream) {
+        let said = self.children.read_step(stream, &mut self.scratch);
+        let now = self.now();
+        for host in step::failed_hosts(&said) {
+            self.tree.does_not_come(Some(&host), now);
+        }
+        let line = said.lines().find(|line| line.contains(member::NO_WAY));
+        if let Some(line) = line.filter(|_| !self.has_told) {
+            self.has_told = true;
+            eprintln!(
+                "{line}; hosts are reached by a step each, which takes longer. RMPI_PORT_RANGE names ports that are open"
+            );
         }
     }
 
@@ -239,7 +347,10 @@ impl Shepherd {
         }
         let now = self.now();
         self.children.reap();
-        while let Some((number, closed)) = self.children.next_ended() {
+        if self.children.has_step_ended() {
+            self.tree.does_not_come(None, now);
+        }
+        while let Some((number, closed)) = self.next_ended() {
             self.tree.below_closed(number, &closed, now);
         }
         let is_closed = |local: &mut Local| local.edge.is_none();
@@ -252,6 +363,11 @@ impl Shepherd {
                 None => self.cleanup = Some(cleanup),
             }
         }
+    }
+
+    fn next_ended(&mut self) -> Option<(usize, Closed)> {
+        let tree = &self.tree;
+        self.children.next_ended(|number| tree.is_through(number))
     }
 
     fn flush_above(&mut self) -> Result<(), EdgeClosed> {
@@ -271,6 +387,7 @@ impl Shepherd {
             }
             say(edge);
         }
+        self.children.flush_step();
         for (number, edge) in self.children.edges() {
             edge.outbox.append(self.tree.below(number));
             say(edge);
@@ -295,6 +412,12 @@ impl Shepherd {
             all.push((source, PollFd::new(end, PollFlags::POLLIN)));
         }
         all.extend(self.children.writing().filter_map(room));
+        all.extend(self.children.step_writing().and_then(room));
+        let reading = |end| PollFd::new(end, PollFlags::POLLIN);
+        let step = self.children.step_reading();
+        all.extend(step.map(|(stream, end)| (Source::Step(stream), reading(end))));
+        let guests = self.meeting.iter().flat_map(Meeting::reading);
+        all.extend(guests.map(|end| (Source::Guests, reading(end))));
         let mut left = self.tree.next_time().saturating_sub(self.now());
         if self.children.has_ending() {
             left = left.min(LOOK_EVERY);
@@ -333,7 +456,9 @@ impl Shepherd {
             Source::Below(number, Stream::Complaints) => {
                 self.children.read_complaints(number, &mut self.scratch);
             }
-            Source::Room => (),
+            Source::Step(stream) => self.hear_step(stream),
+            // They are looked at in each turn.
+            Source::Guests | Source::Room => (),
         }
     }
 
@@ -343,6 +468,10 @@ impl Shepherd {
         let daemon = self.local.take().map(|local| local.pid);
         let daemon = daemon.or_else(|| self.cleanup.map(|cleanup| cleanup.pid()));
         self.children.hang_up();
+        if self.tree.is_any_awaited() {
+            // Those would not see that nobody is here.
+            self.children.end_step();
+        }
         let until = Instant::now() + END_WITHIN;
         while Instant::now() < until && !self.children.have_all_ended(daemon) {
             std::thread::sleep(LOOK_EVERY);
@@ -350,6 +479,24 @@ impl Shepherd {
         self.children.end_leftovers(END_WITHIN);
         self.children.kill_all();
     }
+}
+
+/// Opens the place to which those below come, and says which ports it and theirs have.
+fn open_meeting(begin: &mut Begin) -> Option<Meeting> {
+    let step = begin.step.as_mut().filter(|_| !begin.below.is_empty())?;
+    let meeting = Meeting::open(step.key, step.ports).ok()?;
+    let port = meeting.port().ok()?;
+    step.ports
+        .get_or_insert((port, port.saturating_add(OTHER_PORTS)));
+    Some(meeting)
+}
+
+/// What the shepherds of a step are told.
+fn call(begin: &Begin, step: &Step, meeting: &Meeting) -> std::io::Result<Call> {
+    let port = meeting.port()?;
+    let root = (member::own_addresses(), port);
+    let ports = step.ports.unwrap_or((port, port));
+    Ok(Call::new(step.key, (&begin.below, begin.own), root, ports))
 }
 
 /// Why a daemon has ended, if it should not have.

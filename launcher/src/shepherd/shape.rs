@@ -20,8 +20,18 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// One of this name alone.
+    pub(crate) fn named(node: u32, name: impl Into<String>) -> Self {
+        Self {
+            node,
+            name: name.into(),
+            user: None,
+            port: None,
+        }
+    }
+
     /// Whether its name means another place on each host.
-    fn is_relative(&self) -> bool {
+    pub(crate) fn is_relative(&self) -> bool {
         let name = self.name.as_str();
         name == "localhost" || name == "::1" || name.starts_with("127.")
     }
@@ -44,18 +54,53 @@ pub(crate) fn parts(targets: &[Target]) -> Vec<&[Target]> {
     own.chunks(1).chain(parts).collect()
 }
 
+/// Where a node is in the tree of those hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spot<'a> {
+    /// Who starts it; `None`: who starts the first ones.
+    pub(super) parent: Option<&'a Target>,
+    /// What it starts itself.
+    pub(super) below: &'a [Target],
+}
+
+/// Finds one.
+pub(super) fn spot(mut targets: &[Target], node: u32) -> Option<Spot<'_>> {
+    let mut parent = None;
+    loop {
+        let has_it = |part: &&[Target]| part.iter().any(|target| target.node == node);
+        let part = parts(targets).into_iter().find(has_it)?;
+        let (first, below) = part.split_first()?;
+        if first.node == node {
+            return Some(Spot { parent, below });
+        }
+        (parent, targets) = (Some(first), below);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn targets(count: u32) -> Vec<Target> {
-        let target = |node| Target {
-            node,
-            name: format!("n{node}"),
-            user: None,
-            port: None,
-        };
+        let target = |node| Target::named(node, format!("n{node}"));
         (0..count).map(target).collect()
+    }
+
+    #[test]
+    fn everybody_finds_who_starts_it_and_what_it_starts() {
+        fn look<'a>(all: &'a [Target], parent: Option<&'a Target>, here: &'a [Target]) -> usize {
+            let each = parts(here).into_iter().map(|part| {
+                let below = &part[1..];
+                assert_eq!(spot(all, part[0].node), Some(Spot { parent, below }));
+                1 + look(all, Some(&part[0]), below)
+            });
+            each.sum()
+        }
+        for count in [1, 2, 33, 1100] {
+            let all = targets(count);
+            assert_eq!(look(&all, None, &all), count as usize);
+            assert_eq!(spot(&all, count), None);
+        }
     }
 
     #[test]

@@ -130,15 +130,24 @@ impl Closed {
 
     /// Why a host is gone that was there, to stand behind its name and a colon.
     pub(crate) fn why_gone(&self) -> String {
-        let said = self.said.trim();
-        let said = match said {
-            "" => String::new(),
-            said => format!("; it says: {}", said.replace('\n', " / ")),
+        let is_of_step = (self.signal, self.code) == (None, None);
+        let (what, whose) = match is_of_step {
+            true => (
+                "its connection was closed".to_owned(),
+                "of the step that has started it",
+            ),
+            false => {
+                let how = self.how();
+                (
+                    format!("the connection of the remote shell was closed, which {how}"),
+                    "it says",
+                )
+            }
         };
-        format!(
-            "lost: the connection of the remote shell was closed, which {}{said}",
-            self.how()
-        )
+        match self.said.trim() {
+            "" => format!("lost: {what}"),
+            said => format!("lost: {what}; {whose}: {}", said.replace('\n', " / ")),
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 
 use super::shape::{self, Target};
 use super::shell::{self, Closed};
-use super::words::{Begin, Down, Facts, Greeting, Loss, Pace, Shell, Up, find_greeting};
+use super::words::{Begin, Down, Facts, Greeting, Loss, Pace, Shell, Step, Up, find_greeting};
 use crate::link::{Garbled, Inbox};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,6 +21,9 @@ const MOST_TRIES: u32 = 5;
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(300);
 /// A shell whose shepherd has nothing left ends within this time, or is ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Who is to come by itself has this time; then it is started by the shell.
+const COMES_WITHIN: Duration = Duration::from_secs(20);
 
 /// A connection to another shepherd.
 #[derive(Debug, Default)]
@@ -49,9 +52,11 @@ impl Contact {
 /// What becomes of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
+    /// It comes by itself, or is to be started at this time.
+    Awaited(Duration),
     /// It is to be started at this time.
     Due(Duration),
-    /// Its shell was started and has not brought a greeting.
+    /// Its shell was started, or it has come, and there is no greeting yet.
     Starting,
     /// Its shepherd is there.
     Here,
@@ -77,22 +82,34 @@ struct Child {
 }
 
 impl Child {
-    fn of(part: &[Target], now: Duration) -> Self {
+    fn of(part: &[Target], state: State) -> Self {
         Self {
             target: part[0].clone(),
             below: part[1..].to_vec(),
             open: part.iter().map(|target| (target.node, false)).collect(),
             contact: Contact::default(),
             noise: Vec::new(),
-            state: State::Due(now),
+            state,
             tries: 0,
         }
     }
 
-    fn begin(&self, shell: &Shell, pace: Pace) -> Down {
+    /// Its shell is started, or it has come.
+    fn begin_again(&mut self) {
+        self.state = State::Starting;
+        self.tries += 1;
+        self.contact = Contact::default();
+        self.noise.clear();
+    }
+
+    fn begin(&self, step: Option<&Step>, shell: &Shell, pace: Pace) -> Down {
         Down::Begin(Box::new(Begin {
             own: Some(self.target.node),
             below: self.below.clone(),
+            step: step.map(|step| Step {
+                command: Vec::new(),
+                ..step.clone()
+            }),
             shell: Shell {
                 from: self.target.name.clone(),
                 ..shell.clone()
@@ -123,6 +140,7 @@ pub(crate) struct Tree {
     is_orphan: bool,
     /// Who is above says something in time, or is lost.
     is_watched: bool,
+    step: Option<Step>,
     shell: Shell,
     pace: Pace,
     /// Children whose shells are to be killed.
@@ -135,6 +153,10 @@ impl Tree {
     /// time.
     pub(crate) fn new(begin: Begin, inbox: Inbox, is_watched: bool, now: Duration) -> Self {
         let parts = shape::parts(&begin.below);
+        let state = match begin.step {
+            Some(_) => State::Awaited(now + COMES_WITHIN),
+            None => State::Due(now),
+        };
         let ways = (0..).zip(&parts);
         let ways = ways.flat_map(|(child, part)| part.iter().map(move |at| (at.node, child)));
         Self {
@@ -144,13 +166,14 @@ impl Tree {
                 has_ended: false,
             }),
             ways: ways.collect(),
-            children: parts.iter().map(|part| Child::of(part, now)).collect(),
+            children: parts.iter().map(|part| Child::of(part, state)).collect(),
             above: Contact {
                 inbox,
                 ..Contact::default()
             },
             is_orphan: false,
             is_watched,
+            step: begin.step,
             shell: begin.shell,
             pace: begin.pace,
             dropped: Vec::new(),
@@ -275,14 +298,37 @@ impl Tree {
 
     /// A child that is to be started now, and where.
     pub(crate) fn next_start(&mut self, now: Duration) -> Option<(usize, Target)> {
-        let is_due = |child: &Child| matches!(child.state, State::Due(at) if at <= now);
+        let is_due =
+            |child: &Child| matches!(child.state, State::Due(at) | State::Awaited(at) if at <= now);
         let number = self.children.iter().position(is_due)?;
         let child = &mut self.children[number];
-        child.state = State::Starting;
-        child.tries += 1;
-        child.contact = Contact::default();
-        child.noise.clear();
+        child.begin_again();
         Some((number, child.target.clone()))
+    }
+
+    /// The shepherd of a node has come by itself: as which child. `None`: nobody waits for it.
+    pub(crate) fn comes(&mut self, node: u32) -> Option<usize> {
+        let is_it =
+            |child: &Child| child.target.node == node && matches!(child.state, State::Awaited(_));
+        let number = self.children.iter().position(is_it)?;
+        self.children[number].begin_again();
+        Some(number)
+    }
+
+    /// Whether some child is to come by itself.
+    pub(crate) fn is_any_awaited(&self) -> bool {
+        let mut all = self.children.iter();
+        all.any(|child| matches!(child.state, State::Awaited(_)))
+    }
+
+    /// The shepherd of this host will not come by itself; `None`: nobody will.
+    pub(crate) fn does_not_come(&mut self, name: Option<&str>, now: Duration) {
+        for child in &mut self.children {
+            let is_meant = name.is_none_or(|name| child.target.name == name);
+            if is_meant && matches!(child.state, State::Awaited(_)) {
+                child.state = State::Due(now);
+            }
+        }
     }
 
     /// A child whose shell is to be killed now.
@@ -295,6 +341,11 @@ impl Tree {
         &self.shell
     }
 
+    /// Whether a child has nothing left to do.
+    pub(crate) fn is_through(&self, number: usize) -> bool {
+        matches!(self.children[number].state, State::Ending(_) | State::Gone)
+    }
+
     /// Bytes from a child's shell have come.
     pub(crate) fn hear_below(&mut self, number: usize, bytes: &[u8]) {
         let child = &mut self.children[number];
@@ -305,7 +356,7 @@ impl Tree {
                 child.contact.inbox.add(bytes);
                 self.hear_words(number);
             }
-            State::Due(_) | State::Gone => (),
+            State::Awaited(_) | State::Due(_) | State::Gone => (),
         }
     }
 
@@ -316,7 +367,7 @@ impl Tree {
             Greeting::NotYet => (),
             Greeting::Right(end) => {
                 child.state = State::Here;
-                let begin = child.begin(&self.shell, self.pace);
+                let begin = child.begin(self.step.as_ref(), &self.shell, self.pace);
                 begin.put(&mut child.contact.outbox);
                 let rest = child.noise.split_off(end);
                 child.noise = Vec::new();
@@ -383,7 +434,7 @@ impl Tree {
                 let words = closed.why_gone();
                 self.lose(number, &words);
             }
-            State::Due(_) | State::Ending(_) | State::Gone => {
+            State::Awaited(_) | State::Due(_) | State::Ending(_) | State::Gone => {
                 self.children[number].state = State::Gone;
             }
         }
@@ -414,7 +465,7 @@ impl Tree {
     /// When [`on_time`](Self::on_time) is to be called at the latest.
     pub(crate) fn next_time(&self) -> Duration {
         let due = |child: &Child| match child.state {
-            State::Due(at) | State::Ending(at) => Some(at),
+            State::Awaited(at) | State::Due(at) | State::Ending(at) => Some(at),
             _ => None,
         };
         let due = self.children.iter().filter_map(due).min();
@@ -467,7 +518,7 @@ impl Tree {
                 child.state = State::Gone;
                 self.dropped.push(number);
             }
-            State::Due(_) | State::Ending(_) | State::Gone => (),
+            State::Awaited(_) | State::Due(_) | State::Ending(_) | State::Gone => (),
         }
     }
 }

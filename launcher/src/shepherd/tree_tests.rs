@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::hosts::Machine;
-use crate::shepherd::words::greeting;
+use crate::shepherd::words::{StepKey, greeting};
 use std::collections::{BTreeSet, BinaryHeap};
 
 const PACE: Pace = Pace {
@@ -48,6 +48,8 @@ enum What {
     Above(Vec<u8>),
     BelowClosed(usize, Option<i32>),
     AboveClosed,
+    /// The shepherd of this node comes by itself.
+    Comes(u32),
     Tick,
     DaemonEnds,
     Fault(Fault),
@@ -96,6 +98,24 @@ struct World {
     front: Inbox,
 }
 
+/// What the front's shepherd is told.
+fn begin(nodes: u32) -> Begin {
+    Begin {
+        own: None,
+        below: (0..nodes)
+            .map(|node| Target::named(node, format!("n{node}")))
+            .collect(),
+        step: None,
+        shell: Shell {
+            takes_words: false,
+            line: Vec::new(),
+            program: "rmpiexec".into(),
+            from: String::new(),
+        },
+        pace: PACE,
+    }
+}
+
 impl World {
     fn new(nodes: u32, seed: u64) -> Self {
         let host = |_| Host {
@@ -106,23 +126,7 @@ impl World {
             frozen_until: Duration::ZERO,
             ticks: false,
         };
-        let target = |node: u32| Target {
-            node,
-            name: format!("n{node}"),
-            user: None,
-            port: None,
-        };
-        let begin = Begin {
-            own: None,
-            below: (0..nodes).map(target).collect(),
-            shell: Shell {
-                takes_words: false,
-                line: Vec::new(),
-                program: "rmpiexec".into(),
-                from: String::new(),
-            },
-            pace: PACE,
-        };
+        let begin = begin(nodes);
         let mut world = Self {
             hosts: (0..=nodes).map(host).collect(),
             now: Duration::ZERO,
@@ -137,10 +141,46 @@ impl World {
             heard: (0..nodes).map(|node| (node, (false, None))).collect(),
             front: Inbox::default(),
         };
-        let tree = Tree::new(begin, Inbox::default(), false, world.now);
-        world.hosts[0].life = Life::Running(Box::new(tree));
-        world.at(0, Duration::ZERO, What::Tick);
+        world.begin_at_front(begin);
         world
+    }
+
+    fn begin_at_front(&mut self, begin: Begin) {
+        let tree = Tree::new(begin, Inbox::default(), false, self.now);
+        self.hosts[0].life = Life::Running(Box::new(tree));
+        self.at(0, Duration::ZERO, What::Tick);
+    }
+
+    /// All shepherds are started by a step: most come by themselves, some late or never.
+    fn with_step(nodes: u32, seed: u64) -> Self {
+        let mut world = Self::new(nodes, seed);
+        let step = Step {
+            key: StepKey(1),
+            ports: None,
+            command: vec!["srun".into()],
+        };
+        let begin = Begin {
+            step: Some(step),
+            ..begin(nodes)
+        };
+        world.await_those_below(0, &begin);
+        world.begin_at_front(begin);
+        world
+    }
+
+    fn await_those_below(&mut self, host: usize, begin: &Begin) {
+        if begin.step.is_none() {
+            return;
+        }
+        for part in shape::parts(&begin.below) {
+            let after = match self.dice.below(10) {
+                0 => continue,
+                1 => 40_000,
+                _ => 15_000,
+            };
+            let after = self.dice.millis(after);
+            self.at(host, after, What::Comes(part[0].node));
+        }
     }
 
     fn at(&mut self, host: usize, after: Duration, what: What) {
@@ -229,6 +269,11 @@ impl World {
             What::Below(child, bytes) => tree.hear_below(child, &bytes),
             What::Above(bytes) => tree.hear_above(&bytes),
             What::AboveClosed => tree.above_closed(),
+            What::Comes(node) => {
+                if let Some(child) = tree.comes(node) {
+                    self.start(host, child, node as usize + 1);
+                }
+            }
             What::BelowClosed(child, code) => {
                 let closed = Closed {
                     code,
@@ -261,7 +306,9 @@ impl World {
             Err(Garbled) => return self.end(host, Some(1)),
         };
         if let Some(Down::Begin(begin)) = word {
-            let mut tree = Tree::new(*begin, std::mem::take(inbox), true, self.now);
+            let inbox = std::mem::take(inbox);
+            self.await_those_below(host, &begin);
+            let mut tree = Tree::new(*begin, inbox, true, self.now);
             tree.daemon_is_here(Facts {
                 name: format!("h{host}"),
                 cpus: 2,
@@ -424,6 +471,50 @@ fn a_thousand_hosts_come_and_end() {
             .all(|heard| *heard == (true, Some(Ok(()))))
     );
     assert_eq!(world.living(), Vec::<usize>::new());
+}
+
+#[test]
+fn those_of_a_step_come_or_are_fetched() {
+    for (seed, nodes) in [(1, 1000), (2, 40), (3, 3)] {
+        let mut world = World::with_step(nodes, seed);
+        world.run(seconds(200));
+        let is_well = |heard: &(bool, Option<Result<(), String>>)| *heard == (true, Some(Ok(())));
+        assert!(
+            world.heard.values().all(is_well),
+            "seed {seed}: {:?}",
+            world.heard
+        );
+        assert_eq!(world.living(), Vec::<usize>::new());
+    }
+}
+
+#[test]
+fn who_is_not_awaited_is_not_let_in() {
+    let step = Step {
+        key: StepKey(1),
+        ports: None,
+        command: Vec::new(),
+    };
+    let begin = Begin {
+        step: Some(step),
+        ..begin(40)
+    };
+    let mut tree = Tree::new(begin, Inbox::default(), false, Duration::ZERO);
+    assert_eq!(tree.next_start(seconds(19)), None);
+    assert_eq!(
+        (tree.comes(99), tree.comes(4)),
+        (None, None),
+        "node 4 comes to node 3"
+    );
+    assert_eq!(tree.comes(0), Some(0));
+    assert_eq!(tree.comes(0), None, "it has come");
+    tree.does_not_come(Some("n2"), seconds(1));
+    let (number, target) = tree.next_start(seconds(1)).unwrap();
+    assert_eq!((target.node, tree.comes(2)), (2, None));
+    assert!(number > 0 && tree.next_start(seconds(1)).is_none());
+    tree.does_not_come(None, seconds(2));
+    assert!(!tree.is_any_awaited());
+    assert!(tree.next_start(seconds(2)).is_some());
 }
 
 #[test]

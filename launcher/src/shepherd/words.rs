@@ -61,10 +61,34 @@ pub(crate) struct Begin {
     pub(crate) own: Option<u32>,
     /// The nodes that others start for it.
     pub(crate) below: Vec<Target>,
+    /// They come by themselves, as one command has started all of them; who does not come is started by the shell.
+    pub(crate) step: Option<Step>,
     /// How those are started.
     pub(crate) shell: Shell,
     /// When who says nothing is lost.
     pub(crate) pace: Pace,
+}
+
+/// The shepherds of a job, all started by one command of a batch system (a job step of Slurm): each connects to the one that would have
+/// started it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Step {
+    /// What they prove to each other to know.
+    pub(crate) key: StepKey,
+    /// The ports at which they wait for each other; `None`: the one who calls the command chooses some.
+    pub(crate) ports: Option<(u16, u16)>,
+    /// The command, for the one who calls it; else empty.
+    pub(crate) command: Vec<String>,
+}
+
+/// 128 bits that nobody can guess.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StepKey(pub(crate) u128);
+
+impl std::fmt::Debug for StepKey {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("StepKey(..)")
+    }
 }
 
 /// How a shepherd is started on another host.
@@ -215,12 +239,12 @@ fn take_piece(body: &[u8]) -> Result<(u32, Vec<u8>), Garbled> {
     Ok((u32::from_le_bytes(*node), bytes.to_vec()))
 }
 
-fn put<T: Serialize>(what: &T, body: &mut Vec<u8>) {
+pub(super) fn put<T: Serialize>(what: &T, body: &mut Vec<u8>) {
     let bytes = postcard::to_allocvec(what).expect("numbers, texts and lists of them");
     body.extend(bytes);
 }
 
-fn took<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Garbled> {
+pub(super) fn took<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Garbled> {
     match postcard::take_from_bytes(body) {
         Ok((what, [])) => Ok(what),
         _ => Err(Garbled),
@@ -234,7 +258,7 @@ pub(crate) fn greeting() -> Vec<u8> {
 
 /// What both ends must have in common.
 fn release() -> &'static str {
-    concat!(env!("CARGO_PKG_VERSION"), "/", 6)
+    concat!(env!("CARGO_PKG_VERSION"), "/", 7)
 }
 
 /// What came of looking for the greeting.
@@ -290,6 +314,11 @@ mod tests {
                 user: Some("me".into()),
                 port: None,
             }],
+            step: Some(Step {
+                key: StepKey(77),
+                ports: Some((4000, 4015)),
+                command: vec!["srun".into()],
+            }),
             shell: Shell {
                 line: vec!["ssh".into()],
                 takes_words: false,

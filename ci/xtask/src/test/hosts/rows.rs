@@ -83,6 +83,7 @@ pub(super) const JOBS: &[Row] = &[
 pub(super) const UNDER_SLURM: &[Row] = &[
     row("ranks_and_slots", 4, 90),
     row("a_batch_script_runs_on_its_first_host", 4, 90),
+    row("one_step_starts_all", 4, 90),
     row("ends_leave_nothing", 4, 180),
     row("a_job_that_is_over_is_told", 4, 60),
     row("srun_starts_ranks", 4, 120),

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One command of a batch system that starts the shepherds of all hosts: what they read from its standard input, which goes to all of
+//! them, and what it says of those that have failed. No system calls.
+
+use super::shape::{Spot, Target, spot};
+use super::words::{Greeting, StepKey, find_greeting, greeting, put, took};
+use crate::link::{Inbox, frame};
+use remote_shell::word;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// The hidden option by which `rmpiexec` is a shepherd of a step.
+pub(crate) const OPTION: &str = "--shepherd-of-step";
+
+const CALL: u8 = 220;
+
+/// What all shepherds of a step are told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Call {
+    /// What they prove to each other to know.
+    pub(super) key: StepKey,
+    /// The names of all hosts but that of the front, packed, in the order of their nodes.
+    names: String,
+    /// The node of the front's own host, if it has one.
+    own: Option<u32>,
+    /// Where the front's shepherd is found.
+    pub(super) root: Vec<IpAddr>,
+    /// Its port.
+    pub(super) root_port: u16,
+    /// The ports of all others.
+    pub(super) ports: (u16, u16),
+}
+
+/// What a shepherd finds of itself in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) node: u32,
+    /// The name of the host to whose shepherd it connects; `None`: to that of the front.
+    pub(super) parent: Option<String>,
+    /// Whether others connect to it.
+    pub(super) has_below: bool,
+}
+
+impl Call {
+    /// To these hosts, which are numbered but for `own`.
+    pub(super) fn new(
+        key: StepKey,
+        (below, own): (&[Target], Option<u32>),
+        (root, root_port): (Vec<IpAddr>, u16),
+        ports: (u16, u16),
+    ) -> Self {
+        Self {
+            key,
+            names: word::packed(below.iter().map(|target| target.name.as_str())),
+            own,
+            root,
+            root_port,
+            ports,
+        }
+    }
+
+    /// As bytes.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = greeting();
+        frame(&mut bytes, CALL, |body| put(self, body));
+        bytes
+    }
+
+    /// Of all bytes that have come; `None`: there are more. The error is for the user.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Option<Self>, String> {
+        let nonsense = || "what comes by standard input is not for a shepherd of a step".to_owned();
+        let begin = match find_greeting(bytes) {
+            Greeting::Right(end) => end,
+            Greeting::NotYet => return Ok(None),
+            Greeting::Other(release) => {
+                return Err(format!(
+                    "rmpi {release} calls, this is {}: install the same release on all hosts",
+                    env!("CARGO_PKG_VERSION")
+                ));
+            }
+            Greeting::TooMuch => return Err(nonsense()),
+        };
+        let mut inbox = Inbox::default();
+        inbox.add(&bytes[begin..]);
+        match inbox.raw_frame() {
+            Ok(None) => Ok(None),
+            Ok(Some((CALL, body))) => took(body).map(Some).map_err(|_| nonsense()),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Of the host with this name.
+    pub(super) fn place(&self, name: &str) -> Option<Place> {
+        let words = word::split(&self.names).into_iter();
+        let words = words.map(|(_, text)| word::read(text));
+        let words: Vec<word::HostWord> = words.collect::<Result<_, _>>().ok()?;
+        let names = words.into_iter().flat_map(|word| word.names);
+        let nodes = (0..).filter(|node| Some(*node) != self.own);
+        let all: Vec<Target> = nodes
+            .zip(names)
+            .map(|(node, name)| Target::named(node, name))
+            .collect();
+        let node = all.iter().find(|target| target.name == name)?.node;
+        let Spot { parent, below } = spot(&all, node)?;
+        Some(Place {
+            node,
+            parent: parent.map(|parent| parent.name.clone()),
+            has_below: !below.is_empty(),
+        })
+    }
+}
+
+/// The hosts whose shepherds have ended, as `srun` says it: `srun: error: n[2-3]: tasks 1-2: Exited with exit code 1`.
+pub(super) fn failed_hosts(said: &str) -> Vec<String> {
+    let list = |line: &str| {
+        let (list, rest) = line.strip_prefix("srun: error: ")?.split_once(": ")?;
+        rest.starts_with("task").then(|| word::split(list))?;
+        let words = word::split(list)
+            .into_iter()
+            .filter_map(|(_, text)| word::read(text).ok());
+        Some(words.flat_map(|word| word.names).collect::<Vec<_>>())
+    };
+    said.lines().filter_map(list).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn call(names: &[&str], own: Option<u32>) -> Call {
+        let nodes = (0..).filter(|node| Some(*node) != own);
+        let below: Vec<Target> = nodes
+            .zip(names)
+            .map(|(node, name)| Target::named(node, *name))
+            .collect();
+        let root = vec!["10.77.0.254".parse().unwrap(), "fe80::1".parse().unwrap()];
+        Call::new(StepKey(5), (&below, own), (root, 4000), (4000, 4015))
+    }
+
+    #[test]
+    fn each_finds_its_place_by_its_name() {
+        let told = call(&["n1", "n3", "n4"], Some(1));
+        let heard = Call::decode(&told.encode()).unwrap().unwrap();
+        assert_eq!(heard, told);
+        let place = |name: &str| heard.place(name).map(|place| (place.node, place.parent));
+        assert_eq!(place("n1"), Some((0, None)));
+        assert_eq!(place("n3"), Some((2, None)), "1 is the front's own");
+        assert_eq!(place("n2"), None);
+        let names: Vec<String> = (0..100).map(|number| format!("n{number:02}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let many = call(&names, None);
+        assert_eq!(many.names, "n[00-99]");
+        let last = many.place("n99").unwrap();
+        assert_eq!((last.node, last.has_below), (99, false));
+        let parent = many.place(&last.parent.unwrap()).unwrap();
+        assert!(parent.has_below && parent.parent.is_none());
+    }
+
+    #[test]
+    fn another_release_is_named() {
+        let old = b"\0rmpi-shepherd 0.0.1/2\n";
+        assert!(Call::decode(old).unwrap_err().contains("0.0.1/2"));
+        let whole = call(&["a"], None).encode();
+        for end in 0..whole.len() {
+            assert_eq!(Call::decode(&whole[..end]), Ok(None));
+        }
+    }
+
+    #[test]
+    fn who_has_failed_is_read_from_what_srun_says() {
+        let said = "srun: warning: x\nrmpiexec: y\nsrun: error: n2: task 1: Exited with exit code 1\n\
+            srun: error: n[3-4],m7: tasks 2-4: Killed\nsrun: error: Unable to create step: Invalid job\nsrun: error: Node failure on n9\n";
+        assert_eq!(failed_hosts(said), ["n2", "n3", "n4", "m7"]);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_answered(mut bytes in proptest::collection::vec(any::<u8>(), 0..60), is_greeted: bool) {
+            if is_greeted {
+                bytes = [greeting(), bytes].concat();
+            }
+            if let Ok(Some(call)) = Call::decode(&bytes) {
+                call.place("a");
+            }
+        }
+
+        #[test]
+        fn whatever_is_said_is_read(said in "(srun: error: )?[a-c0-3,\\[\\]-]{0,12}(: tasks? 1)?\\PC{0,9}") {
+            failed_hosts(&said);
+        }
+    }
+}
