@@ -225,8 +225,10 @@ fn shell(request: &Request) -> Result<Shell, Stop> {
 fn step(request: &Request, shell: &Shell, below: &[Target]) -> Result<Option<Step>, Stop> {
     // For one host, no ports are needed to be open.
     let is_own = request.launcher.is_none() && below.len() > 1;
-    let allocation = request.allocation.as_ref().filter(|_| is_own);
-    let Some(mut command) = allocation.and_then(|allocation| allocation.step(below)) else {
+    let Some(allocation) = request.allocation.as_ref().filter(|_| is_own) else {
+        return Ok(None);
+    };
+    let Some(mut command) = allocation.step(below) else {
         return Ok(None);
     };
     command.extend([shell.program.clone(), shepherd::step::OPTION.to_owned()]);
@@ -236,6 +238,7 @@ fn step(request: &Request, shell: &Shell, below: &[Target]) -> Result<Option<Ste
     Ok(Some(Step {
         key,
         ports: range.and_then(|text| wireup::port_range(&text)),
+        variable: allocation.step_variable(),
         command,
     }))
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Flux: an instance's resources, which `flux resource R` tells as Flux's RFC 20 has them: names, and the cores of each broker's rank.
 
-use super::{Allocation, Fault, Manager, Surroundings, host};
+use super::{Allocation, Fault, Manager, Steps, Surroundings, host};
 use remote_shell::word;
 use serde::Deserialize;
 
@@ -45,7 +45,7 @@ pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Faul
             ));
         }
     };
-    let Some(hosts) = hosts(&text) else {
+    let Some((hosts, ranks)) = hosts(&text) else {
         let text = word::shown(&text);
         return Err(Fault::Wrong(format!(
             "`flux resource R` says {text}, which is no set of resources"
@@ -60,12 +60,20 @@ pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Faul
         ranks: None,
         cpus_per_rank: None,
         command: None,
-        steps: None,
+        steps: Some(Steps::Flux(ranks)),
         source: "flux resource R".to_owned(),
     }))
 }
 
-fn hosts(text: &str) -> Option<Vec<super::Host>> {
+/// What starts something on the hosts of these brokers, in front of what is to be started.
+pub(super) fn step(ranks: &[u32]) -> Vec<String> {
+    let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
+    let ranks = format!("--rank={}", ranks.join(","));
+    vec!["flux".to_owned(), "exec".to_owned(), ranks]
+}
+
+/// The hosts, and the rank of the broker of each.
+fn hosts(text: &str) -> Option<(Vec<super::Host>, Vec<u32>)> {
     let resources: Resources = serde_json::from_str(text).ok()?;
     let mut names = Vec::new();
     for list in &resources.execution.nodelist {
@@ -82,7 +90,10 @@ fn hosts(text: &str) -> Option<Vec<super::Host>> {
     cores.sort_unstable();
     let is_whole = !names.is_empty() && names.len() == cores.len();
     let both = names.into_iter().zip(cores);
-    is_whole.then(|| both.map(|(name, (_, cores))| host(name, cores)).collect())
+    is_whole.then(|| {
+        both.map(|(name, (rank, cores))| (host(name, cores), rank))
+            .unzip()
+    })
 }
 
 /// Reads `0-3,7`.
@@ -104,6 +115,7 @@ mod tests {
     use super::super::surroundings::Recorded;
     use super::*;
     use crate::hosts::Slots;
+    use crate::shepherd::shape::Target;
 
     const R: &str = r#"{"version": 1, "execution": {"R_lite": [{"rank": "0,2", "children": {"core": "0-3"}},
         {"rank": "1", "children": {"core": "0-1,8", "gpu": "0"}}], "starttime": 0.0, "expiration": 0.0,
@@ -127,6 +139,10 @@ mod tests {
             hosts,
             [("n1", cores(4)), ("n2", cores(3)), ("m7", cores(4))]
         );
+        let target = |name: &str| Target::named(0, name);
+        let step = found.step(&[target("m7"), target("n1")]);
+        assert_eq!(step.unwrap(), ["flux", "exec", "--rank=2,0"]);
+        assert_eq!(found.step(&[target("n1"), target("n9")]), None);
         let old = read(&instance().with_answer("flux kvs get resource.R", R));
         assert_eq!(old.unwrap().unwrap().hosts.len(), 3);
         assert_eq!(read(&Recorded::of("n1")), Ok(None));

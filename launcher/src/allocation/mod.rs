@@ -25,6 +25,7 @@ use crate::hosts::{Host, Slots};
 use crate::shepherd::shape::Target;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
+use std::collections::HashMap;
 use std::fmt;
 
 /// A batch system, or a runtime that has hosts to give.
@@ -117,7 +118,10 @@ impl Allocation {
         let hosts = counted(count, "host", "hosts");
         let reached = match &self.command {
             Some(command) => format!("reached by {}", command[0]),
-            None => "reached by ssh".to_owned(),
+            None => match &self.steps {
+                Some(Steps::Flux(_)) => "reached by flux exec".to_owned(),
+                _ => "reached by ssh".to_owned(),
+            },
         };
         format!(
             "{}: {hosts} with slots as {} says, {reached}",
@@ -130,9 +134,21 @@ impl Allocation {
     pub(crate) fn step(&self, hosts: &[Target]) -> Option<Vec<String>> {
         let is_plain = |host: &Target| host.user.is_none() && !host.is_relative();
         let names = hosts.iter().map(|host| host.name.as_str());
-        match self.steps? {
-            Steps::Srun => hosts.iter().all(is_plain).then(|| slurm::step(names)),
+        let steps = self.steps.as_ref();
+        match steps.filter(|_| hosts.iter().all(is_plain))? {
+            Steps::Srun => Some(slurm::step(names)),
+            Steps::Flux(ranks) => {
+                let own = self.hosts.iter().map(|host| host.name.as_str());
+                let ranks: HashMap<&str, u32> = own.zip(ranks.iter().copied()).collect();
+                let ranks = names.map(|name| ranks.get(name).copied());
+                Some(flux::step(&ranks.collect::<Option<Vec<u32>>>()?))
+            }
         }
+    }
+
+    /// The variable that tells something there how the step calls its host, if that is not as the host calls itself.
+    pub(crate) fn step_variable(&self) -> Option<String> {
+        (self.steps == Some(Steps::Srun)).then(|| "SLURMD_NODENAME".to_owned())
     }
 
     /// Whether all these hosts are of it.
@@ -145,10 +161,12 @@ impl Allocation {
 }
 
 /// A command that starts one process on each of several hosts, all of which get its standard input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Steps {
     /// `srun`.
     Srun,
+    /// `flux exec`, which knows hosts by the ranks of their brokers: those of [`Allocation::hosts`].
+    Flux(Vec<u32>),
 }
 
 /// Why there is no allocation though a variable says that there is.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a shepherd that a step has started comes into the tree: it reads the call, finds its place by the name that the batch system gives
-//! its host, and connects to who is above.
+//! How a shepherd that a step has started comes into the tree: it reads the call, finds its place by the name of its host, and connects to who is above.
 
 use super::meet::{self, Meeting};
 use super::step::Call;
@@ -32,7 +31,8 @@ pub(super) const NO_WAY: &str = "cannot connect to the shepherd of";
 pub(super) fn join(input: OwnedFd) -> Result<(Edge, Option<Meeting>), String> {
     let call = hear(&input)?;
     drop(input);
-    let name = std::env::var("SLURMD_NODENAME").unwrap_or_else(|_| front::host());
+    let name = call.variable.as_ref().and_then(|it| std::env::var(it).ok());
+    let name = name.unwrap_or_else(front::host);
     let place = call.place(&name);
     let place = place.ok_or_else(|| format!("this step is not for host {name}"))?;
     // Those below may look for it before it is told about them.

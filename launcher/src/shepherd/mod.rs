@@ -495,8 +495,7 @@ fn open_meeting(begin: &mut Begin) -> Option<Meeting> {
 fn call(begin: &Begin, step: &Step, meeting: &Meeting) -> std::io::Result<Call> {
     let port = meeting.port()?;
     let root = (member::own_addresses(), port);
-    let ports = step.ports.unwrap_or((port, port));
-    Ok(Call::new(step.key, (&begin.below, begin.own), root, ports))
+    Ok(Call::new(step, (&begin.below, begin.own), root))
 }
 
 /// Why a daemon has ended, if it should not have.

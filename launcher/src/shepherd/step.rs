@@ -3,7 +3,7 @@
 //! them, and what it says of those that have failed. No system calls.
 
 use super::shape::{Spot, Target, spot};
-use super::words::{Greeting, StepKey, find_greeting, greeting, put, took};
+use super::words::{Greeting, Step, StepKey, find_greeting, greeting, put, took};
 use crate::link::{Inbox, frame};
 use remote_shell::word;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,8 @@ pub(super) struct Call {
     pub(super) root_port: u16,
     /// The ports of all others.
     pub(super) ports: (u16, u16),
+    /// The variable that tells how a host is called here; `None`: as it calls itself.
+    pub(super) variable: Option<String>,
 }
 
 /// What a shepherd finds of itself in it.
@@ -44,18 +46,18 @@ pub(super) struct Place {
 impl Call {
     /// To these hosts, which are numbered but for `own`.
     pub(super) fn new(
-        key: StepKey,
+        step: &Step,
         (below, own): (&[Target], Option<u32>),
         (root, root_port): (Vec<IpAddr>, u16),
-        ports: (u16, u16),
     ) -> Self {
         Self {
-            key,
+            key: step.key,
+            variable: step.variable.clone(),
             names: word::packed(below.iter().map(|target| target.name.as_str())),
             own,
             root,
             root_port,
-            ports,
+            ports: step.ports.unwrap_or((root_port, root_port)),
         }
     }
 
@@ -135,7 +137,13 @@ mod tests {
             .map(|(node, name)| Target::named(node, *name))
             .collect();
         let root = vec!["10.77.0.254".parse().unwrap(), "fe80::1".parse().unwrap()];
-        Call::new(StepKey(5), (&below, own), (root, 4000), (4000, 4015))
+        let step = Step {
+            key: StepKey(5),
+            ports: Some((4000, 4015)),
+            variable: None,
+            command: Vec::new(),
+        };
+        Call::new(&step, (&below, own), (root, 4000))
     }
 
     #[test]

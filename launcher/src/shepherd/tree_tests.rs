@@ -157,6 +157,7 @@ impl World {
         let step = Step {
             key: StepKey(1),
             ports: None,
+            variable: None,
             command: vec!["srun".into()],
         };
         let begin = Begin {
@@ -493,6 +494,7 @@ fn who_is_not_awaited_is_not_let_in() {
     let step = Step {
         key: StepKey(1),
         ports: None,
+        variable: None,
         command: Vec::new(),
     };
     let begin = Begin {

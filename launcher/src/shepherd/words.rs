@@ -77,6 +77,8 @@ pub(crate) struct Step {
     pub(crate) key: StepKey,
     /// The ports at which they wait for each other; `None`: the one who calls the command chooses some.
     pub(crate) ports: Option<(u16, u16)>,
+    /// The variable that tells each how the step calls its host; `None`: as the host calls itself.
+    pub(crate) variable: Option<String>,
     /// The command, for the one who calls it; else empty.
     pub(crate) command: Vec<String>,
 }
@@ -317,6 +319,7 @@ mod tests {
             step: Some(Step {
                 key: StepKey(77),
                 ports: Some((4000, 4015)),
+                variable: None,
                 command: vec!["srun".into()],
             }),
             shell: Shell {

@@ -66,6 +66,7 @@ pub(super) const JOBS: &[Row] = &[
     row("a_cut_host_ends_its_ranks_itself", 2, 60),
     row("who_waits_for_whom", 2, 120),
     row("sixteen_hosts", 16, 90),
+    row("flux_executes_on_all_hosts", 3, 60),
     row("this_host_and_another", 2, 60),
     row("started_from_one_of_the_hosts", 2, 60),
     row("noise_of_a_login_does_no_harm", 2, 60),
