@@ -5,11 +5,13 @@
 use crate::link::Inbox;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::{read, write};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The other side is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +107,27 @@ impl Edge {
         }
     }
 
+    /// Says that this was all, and waits until the other side has it, or is gone, but not longer than this: what a process that ends has said
+    /// over a connection is lost where it has not read all that was said to it.
+    pub(crate) fn finish(&mut self, within: Duration) {
+        // Of pipes nothing is lost.
+        if shutdown(self.to.as_raw_fd(), Shutdown::Write).is_err() {
+            return;
+        }
+        let until = Instant::now() + within;
+        let mut rest = [0; 4096];
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            let timeout = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
+            let _ = poll(
+                &mut [PollFd::new(self.reading(), PollFlags::POLLIN)],
+                timeout,
+            );
+            if self.read(&mut rest).is_err() {
+                return;
+            }
+        }
+    }
+
     /// Nothing is said from now on; what the other side has said may be read.
     pub(crate) fn mute(&mut self) {
         self.outbox.clear();
@@ -168,6 +191,35 @@ mod tests {
             assert_eq!(Order::take(&mut other.inbox), Ok(Some(Order::Kill)));
             assert_eq!(one.fill(&mut scratch), Ok(()), "nothing is no end");
         }
+    }
+
+    #[test]
+    fn who_ends_waits_until_the_other_side_has_all() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (here, _) = listener.accept().unwrap();
+        let edge = |stream: std::net::TcpStream| {
+            Edge::over(stream.try_clone().unwrap().into(), stream.into()).unwrap()
+        };
+        let (mut here, mut there) = (edge(here), edge(there));
+        // It goes on to hear something that it does not read.
+        there.outbox.extend([1; 1000]);
+        assert_eq!(there.flush(), Ok(true));
+        here.outbox.extend(vec![7; 200_000]);
+        let ending = std::thread::spawn(move || {
+            while here.flush() != Ok(true) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            here.finish(Duration::from_secs(20));
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        let (mut scratch, mut count) = (vec![0; 1 << 16], 0);
+        while let Ok(bytes) = there.read(&mut scratch) {
+            count += bytes;
+        }
+        drop(there);
+        ending.join().unwrap();
+        assert_eq!(count, 200_000);
     }
 
     #[test]

@@ -178,9 +178,11 @@ impl Asked {
         let here = |node: &usize| Some(*node) == self.own;
         let far = (0..self.hosts.len()).filter(|node| !here(node));
         let below = in_order(far.map(|node| target(node, &self.hosts[node])).collect());
+        let step = step(request, shell, &below)?;
         Ok(Begin {
             own: self.own.map(number),
-            step: step(request, shell, &below)?,
+            they_come: step.is_some(),
+            step,
             below,
             shell: shell.clone(),
             pace: Pace {
@@ -234,10 +236,12 @@ fn step(request: &Request, shell: &Shell, below: &[Target]) -> Result<Option<Ste
     command.extend([shell.program.clone(), shepherd::step::OPTION.to_owned()]);
     let random = || job::random_u64().map_err(|words| stop(words, 1));
     let key = StepKey(u128::from(random()?) << 64 | u128::from(random()?));
-    let range = std::env::var("RMPI_PORT_RANGE").ok();
+    // A list, of which ranks take the first item too.
+    let ranges = std::env::var("RMPI_PORT_RANGE").ok();
+    let range = ranges.as_ref().and_then(|text| text.split(',').next());
     Ok(Some(Step {
         key,
-        ports: range.and_then(|text| wireup::port_range(&text)),
+        ports: range.and_then(wireup::port_range),
         variable: allocation.step_variable(),
         command,
     }))

@@ -4,6 +4,7 @@
 
 use super::cleanup::{Action, Cleanup};
 use super::shell::Closed;
+use super::step_command::StepCommand;
 use crate::allocation::OPTIONS_OF_STEPS;
 use crate::daemon::Tree;
 use crate::edge::Edge;
@@ -20,8 +21,8 @@ use std::time::{Duration, Instant};
 
 /// So much of what a shell writes to standard error is kept: its end.
 const KEPT_BYTES: usize = 2048;
-/// So many lines of it are told of a step, which may have said something of each host.
-const LAST_LINES: usize = 2;
+/// A step that was asked to ends within this time.
+const STEP_ENDS_WITHIN: Duration = Duration::from_secs(1);
 /// Why those are gone that a step has started, it says within this time.
 const TELLS_WITHIN: Duration = Duration::from_millis(300);
 /// A shell that has closed its output ends within this time, or is killed.
@@ -57,9 +58,7 @@ struct Running {
 pub(super) struct Children {
     running: BTreeMap<usize, Running>,
     /// The command that starts the shepherds of many hosts.
-    step: Option<Running>,
-    /// What became of that command, in words.
-    step_end: String,
+    step: Option<StepCommand>,
     /// Processes that have ended and were not asked for yet.
     ended: HashMap<u32, Ending>,
 }
@@ -67,17 +66,54 @@ pub(super) struct Children {
 impl Children {
     /// Starts a shell.
     pub(super) fn start(&mut self, number: usize, words: &[String]) -> Result<(), Closed> {
-        let shell = Running::start(words)?;
+        let shell = spawn(words)?;
+        let shell = Running::new(Some(shell.pid), shell.edge, Some(shell.complaints));
         self.running.insert(number, shell);
         Ok(())
     }
 
     /// Starts the step; these bytes are its standard input.
     pub(super) fn start_step(&mut self, words: &[String], input: &[u8]) -> Result<(), Closed> {
-        let mut step = Running::start(words)?;
-        step.edge.outbox.extend_from_slice(input);
-        self.step = Some(step);
+        self.step = Some(StepCommand::start(words, input)?);
         Ok(())
+    }
+
+    /// The command that starts many, or has.
+    pub(super) fn step(&self) -> Option<&StepCommand> {
+        self.step.as_ref()
+    }
+
+    /// The same.
+    pub(super) fn step_mut(&mut self) -> Option<&mut StepCommand> {
+        self.step.as_mut()
+    }
+
+    /// Whether the step has ended since the last time.
+    pub(super) fn has_step_ended(&mut self) -> bool {
+        let pid = self.step.as_ref().and_then(StepCommand::pid);
+        let ending = pid.and_then(|pid| self.ended.remove(&pid));
+        if let (Some(step), Some(ending)) = (&mut self.step, ending) {
+            step.has_ended(ending);
+        }
+        ending.is_some()
+    }
+
+    /// Has the step end all that it has started; it gets a moment for that.
+    pub(super) fn end_step(&mut self) {
+        if let Some(step) = &self.step {
+            step.end();
+        }
+        let until = Instant::now() + STEP_ENDS_WITHIN;
+        while self.is_step_running() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+            self.reap();
+            self.has_step_ended();
+        }
+    }
+
+    /// Whether there is a step that has not ended.
+    pub(super) fn is_step_running(&self) -> bool {
+        self.step.as_ref().is_some_and(|step| step.pid().is_some())
     }
 
     /// Somebody has come over this connection.
@@ -87,118 +123,53 @@ impl Children {
         Ok(())
     }
 
-    /// Passes on what the step is to read; its input ends with that.
-    pub(super) fn flush_step(&mut self) {
-        if let Some(step) = &mut self.step
-            && !step.edge.is_flushed()
-            && step.edge.flush() != Ok(false)
-        {
-            step.edge.mute();
-        }
-    }
-
-    /// The streams on which something of the step may be heard.
-    pub(super) fn step_reading(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
-        self.step.iter().flat_map(Running::reading)
-    }
-
-    /// The connection of the step, if something waits there for room.
-    pub(super) fn step_writing(&self) -> Option<&Edge> {
-        self.step.as_ref().map(|step| &step.edge)
-    }
-
-    /// Reads once what the step says; what it has complained of so far.
-    pub(super) fn read_step(&mut self, stream: Stream, scratch: &mut [u8]) -> String {
-        let Some(step) = &mut self.step else {
-            return String::new();
-        };
-        match stream {
-            // Shepherds of a step do not speak over it.
-            Stream::Words if step.edge.read(scratch).is_err() => {
-                step.closed.get_or_insert_with(Instant::now);
-            }
-            Stream::Words => (),
-            Stream::Complaints => step.hear(scratch),
-        }
-        String::from_utf8_lossy(&step.said).into_owned()
-    }
-
-    /// Whether there is a step that has ended; it is forgotten then, but for what it said last.
-    pub(super) fn has_step_ended(&mut self) -> bool {
-        let is_over =
-            |step: &mut Running| step.pid.is_some_and(|pid| self.ended.contains_key(&pid));
-        let Some(mut step) = self.step.take_if(is_over) else {
-            return false;
-        };
-        step.hear(&mut [0; KEPT_BYTES]);
-        let how = match step.pid.and_then(|pid| self.ended.remove(&pid)) {
-            Some(Ending::Signal { number, .. }) => {
-                format!("killed by signal {number}\n")
-            }
-            _ => String::new(),
-        };
-        self.step_end = how + &step.last_words();
-        true
-    }
-
-    /// What the step said while it began is of no interest any more.
-    pub(super) fn all_have_come(&mut self) {
-        if let Some(step) = &mut self.step {
-            step.said.clear();
-        }
-    }
-
-    /// What the step says or has said last, or how it has ended.
-    fn step_words(&self) -> String {
-        let running = self.step.as_ref().map(Running::last_words);
-        running.unwrap_or_else(|| self.step_end.clone())
-    }
-
-    /// Whether there is a step.
-    pub(super) fn has_step(&self) -> bool {
-        self.step.is_some()
-    }
-
-    /// Has the batch system end all that the step has started.
-    pub(super) fn end_step(&self) {
-        let pid = self.step.as_ref().and_then(|step| step.pid);
-        if let Some(pid) = pid.filter(|pid| !self.ended.contains_key(pid)) {
-            // Killed, it would leave them alone.
-            let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);
-        }
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Running> {
-        self.running.values().chain(&self.step)
+    /// The processes of all of them.
+    fn pids(&self) -> impl Iterator<Item = u32> {
+        let shells = self.running.values().filter_map(|shell| shell.pid);
+        shells.chain(self.step.as_ref().and_then(StepCommand::pid))
     }
 }
 
-impl Running {
-    fn start(words: &[String]) -> Result<Self, Closed> {
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
-        command.stdin(Stdio::piped());
-        command.stdout(Stdio::piped());
-        command.stderr(Stdio::piped());
-        for name in OPTIONS_OF_STEPS {
-            command.env_remove(name);
-        }
-        Tie::here(SigSet::empty()).hold(&mut command);
-        let not_started = |error: std::io::Error| Closed {
-            not_started: Some(cause(&error)),
-            ..Closed::default()
-        };
-        let mut child = command.spawn().map_err(not_started)?;
-        let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(to), Some(from), Some(complaints)) = ends else {
-            return Err(not_started(std::io::Error::other("it has no pipes")));
-        };
-        let complaints = OwnedFd::from(complaints);
-        let edge = Edge::over(from.into(), to.into()).map_err(not_started)?;
-        do_not_block(&complaints).map_err(not_started)?;
-        Ok(Self::new(Some(child.id()), edge, Some(complaints)))
-    }
+/// A process with its three streams.
+pub(super) struct Spawned {
+    pub(super) pid: u32,
+    /// Its standard output and input.
+    pub(super) edge: Edge,
+    /// Its standard error.
+    pub(super) complaints: OwnedFd,
+}
 
+/// Starts a process that does not outlive this one.
+pub(super) fn spawn(words: &[String]) -> Result<Spawned, Closed> {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command.stdin(Stdio::piped());
+    command.stdout(Stdio::piped());
+    command.stderr(Stdio::piped());
+    for name in OPTIONS_OF_STEPS {
+        command.env_remove(name);
+    }
+    Tie::here(SigSet::empty()).hold(&mut command);
+    let not_started = |error: std::io::Error| Closed {
+        not_started: Some(cause(&error)),
+        ..Closed::default()
+    };
+    let mut child = command.spawn().map_err(not_started)?;
+    let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(to), Some(from), Some(complaints)) = ends else {
+        return Err(not_started(std::io::Error::other("it has no pipes")));
+    };
+    let complaints = OwnedFd::from(complaints);
+    let edge = Edge::over(from.into(), to.into()).map_err(not_started)?;
+    do_not_block(&complaints).map_err(not_started)?;
+    Ok(Spawned {
+        pid: child.id(),
+        edge,
+        complaints,
+    })
+}
+
+impl Running {
     fn new(pid: Option<u32>, edge: Edge, complaints: Option<OwnedFd>) -> Self {
         Self {
             pid,
@@ -209,14 +180,6 @@ impl Running {
             ended: None,
             is_silent: true,
         }
-    }
-
-    /// The last lines that it wrote to standard error.
-    fn last_words(&self) -> String {
-        let said = String::from_utf8_lossy(&self.said).replace('\r', "");
-        let lines: Vec<&str> = said.lines().collect();
-        let (_, last) = lines.split_at(lines.len().saturating_sub(LAST_LINES));
-        last.join("\n")
     }
 
     /// The streams on which something may be heard.
@@ -276,7 +239,7 @@ impl Children {
     /// Some shell has closed its output and has not ended yet.
     pub(super) fn has_ending(&self) -> bool {
         let is_ending = |shell: &Running| shell.closed.is_some() || shell.ended.is_some();
-        self.all().any(is_ending)
+        self.running.values().any(is_ending)
     }
 
     /// Takes ended processes away.
@@ -306,7 +269,10 @@ impl Children {
         }
         // What it said last must have been read.
         // The step may be about to say why somebody has gone.
-        let is_told = !self.step_words().is_empty();
+        let is_told = self
+            .step
+            .as_ref()
+            .is_none_or(|step| !step.words().is_empty());
         let is_done = |(number, shell): &(&usize, &Running)| match (shell.pid, shell.closed) {
             (Some(pid), Some(_)) => self.ended.contains_key(&pid),
             (None, Some(at)) => is_told || is_through(**number) || at.elapsed() > TELLS_WITHIN,
@@ -323,7 +289,11 @@ impl Children {
         };
         let said = match shell.pid {
             Some(_) => String::from_utf8_lossy(&shell.said).replace('\r', ""),
-            None => self.step_words(),
+            None => self
+                .step
+                .as_ref()
+                .map(StepCommand::words)
+                .unwrap_or_default(),
         };
         let closed = Closed {
             not_started: None,
@@ -366,13 +336,13 @@ impl Children {
     /// Whether all shells, and this process, have ended.
     pub(super) fn have_all_ended(&mut self, daemon: Option<u32>) -> bool {
         self.reap();
-        let mut all = self.all().filter_map(|shell| shell.pid).chain(daemon);
+        let mut all = self.pids().chain(daemon);
         all.all(|pid| self.ended.contains_key(&pid))
     }
 
-    /// Kills all shells, and the step.
+    /// Kills all shells.
     pub(super) fn kill_all(&mut self) {
-        self.all().for_each(|shell| self.end(shell));
+        self.running.values().for_each(|shell| self.end(shell));
     }
 
     /// The next step of a daemon's end; how it has ended, once that is over.
@@ -418,7 +388,7 @@ impl Children {
 
     /// What is below this process but the shells and what is below those.
     fn leftovers(&self) -> Vec<u32> {
-        let shells: Vec<u32> = self.all().filter_map(|shell| shell.pid).collect();
+        let shells: Vec<u32> = self.pids().collect();
         left_in(&Tree::now(), std::process::id(), &shells)
     }
 }

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Connections between the shepherds of a step: each waits for those below it at one of a few ports, and connects to who is above. Both
-//! prove that they know the step's key before anything else is said; who does not, or says nothing, is dropped.
+//! prove that they know the step's key before anything else is said, over this connection and no other; who does not, or says nothing,
+//! is dropped.
 //!
 //! | who | bytes | |
 //! |-----|------:|-|
 //! | who waits | 24 | [`MAGIC`], and 16 that it has drawn |
-//! | who connects | 36 | its node, little endian, 16 that it has drawn, and 16 that are made of all that with the key |
+//! | who connects | 36 | its node, little endian, 16 that it has drawn, and 16 that are made of all that and both ends' addresses with the key |
 //! | who waits | 16 | made of the same, for the other way |
 
 use super::words::StepKey;
 use crate::job::random_u64;
 use crate::program::cause;
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn6, bind, setsockopt, socket, sockopt,
+};
 use siphasher::sip128::SipHasher24;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 const MAGIC: &[u8; 8] = b"rmpistep";
@@ -26,8 +31,14 @@ const PROOF_BYTES: usize = 16;
 const PROVES_WITHIN: Duration = Duration::from_secs(5);
 /// So many may be about to prove it; the oldest makes room.
 const MOST_GUESTS: usize = 128;
-/// One address and port are tried for so long.
+/// After this time somebody is let in again where there were no descriptors for it.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Of a longer range, these first ports are used: all of them are tried.
+const MOST_PORTS: u16 = 128;
+/// One address and port are tried for so long,
 const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
+/// and who answers there says the first word within this time, in the first round; twice of it in the next one.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(200);
 /// Between two rounds over all addresses, and twice of it the next time.
 const ROUND_AFTER: Duration = Duration::from_millis(5);
 const MOST_ROUND_AFTER: Duration = Duration::from_millis(250);
@@ -48,14 +59,40 @@ fn nonce() -> io::Result<Nonce> {
     Ok(number.to_le_bytes())
 }
 
-fn proof(StepKey(key): StepKey, way: Way, node: u32, drawn: (&Nonce, &Nonce)) -> [u8; PROOF_BYTES] {
-    let way = match way {
-        Way::Up => 1,
-        Way::Down => 2,
-    };
-    let text = [MAGIC, &[way][..], &node.to_le_bytes(), drawn.0, drawn.1].concat();
-    let hasher = SipHasher24::new_with_key(&key.to_le_bytes());
-    hasher.hash(&text).as_u128().to_le_bytes()
+/// What both ends of a connection know of it besides the key: nobody between them can pass on what they say.
+#[derive(Clone, Copy)]
+struct Matter {
+    node: u32,
+    above: SocketAddr,
+    below: SocketAddr,
+    /// Drawn above, and below.
+    drawn: [Nonce; 2],
+}
+
+impl Matter {
+    fn proof(&self, StepKey(key): StepKey, way: Way) -> [u8; PROOF_BYTES] {
+        let way = match way {
+            Way::Up => 1,
+            Way::Down => 2,
+        };
+        let end = |address: &SocketAddr| {
+            let ip = match address.ip().to_canonical() {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            [&ip.octets()[..], &address.port().to_le_bytes()].concat()
+        };
+        let text = [
+            MAGIC,
+            &[way][..],
+            &self.node.to_le_bytes(),
+            &end(&self.above),
+            &end(&self.below),
+            &self.drawn.concat(),
+        ];
+        let hasher = SipHasher24::new_with_key(&key.to_le_bytes());
+        hasher.hash(&text.concat()).as_u128().to_le_bytes()
+    }
 }
 
 /// The same time, wherever they differ.
@@ -79,6 +116,8 @@ pub(super) struct Meeting {
     listener: TcpListener,
     key: StepKey,
     guests: Vec<Guest>,
+    /// Nobody is let in before that, for want of descriptors.
+    paused_until: Option<Instant>,
 }
 
 impl Meeting {
@@ -86,14 +125,14 @@ impl Meeting {
     pub(super) fn open(key: StepKey, ports: Option<(u16, u16)>) -> io::Result<Self> {
         let (first, last) = ports.unwrap_or((0, 0));
         let mut why = io::Error::from(ErrorKind::AddrInUse);
-        for port in first..=last {
+        for port in first..=last_used(first, last) {
             match listen(port) {
                 Ok(listener) => {
-                    listener.set_nonblocking(true)?;
                     return Ok(Self {
                         listener,
                         key,
                         guests: Vec::new(),
+                        paused_until: None,
                     });
                 }
                 Err(error) => why = error,
@@ -109,18 +148,15 @@ impl Meeting {
     /// Where something may have come.
     pub(super) fn reading(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let guests = self.guests.iter().map(|guest| guest.stream.as_fd());
-        guests.chain([self.listener.as_fd()])
+        let is_open = self.paused_until.is_none();
+        guests.chain(is_open.then(|| self.listener.as_fd()))
     }
 
     /// Who has come, by its node. Guests that take too long are sent away.
     pub(super) fn attend(&mut self, now: Instant) -> Vec<(u32, TcpStream)> {
-        while let Ok((stream, _)) = self.listener.accept() {
-            if let Ok(guest) = Guest::welcome(stream, now) {
-                if self.guests.len() == MOST_GUESTS {
-                    self.guests.remove(0);
-                }
-                self.guests.push(guest);
-            }
+        self.paused_until.take_if(|until| *until <= now);
+        if self.paused_until.is_none() {
+            self.let_in(now);
         }
         let mut here = Vec::new();
         for mut guest in std::mem::take(&mut self.guests) {
@@ -134,12 +170,59 @@ impl Meeting {
         }
         here
     }
+
+    fn let_in(&mut self, now: Instant) {
+        // No more in one turn, however many knock.
+        for _ in 0..MOST_GUESTS {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    let lacks = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+                    if error
+                        .raw_os_error()
+                        .is_some_and(|code| lacks.contains(&code))
+                    {
+                        self.paused_until = Some(now + PAUSE);
+                    }
+                    return;
+                }
+            };
+            if let Ok(guest) = Guest::welcome(stream, now) {
+                if self.guests.len() == MOST_GUESTS {
+                    self.guests.remove(0);
+                }
+                self.guests.push(guest);
+            }
+        }
+    }
+}
+
+fn last_used(first: u16, last: u16) -> u16 {
+    last.min(first.saturating_add(MOST_PORTS - 1))
 }
 
 /// For both families of addresses, if this system has IPv6.
 fn listen(port: u16) -> io::Result<TcpListener> {
-    let both = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port));
-    both.or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
+    let listener = match listen_for_both(port) {
+        // Any other reason may be somebody who has the port, whom those below would find.
+        Err(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?
+        }
+        both => both?,
+    };
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn listen_for_both(port: u16) -> Result<TcpListener, Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let socket = socket(AddressFamily::Inet6, SockType::Stream, flags, None)?;
+    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    setsockopt(&socket, sockopt::Ipv6V6Only, &false)?;
+    let address = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
+    bind(socket.as_raw_fd(), &SockaddrIn6::from(address))?;
+    nix::sys::socket::listen(&socket, Backlog::MAXCONN)?;
+    Ok(TcpListener::from(socket))
 }
 
 impl Guest {
@@ -170,11 +253,16 @@ impl Guest {
         let Some((node, drawn, claim)) = parts(&self.answer) else {
             return Ok(None);
         };
-        let drawn = (&self.drawn, &drawn);
-        if !are_equal(&claim, &proof(key, Way::Up, node, drawn)) {
+        let matter = Matter {
+            node,
+            above: self.stream.local_addr()?,
+            below: self.stream.peer_addr()?,
+            drawn: [self.drawn, drawn],
+        };
+        if !are_equal(&claim, &matter.proof(key, Way::Up)) {
             return Err(ErrorKind::PermissionDenied.into());
         }
-        self.stream.write_all(&proof(key, Way::Down, node, drawn))?;
+        self.stream.write_all(&matter.proof(key, Way::Down))?;
         Ok(Some(node))
     }
 }
@@ -191,26 +279,30 @@ fn parts(answer: &[u8]) -> Option<(u32, Nonce, [u8; PROOF_BYTES])> {
     Some((u32::from_le_bytes(*node), *drawn, *claim))
 }
 
-/// Connects to who is above, which may be found at any of these addresses and ports, and may not be there yet.
+/// Connects to who is above, which may be found at any of these addresses, whose ports do not count, and ports, and may not be there yet.
 ///
 /// # Errors
 /// When the time is over: why, as the last tries said it.
 pub(super) fn connect(
     key: StepKey,
     node: u32,
-    resolve: impl Fn() -> io::Result<Vec<IpAddr>>,
+    resolve: impl Fn() -> io::Result<Vec<SocketAddr>>,
     ports: (u16, u16),
     until: Instant,
 ) -> Result<TcpStream, String> {
     let mut pause = ROUND_AFTER;
+    let mut patience = ANSWERS_WITHIN;
     let mut addresses = Vec::new();
     loop {
+        let mut why = "it has no address".to_owned();
         if addresses.is_empty() {
-            addresses = resolve().map_err(|error| cause(&error))?;
+            match resolve() {
+                Ok(all) => addresses = all,
+                Err(error) => why = cause(&error),
+            }
         }
-        let mut why = "no address".to_owned();
         for place in places(&addresses, ports) {
-            match try_at(place, key, node) {
+            match try_at(place, key, node, patience) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => why = format!("{place}: {}", cause(&error)),
             }
@@ -223,39 +315,68 @@ pub(super) fn connect(
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(MOST_ROUND_AFTER);
+        patience = (patience * 2).min(PROVES_WITHIN);
     }
 }
 
 /// The first port at all addresses, then the next one.
-fn places(addresses: &[IpAddr], (first, last): (u16, u16)) -> impl Iterator<Item = SocketAddr> {
-    (first..=last).flat_map(move |port| {
-        let at = move |address: &IpAddr| SocketAddr::new(*address, port);
-        addresses.iter().map(at)
+fn places(addresses: &[SocketAddr], (first, last): (u16, u16)) -> impl Iterator<Item = SocketAddr> {
+    (first..=last_used(first, last)).flat_map(move |port| {
+        addresses.iter().map(move |address| {
+            let mut place = *address;
+            place.set_port(port);
+            place
+        })
     })
 }
 
-fn try_at(place: SocketAddr, key: StepKey, node: u32) -> io::Result<TcpStream> {
+fn try_at(place: SocketAddr, key: StepKey, node: u32, patience: Duration) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&place, CONNECTS_WITHIN)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PROVES_WITHIN))?;
     stream.set_write_timeout(Some(PROVES_WITHIN))?;
     let mut riddle = [0; RIDDLE_BYTES];
-    stream.read_exact(&mut riddle)?;
+    read_within(&mut stream, &mut riddle, patience)?;
     let (magic, theirs) = riddle.split_first_chunk().expect("it is longer");
     let theirs: &Nonce = theirs.first_chunk().expect("16 are left");
     if magic != MAGIC {
         return Err(io::Error::other("something else answers"));
     }
-    let drawn = nonce()?;
-    let claim = proof(key, Way::Up, node, (theirs, &drawn));
-    stream.write_all(&[&node.to_le_bytes()[..], &drawn, &claim].concat())?;
+    let own = nonce()?;
+    let matter = Matter {
+        node,
+        above: stream.peer_addr()?,
+        below: stream.local_addr()?,
+        drawn: [*theirs, own],
+    };
+    let claim = matter.proof(key, Way::Up);
+    stream.write_all(&[&node.to_le_bytes()[..], &own, &claim].concat())?;
     let mut answer = [0; PROOF_BYTES];
-    let refused = |_| io::Error::other("it is of another job");
-    stream.read_exact(&mut answer).map_err(refused)?;
-    match are_equal(&answer, &proof(key, Way::Down, node, (theirs, &drawn))) {
+    let refused =
+        |_| io::Error::other("it is of another job, or what is sent there goes elsewhere");
+    read_within(&mut stream, &mut answer, PROVES_WITHIN).map_err(refused)?;
+    match are_equal(&answer, &matter.proof(key, Way::Down)) {
         true => Ok(stream),
         false => Err(io::Error::other("it does not know the key")),
     }
+}
+
+/// Reads so many bytes, if they come in this time.
+fn read_within(stream: &mut TcpStream, mut bytes: &mut [u8], time: Duration) -> io::Result<()> {
+    let until = Instant::now() + time;
+    while !bytes.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(bytes) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) => bytes = &mut bytes[count..],
+            Err(error) if is_for_later(&error) => (),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -270,8 +391,8 @@ mod tests {
         (meeting, (port, port))
     }
 
-    fn here() -> io::Result<Vec<IpAddr>> {
-        Ok(vec![Ipv4Addr::LOCALHOST.into()])
+    fn here() -> io::Result<Vec<SocketAddr>> {
+        Ok(vec![(Ipv4Addr::LOCALHOST, 0).into()])
     }
 
     fn soon() -> Instant {
@@ -336,6 +457,7 @@ mod tests {
             .find_map(|_| {
                 let other = listen(0).ok()?;
                 let port = other.local_addr().ok()?.port();
+                other.set_nonblocking(false).ok()?;
                 let next = port.checked_add(1)?;
                 listen(next).ok().map(|_| (other, (port, next)))
             })
@@ -361,17 +483,80 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_of_one_key_one_way_one_node_and_two_numbers() {
-        let (one, other) = ([1; 16], [2; 16]);
-        let all = [
-            proof(KEY, Way::Up, 1, (&one, &other)),
-            proof(KEY, Way::Down, 1, (&one, &other)),
-            proof(KEY, Way::Up, 2, (&one, &other)),
-            proof(KEY, Way::Up, 1, (&other, &one)),
-            proof(StepKey(9), Way::Up, 1, (&one, &other)),
+    fn a_proof_is_of_one_key_one_way_and_one_connection() {
+        let at = |text: &str| text.parse().unwrap();
+        let matter = Matter {
+            node: 1,
+            above: at("10.0.0.1:7"),
+            below: at("10.0.0.2:7"),
+            drawn: [[1; 16], [2; 16]],
+        };
+        let mapped = Matter {
+            above: at("[::ffff:10.0.0.1]:7"),
+            ..matter
+        };
+        assert!(are_equal(
+            &matter.proof(KEY, Way::Up),
+            &mapped.proof(KEY, Way::Up)
+        ));
+        let other = [
+            Matter { node: 2, ..matter },
+            Matter {
+                above: at("10.0.0.1:8"),
+                ..matter
+            },
+            Matter {
+                below: at("10.0.0.3:7"),
+                ..matter
+            },
+            Matter {
+                drawn: [[2; 16], [1; 16]],
+                ..matter
+            },
         ];
+        let mut all = vec![
+            matter.proof(KEY, Way::Up),
+            matter.proof(KEY, Way::Down),
+            matter.proof(StepKey(9), Way::Up),
+        ];
+        all.extend(other.iter().map(|matter| matter.proof(KEY, Way::Up)));
         for (at, one) in all.iter().enumerate() {
             assert!(all[at + 1..].iter().all(|other| !are_equal(one, other)));
         }
+    }
+
+    #[test]
+    fn whoever_passes_on_what_others_say_is_found_out() {
+        let (mut meeting, ports) = meeting();
+        let between = listen(0).unwrap();
+        between.set_nonblocking(false).unwrap();
+        let port = between.local_addr().unwrap().port();
+        let relay = std::thread::spawn(move || {
+            let (mut below, _) = between.accept().unwrap();
+            let mut above = TcpStream::connect((Ipv4Addr::LOCALHOST, ports.0)).unwrap();
+            let mut riddle = [0; RIDDLE_BYTES];
+            above.read_exact(&mut riddle).unwrap();
+            below.write_all(&riddle).unwrap();
+            let mut answer = [0; ANSWER_BYTES];
+            below.read_exact(&mut answer).unwrap();
+            above.write_all(&answer).unwrap();
+            above.read(&mut [0; PROOF_BYTES]).unwrap_or(0)
+        });
+        let until = Instant::now() + Duration::from_millis(1);
+        let caller = std::thread::spawn(move || connect(KEY, 7, here, (port, port), until));
+        while !relay.is_finished() {
+            assert!(meeting.attend(Instant::now()).is_empty());
+        }
+        assert_eq!(relay.join().unwrap(), 0, "nothing is proved to it");
+        assert!(caller.join().unwrap().is_err());
+    }
+
+    #[test]
+    fn of_a_long_range_some_ports_are_tried() {
+        let all = |range| places(&here().unwrap(), range).count();
+        assert_eq!(
+            (all((1, 65535)), all((65535, 65535)), all((10, 12))),
+            (128, 1, 3)
+        );
     }
 }

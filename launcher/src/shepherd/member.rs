@@ -11,7 +11,7 @@ use nix::net::if_::InterfaceFlags;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::read;
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,12 @@ const CALLED_WITHIN: Duration = Duration::from_secs(60);
 /// The front's shepherd waits before it calls: who does not reach it in this time will not.
 const REACHES_FRONT_WITHIN: Duration = Duration::from_secs(3);
 /// Any other may be started later.
-const REACHES_WITHIN: Duration = Duration::from_secs(15);
+const REACHES_WITHIN: Duration = Duration::from_secs(45);
 /// More addresses of the front's host are not tried.
 const MOST_ADDRESSES: usize = 16;
 
 /// Words by which the front's shepherd knows that ports are closed between hosts.
-pub(super) const NO_WAY: &str = "cannot connect to the shepherd of";
+pub(super) const NO_WAY: &str = "cannot connect to the host of rmpiexec";
 
 /// The connection to who is above, and the place where those below come to, if there are any.
 pub(super) fn join(input: OwnedFd) -> Result<(Edge, Option<Meeting>), String> {
@@ -44,17 +44,14 @@ pub(super) fn join(input: OwnedFd) -> Result<(Edge, Option<Meeting>), String> {
     };
     let resolve = || match parent {
         "" => Ok(front_addresses(&call)),
-        name => Ok((name, 0).to_socket_addrs()?.map(|it| it.ip()).collect()),
+        name => Ok((name, 0).to_socket_addrs()?.collect()),
     };
     let until = Instant::now() + within;
-    let stream = meet::connect(call.key, place.node, resolve, ports, until).map_err(|why| {
-        let whom = if parent.is_empty() {
-            "the front's host"
-        } else {
-            parent
-        };
-        format!("{NO_WAY} {whom}: {why}")
-    })?;
+    let stream =
+        meet::connect(call.key, place.node, resolve, ports, until).map_err(|why| match parent {
+            "" => format!("{NO_WAY}: {why}"),
+            parent => format!("cannot connect to host {parent}: {why}"),
+        })?;
     let edge = stream
         .try_clone()
         .and_then(|from| Edge::over(from.into(), stream.into()));
@@ -62,11 +59,12 @@ pub(super) fn join(input: OwnedFd) -> Result<(Edge, Option<Meeting>), String> {
 }
 
 /// As the batch system knows the front's host, and as that knows itself.
-fn front_addresses(call: &Call) -> Vec<IpAddr> {
+fn front_addresses(call: &Call) -> Vec<SocketAddr> {
     let first = std::env::var("SLURM_LAUNCH_NODE_IPADDR").ok();
     let first = first.and_then(|text| text.parse().ok());
     let rest = call.root.iter().copied().filter(|it| Some(*it) != first);
-    first.into_iter().chain(rest).collect()
+    let all = first.into_iter().chain(rest);
+    all.map(|address| SocketAddr::new(address, 0)).collect()
 }
 
 /// Those of this host by which others may reach it.
@@ -98,10 +96,10 @@ fn hear(input: &OwnedFd) -> Result<Call, String> {
         let left = until.checked_duration_since(Instant::now());
         let left = left.ok_or("no call has come by standard input")?;
         let timeout = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
-        let _ = poll(
-            &mut [PollFd::new(input.as_fd(), PollFlags::POLLIN)],
-            timeout,
-        );
+        let mut asked = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut asked, timeout) != Ok(1) {
+            continue;
+        }
         match read(input, &mut piece) {
             Ok(0) => return Err("standard input has ended before the call was whole".to_owned()),
             Ok(bytes) => heard.extend_from_slice(&piece[..bytes]),

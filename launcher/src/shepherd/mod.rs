@@ -21,6 +21,7 @@ mod member;
 pub(crate) mod shape;
 pub(crate) mod shell;
 pub(crate) mod step;
+mod step_command;
 mod tree;
 pub(crate) mod words;
 
@@ -43,6 +44,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use step::Call;
+use step_command::StepCommand;
 use tree::Tree;
 use words::{Begin, Down, Facts, Loss, Step, Up, greeting};
 
@@ -56,6 +58,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const END_WITHIN: Duration = Duration::from_secs(3);
 /// A step ends within this time after all that it has started, or is ended.
 const STEP_ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// Between two looks at one that is about to, and at those who are to come.
+const STEP_LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Who is above has heard all after this time, where it is there.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
 /// Where the user names no ports, those of a step wait at the one that the front's shepherd has got, or at one of so many behind it.
 const OTHER_PORTS: u16 = 15;
 /// Between two looks at a daemon that is about to end, which takes less than a millisecond as a rule.
@@ -176,6 +182,8 @@ struct Shepherd {
     children: Children,
     /// Where those below come to by themselves.
     meeting: Option<Meeting>,
+    /// What those of the step were told, where that is begun.
+    call: Option<Call>,
     /// Nothing else was left at this time than the step.
     step_alone: Option<Instant>,
     /// The user knows why hosts do not come by themselves.
@@ -192,15 +200,13 @@ impl Shepherd {
         meeting: Option<Meeting>,
     ) -> Self {
         let mut children = Children::default();
-        let meeting = meeting.or_else(|| open_meeting(&mut begin));
-        let is_any_coming = match (&begin.step, &meeting) {
-            (Some(step), Some(meeting)) if !step.command.is_empty() => call(&begin, step, meeting)
-                .is_ok_and(|call| children.start_step(&step.command, &call.encode()).is_ok()),
-            (_, meeting) => meeting.is_some(),
+        let (meeting, call) = match begin.step.take() {
+            Some(step) => begin_step(&begin, step, &mut children).unzip(),
+            None => (meeting, None),
         };
         let mut tree = Tree::new(begin, inbox, is_watched, Duration::ZERO);
-        if !is_any_coming {
-            tree.does_not_come(None, Duration::ZERO);
+        if meeting.is_none() {
+            tree.nobody_comes();
         }
         Self {
             above,
@@ -210,6 +216,7 @@ impl Shepherd {
             cleanup: None,
             children,
             meeting,
+            call,
             step_alone: None,
             has_told: false,
             begun: Instant::now(),
@@ -241,6 +248,9 @@ impl Shepherd {
                 return 1;
             }
             if self.tree.is_over() && self.above.is_flushed() && self.is_step_over() {
+                if self.is_remote {
+                    self.above.finish(HEARD_WITHIN);
+                }
                 return 0;
             }
             self.flush_below();
@@ -253,17 +263,18 @@ impl Shepherd {
     /// Lets those in who have come by themselves, as long as somebody is to.
     fn meet(&mut self) {
         if !self.tree.is_any_awaited() && self.meeting.take().is_some() {
-            self.children.all_have_come();
+            // What it has said while it began.
+            self.children.step_mut().map(StepCommand::forget_lines);
         }
         let Some(meeting) = &mut self.meeting else {
             return;
         };
+        let now = self.begun.elapsed();
         for (node, stream) in meeting.attend(Instant::now()) {
-            let number = self.tree.comes(node);
+            let number = self.tree.comes(node, now);
             let adopted = number.map(|number| (number, self.children.adopt(number, stream)));
             if let Some((number, Err(_))) = adopted {
-                self.tree
-                    .below_closed(number, &Closed::default(), self.begun.elapsed());
+                self.tree.below_closed(number, &Closed::default(), now);
             }
         }
     }
@@ -271,26 +282,34 @@ impl Shepherd {
     /// Whether the step has ended. It gets a moment for that when nothing else is left.
     fn is_step_over(&mut self) -> bool {
         let since = *self.step_alone.get_or_insert_with(Instant::now);
-        if self.children.has_step() && since.elapsed() > STEP_ENDS_WITHIN {
+        if self.children.is_step_running() && since.elapsed() > STEP_ENDS_WITHIN {
             self.children.end_step();
             return true;
         }
-        !self.children.has_step()
+        !self.children.is_step_running()
     }
 
     /// The step has said something: hosts whose shepherds have failed are reached by the shell, which tells why.
     fn hear_step(&mut self, stream: Stream) {
-        let said = self.children.read_step(stream, &mut self.scratch);
-        let now = self.now();
-        for host in step::failed_hosts(&said) {
-            self.tree.does_not_come(Some(&host), now);
-        }
-        let line = said.lines().find(|line| line.contains(member::NO_WAY));
-        if let Some(line) = line.filter(|_| !self.has_told) {
-            self.has_told = true;
-            eprintln!(
-                "{line}; hosts are reached by a step each, which takes longer. RMPI_PORT_RANGE names ports that are open"
-            );
+        let Some(step) = self.children.step_mut() else {
+            return;
+        };
+        for line in step.hear(stream, &mut self.scratch) {
+            let failed = step::failed_hosts(&line);
+            for host in &failed {
+                let node = self.call.as_ref().and_then(|call| call.node(host));
+                node.into_iter()
+                    .for_each(|node| self.tree.does_not_come(node));
+            }
+            let is_no_way = line.contains(member::NO_WAY);
+            if is_no_way && !std::mem::replace(&mut self.has_told, true) {
+                say_here(&format!(
+                    "{line}; hosts are reached one by one, which takes longer. RMPI_PORT_RANGE names ports that are open"
+                ));
+            }
+            if failed.is_empty() && !line.starts_with("rmpiexec: ") {
+                step.keep(line);
+            }
         }
     }
 
@@ -325,6 +344,8 @@ impl Shepherd {
             Forked::Child => {
                 drop(ours);
                 self.above.forget();
+                // Of what those below come to and are started by, nothing is the daemon's.
+                drop((self.meeting.take(), std::mem::take(&mut self.children)));
                 spawn::leave(daemon::serve(theirs))
             }
         }
@@ -348,7 +369,7 @@ impl Shepherd {
         let now = self.now();
         self.children.reap();
         if self.children.has_step_ended() {
-            self.tree.does_not_come(None, now);
+            self.tree.nobody_comes();
         }
         while let Some((number, closed)) = self.next_ended() {
             self.tree.below_closed(number, &closed, now);
@@ -387,7 +408,7 @@ impl Shepherd {
             }
             say(edge);
         }
-        self.children.flush_step();
+        self.children.step_mut().map(StepCommand::flush);
         for (number, edge) in self.children.edges() {
             edge.outbox.append(self.tree.below(number));
             say(edge);
@@ -412,18 +433,16 @@ impl Shepherd {
             all.push((source, PollFd::new(end, PollFlags::POLLIN)));
         }
         all.extend(self.children.writing().filter_map(room));
-        all.extend(self.children.step_writing().and_then(room));
-        let reading = |end| PollFd::new(end, PollFlags::POLLIN);
-        let step = self.children.step_reading();
-        all.extend(step.map(|(stream, end)| (Source::Step(stream), reading(end))));
-        let guests = self.meeting.iter().flat_map(Meeting::reading);
-        all.extend(guests.map(|end| (Source::Guests, reading(end))));
+        all.extend(self.wait_for_step());
         let mut left = self.tree.next_time().saturating_sub(self.now());
         if self.children.has_ending() {
             left = left.min(LOOK_EVERY);
         }
         if self.cleanup.is_some() {
             left = left.min(BURY_EVERY);
+        }
+        if self.step_alone.is_some() || self.meeting.is_some() {
+            left = left.min(STEP_LOOK_EVERY);
         }
         let timeout = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
         let (sources, mut asked): (Vec<Source>, Vec<PollFd<'_>>) = all.into_iter().unzip();
@@ -432,6 +451,18 @@ impl Shepherd {
         let both = sources.into_iter().zip(&asked);
         both.filter_map(|(source, fd)| told(fd).then_some(source))
             .collect()
+    }
+
+    /// Where something of the step, or of those who come by themselves, may happen.
+    fn wait_for_step(&self) -> impl Iterator<Item = (Source, PollFd<'_>)> {
+        let reading = |end| PollFd::new(end, PollFlags::POLLIN);
+        let step = self.children.step().into_iter();
+        let said = step.clone().flat_map(StepCommand::reading);
+        let said = said.map(move |(stream, end)| (Source::Step(stream), reading(end)));
+        let guests = self.meeting.iter().flat_map(Meeting::reading);
+        let guests = guests.map(move |end| (Source::Guests, reading(end)));
+        let room = step.filter_map(|step| room(step.writing()));
+        said.chain(guests).chain(room)
     }
 
     fn attend(&mut self, source: Source) {
@@ -470,32 +501,42 @@ impl Shepherd {
         self.children.hang_up();
         if self.tree.is_any_awaited() {
             // Those would not see that nobody is here.
-            self.children.end_step();
+            self.children.step().map(StepCommand::end);
         }
         let until = Instant::now() + END_WITHIN;
         while Instant::now() < until && !self.children.have_all_ended(daemon) {
             std::thread::sleep(LOOK_EVERY);
         }
         self.children.end_leftovers(END_WITHIN);
+        self.children.end_step();
         self.children.kill_all();
     }
 }
 
-/// Opens the place to which those below come, and says which ports it and theirs have.
-fn open_meeting(begin: &mut Begin) -> Option<Meeting> {
-    let step = begin.step.as_mut().filter(|_| !begin.below.is_empty())?;
+/// Starts the step, and opens the place to which those below come; `None`: they do not.
+fn begin_step(begin: &Begin, mut step: Step, children: &mut Children) -> Option<(Meeting, Call)> {
     let meeting = Meeting::open(step.key, step.ports).ok()?;
     let port = meeting.port().ok()?;
     step.ports
         .get_or_insert((port, port.saturating_add(OTHER_PORTS)));
-    Some(meeting)
+    let root = (member::own_addresses(), port);
+    let call = Call::new(&step, (&begin.below, begin.own), root);
+    match children.start_step(&step.command, &call.encode()) {
+        Ok(()) => Some((meeting, call)),
+        Err(closed) => {
+            let (name, why) = (&step.command[0], closed.not_started.unwrap_or_default());
+            say_here(&format!(
+                "rmpiexec: {name} for all hosts cannot be started: {why}; they are reached one by one"
+            ));
+            None
+        }
+    }
 }
 
-/// What the shepherds of a step are told.
-fn call(begin: &Begin, step: &Step, meeting: &Meeting) -> std::io::Result<Call> {
-    let port = meeting.port()?;
-    let root = (member::own_addresses(), port);
-    Ok(Call::new(step, (&begin.below, begin.own), root))
+/// Tells the user something from the shepherd of the front.
+fn say_here(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Why a daemon has ended, if it should not have.

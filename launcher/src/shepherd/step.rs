@@ -91,18 +91,25 @@ impl Call {
         }
     }
 
-    /// Of the host with this name.
-    pub(super) fn place(&self, name: &str) -> Option<Place> {
+    /// Its hosts.
+    fn targets(&self) -> impl Iterator<Item = Target> {
         let words = word::split(&self.names).into_iter();
-        let words = words.map(|(_, text)| word::read(text));
-        let words: Vec<word::HostWord> = words.collect::<Result<_, _>>().ok()?;
-        let names = words.into_iter().flat_map(|word| word.names);
+        let words = words.filter_map(|(_, text)| word::read(text).ok());
         let nodes = (0..).filter(|node| Some(*node) != self.own);
-        let all: Vec<Target> = nodes
-            .zip(names)
-            .map(|(node, name)| Target::named(node, name))
-            .collect();
-        let node = all.iter().find(|target| target.name == name)?.node;
+        let named = nodes.zip(words.flat_map(|word| word.names));
+        named.map(|(node, name)| Target::named(node, name))
+    }
+
+    /// The node of the host with this name.
+    pub(super) fn node(&self, name: &str) -> Option<u32> {
+        let found = self.targets().find(|target| target.name == name)?;
+        Some(found.node)
+    }
+
+    /// Where it is.
+    pub(super) fn place(&self, name: &str) -> Option<Place> {
+        let node = self.node(name)?;
+        let all: Vec<Target> = self.targets().collect();
         let Spot { parent, below } = spot(&all, node)?;
         Some(Place {
             node,
@@ -154,7 +161,10 @@ mod tests {
         let place = |name: &str| heard.place(name).map(|place| (place.node, place.parent));
         assert_eq!(place("n1"), Some((0, None)));
         assert_eq!(place("n3"), Some((2, None)), "1 is the front's own");
-        assert_eq!(place("n2"), None);
+        assert_eq!(
+            (place("n2"), heard.node("n2"), heard.node("n4")),
+            (None, None, Some(3))
+        );
         let names: Vec<String> = (0..100).map(|number| format!("n{number:02}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let many = call(&names, None);

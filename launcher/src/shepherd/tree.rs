@@ -10,7 +10,7 @@
 
 use super::shape::{self, Target};
 use super::shell::{self, Closed};
-use super::words::{Begin, Down, Facts, Greeting, Loss, Pace, Shell, Step, Up, find_greeting};
+use super::words::{Begin, Down, Facts, Greeting, Loss, Pace, Shell, Up, find_greeting};
 use crate::link::{Garbled, Inbox};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(300);
 /// A shell whose shepherd has nothing left ends within this time, or is ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Who is to come by itself has this time; then it is started by the shell.
+/// Who is to come by itself has this time after the first one has come; then it is started by the shell.
 const COMES_WITHIN: Duration = Duration::from_secs(20);
 
 /// A connection to another shepherd.
@@ -78,6 +78,8 @@ struct Child {
     /// What came before its greeting.
     noise: Vec<u8>,
     state: State,
+    /// It has come by itself.
+    came: bool,
     tries: u32,
 }
 
@@ -90,26 +92,27 @@ impl Child {
             contact: Contact::default(),
             noise: Vec::new(),
             state,
+            came: false,
             tries: 0,
         }
     }
 
     /// Its shell is started, or it has come.
-    fn begin_again(&mut self) {
+    fn begin_again(&mut self, came: bool) {
         self.state = State::Starting;
+        self.came = came;
         self.tries += 1;
         self.contact = Contact::default();
         self.noise.clear();
     }
 
-    fn begin(&self, step: Option<&Step>, shell: &Shell, pace: Pace) -> Down {
+    fn begin(&self, shell: &Shell, pace: Pace) -> Down {
         Down::Begin(Box::new(Begin {
             own: Some(self.target.node),
             below: self.below.clone(),
-            step: step.map(|step| Step {
-                command: Vec::new(),
-                ..step.clone()
-            }),
+            step: None,
+            // The step that has started it has started those below it too.
+            they_come: self.came,
             shell: Shell {
                 from: self.target.name.clone(),
                 ..shell.clone()
@@ -140,7 +143,6 @@ pub(crate) struct Tree {
     is_orphan: bool,
     /// Who is above says something in time, or is lost.
     is_watched: bool,
-    step: Option<Step>,
     shell: Shell,
     pace: Pace,
     /// Children whose shells are to be killed.
@@ -153,9 +155,9 @@ impl Tree {
     /// time.
     pub(crate) fn new(begin: Begin, inbox: Inbox, is_watched: bool, now: Duration) -> Self {
         let parts = shape::parts(&begin.below);
-        let state = match begin.step {
-            Some(_) => State::Awaited(now + COMES_WITHIN),
-            None => State::Due(now),
+        let state = match begin.they_come {
+            true => State::Awaited(now + begin.pace.patience),
+            false => State::Due(now),
         };
         let ways = (0..).zip(&parts);
         let ways = ways.flat_map(|(child, part)| part.iter().map(move |at| (at.node, child)));
@@ -173,7 +175,6 @@ impl Tree {
             },
             is_orphan: false,
             is_watched,
-            step: begin.step,
             shell: begin.shell,
             pace: begin.pace,
             dropped: Vec::new(),
@@ -225,6 +226,7 @@ impl Tree {
             match Down::take(&mut self.above.inbox) {
                 Ok(Some(Down::Order(node, bytes))) => self.order(node, bytes),
                 Ok(Some(Down::OrderAll(bytes))) => self.order_all(&bytes),
+                Ok(Some(Down::NotComing(node))) => self.does_not_come(node),
                 Ok(Some(Down::Beat | Down::Begin(_))) => (),
                 Ok(None) => return,
                 Err(Garbled) => return self.above_closed(),
@@ -302,16 +304,21 @@ impl Tree {
             |child: &Child| matches!(child.state, State::Due(at) | State::Awaited(at) if at <= now);
         let number = self.children.iter().position(is_due)?;
         let child = &mut self.children[number];
-        child.begin_again();
+        child.begin_again(false);
         Some((number, child.target.clone()))
     }
 
     /// The shepherd of a node has come by itself: as which child. `None`: nobody waits for it.
-    pub(crate) fn comes(&mut self, node: u32) -> Option<usize> {
+    pub(crate) fn comes(&mut self, node: u32, now: Duration) -> Option<usize> {
         let is_it =
             |child: &Child| child.target.node == node && matches!(child.state, State::Awaited(_));
         let number = self.children.iter().position(is_it)?;
-        self.children[number].begin_again();
+        self.children[number].begin_again(true);
+        for child in &mut self.children {
+            if let State::Awaited(until) = &mut child.state {
+                *until = (*until).min(now + COMES_WITHIN);
+            }
+        }
         Some(number)
     }
 
@@ -321,12 +328,25 @@ impl Tree {
         all.any(|child| matches!(child.state, State::Awaited(_)))
     }
 
-    /// The shepherd of this host will not come by itself; `None`: nobody will.
-    pub(crate) fn does_not_come(&mut self, name: Option<&str>, now: Duration) {
+    /// The shepherd of a node will not come by itself, to this one or another below it.
+    pub(crate) fn does_not_come(&mut self, node: u32) {
+        let Some(child) = self.ways.get(&node).map(|way| &mut self.children[*way]) else {
+            return;
+        };
+        match child.state {
+            State::Awaited(_) if child.target.node == node => child.state = State::Due(self.last),
+            State::Here if child.target.node != node => {
+                Down::NotComing(node).put(&mut child.contact.outbox);
+            }
+            _ => (),
+        }
+    }
+
+    /// Nobody else will come by itself.
+    pub(crate) fn nobody_comes(&mut self) {
         for child in &mut self.children {
-            let is_meant = name.is_none_or(|name| child.target.name == name);
-            if is_meant && matches!(child.state, State::Awaited(_)) {
-                child.state = State::Due(now);
+            if matches!(child.state, State::Awaited(_)) {
+                child.state = State::Due(self.last);
             }
         }
     }
@@ -367,7 +387,7 @@ impl Tree {
             Greeting::NotYet => (),
             Greeting::Right(end) => {
                 child.state = State::Here;
-                let begin = child.begin(self.step.as_ref(), &self.shell, self.pace);
+                let begin = child.begin(&self.shell, self.pace);
                 begin.put(&mut child.contact.outbox);
                 let rest = child.noise.split_off(end);
                 child.noise = Vec::new();
@@ -423,6 +443,8 @@ impl Tree {
     pub(crate) fn below_closed(&mut self, number: usize, closed: &Closed, now: Duration) {
         let child = &mut self.children[number];
         match child.state {
+            // There may be more to hear of it from the shell.
+            State::Starting if child.came => child.state = State::Due(now),
             State::Starting if closed.may_pass() && child.tries < MOST_TRIES => {
                 child.state = State::Due(now + TRY_AGAIN_AFTER * (1 << (child.tries - 1)));
             }

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::hosts::Machine;
-use crate::shepherd::words::{StepKey, greeting};
+use crate::shepherd::words::{Step, StepKey, greeting};
 use std::collections::{BTreeSet, BinaryHeap};
 
 const PACE: Pace = Pace {
@@ -106,6 +106,7 @@ fn begin(nodes: u32) -> Begin {
             .map(|node| Target::named(node, format!("n{node}")))
             .collect(),
         step: None,
+        they_come: false,
         shell: Shell {
             takes_words: false,
             line: Vec::new(),
@@ -162,6 +163,7 @@ impl World {
         };
         let begin = Begin {
             step: Some(step),
+            they_come: true,
             ..begin(nodes)
         };
         world.await_those_below(0, &begin);
@@ -170,7 +172,7 @@ impl World {
     }
 
     fn await_those_below(&mut self, host: usize, begin: &Begin) {
-        if begin.step.is_none() {
+        if !begin.they_come {
             return;
         }
         for part in shape::parts(&begin.below) {
@@ -271,7 +273,7 @@ impl World {
             What::Above(bytes) => tree.hear_above(&bytes),
             What::AboveClosed => tree.above_closed(),
             What::Comes(node) => {
-                if let Some(child) = tree.comes(node) {
+                if let Some(child) = tree.comes(node, now) {
                     self.start(host, child, node as usize + 1);
                 }
             }
@@ -491,32 +493,57 @@ fn those_of_a_step_come_or_are_fetched() {
 
 #[test]
 fn who_is_not_awaited_is_not_let_in() {
-    let step = Step {
-        key: StepKey(1),
-        ports: None,
-        variable: None,
-        command: Vec::new(),
-    };
     let begin = Begin {
-        step: Some(step),
+        they_come: true,
         ..begin(40)
     };
     let mut tree = Tree::new(begin, Inbox::default(), false, Duration::ZERO);
-    assert_eq!(tree.next_start(seconds(19)), None);
-    assert_eq!(
-        (tree.comes(99), tree.comes(4)),
-        (None, None),
-        "node 4 comes to node 3"
-    );
-    assert_eq!(tree.comes(0), Some(0));
-    assert_eq!(tree.comes(0), None, "it has come");
-    tree.does_not_come(Some("n2"), seconds(1));
-    let (number, target) = tree.next_start(seconds(1)).unwrap();
-    assert_eq!((target.node, tree.comes(2)), (2, None));
-    assert!(number > 0 && tree.next_start(seconds(1)).is_none());
-    tree.does_not_come(None, seconds(2));
+    let soon = seconds(1);
+    assert_eq!(tree.next_start(seconds(59)), None);
+    let none = (tree.comes(99, soon), tree.comes(4, soon));
+    assert_eq!(none, (None, None), "node 4 comes to node 3");
+    assert_eq!(tree.comes(0, soon), Some(0));
+    assert_eq!(tree.comes(0, soon), None, "it has come");
+    tree.on_time(soon);
+    tree.does_not_come(2);
+    let (number, target) = tree.next_start(soon).unwrap();
+    assert_eq!((target.node, tree.comes(2, soon)), (2, None));
+    assert!(number > 0 && tree.next_start(soon).is_none());
+    // One that is gone before it has said anything is fetched.
+    tree.below_closed(0, &Closed::default(), soon);
+    assert_eq!(tree.next_start(soon).map(|(number, _)| number), Some(0));
+    // 20 seconds after the first one.
+    assert!(tree.next_start(seconds(20)).is_none());
+    assert!(tree.next_start(seconds(21)).is_some());
+    tree.nobody_comes();
     assert!(!tree.is_any_awaited());
-    assert!(tree.next_start(seconds(2)).is_some());
+    assert!(tree.next_start(soon).is_some());
+}
+
+#[test]
+fn who_does_not_come_further_down_is_told_to_the_one_that_waits() {
+    let begin = Begin {
+        they_come: true,
+        ..begin(40)
+    };
+    let mut tree = Tree::new(begin, Inbox::default(), false, Duration::ZERO);
+    let child = tree.comes(3, seconds(1)).unwrap();
+    tree.hear_below(child, &greeting());
+    let mut told = Inbox::default();
+    told.add(&std::mem::take(tree.below(child)));
+    let Ok(Some(Down::Begin(begin))) = Down::take(&mut told) else {
+        panic!("it is told what to do first");
+    };
+    assert!(begin.they_come && begin.step.is_none());
+    assert_eq!(begin.below[0].name, "n4");
+    tree.does_not_come(4);
+    told.add(&std::mem::take(tree.below(child)));
+    assert_eq!(Down::take(&mut told), Ok(Some(Down::NotComing(4))));
+    let mut below = Tree::new(*begin, Inbox::default(), true, seconds(2));
+    let mut bytes = Vec::new();
+    Down::NotComing(4).put(&mut bytes);
+    below.hear_above(&bytes);
+    assert_eq!(below.next_start(seconds(2)).unwrap().1.node, 4);
 }
 
 #[test]

@@ -17,6 +17,7 @@ const BEGIN: u8 = 200;
 const ORDER: u8 = 201;
 const DOWN_BEAT: u8 = 202;
 const ORDER_ALL: u8 = 203;
+const NOT_COMING: u8 = 204;
 const HERE: u8 = 210;
 const LOST: u8 = 211;
 const EVENT: u8 = 212;
@@ -33,6 +34,8 @@ pub(crate) enum Down {
     Order(u32, Vec<u8>),
     /// Bytes for the daemons of all nodes.
     OrderAll(Vec<u8>),
+    /// The shepherd of this node, for which you wait, does not come by itself.
+    NotComing(u32),
     /// There is nothing to say.
     Beat,
 }
@@ -61,8 +64,10 @@ pub(crate) struct Begin {
     pub(crate) own: Option<u32>,
     /// The nodes that others start for it.
     pub(crate) below: Vec<Target>,
-    /// They come by themselves, as one command has started all of them; who does not come is started by the shell.
+    /// One command that starts all of them, for the shepherd of the front.
     pub(crate) step: Option<Step>,
+    /// They come by themselves, as one command starts all of them; who does not come is started by the shell.
+    pub(crate) they_come: bool,
     /// How those are started.
     pub(crate) shell: Shell,
     /// When who says nothing is lost.
@@ -75,11 +80,11 @@ pub(crate) struct Begin {
 pub(crate) struct Step {
     /// What they prove to each other to know.
     pub(crate) key: StepKey,
-    /// The ports at which they wait for each other; `None`: the one who calls the command chooses some.
+    /// The ports at which they wait for each other; `None`: the shepherd of the front chooses some.
     pub(crate) ports: Option<(u16, u16)>,
     /// The variable that tells each how the step calls its host; `None`: as the host calls itself.
     pub(crate) variable: Option<String>,
-    /// The command, for the one who calls it; else empty.
+    /// The command.
     pub(crate) command: Vec<String>,
 }
 
@@ -150,6 +155,7 @@ impl Down {
             Self::Begin(begin) => frame(out, BEGIN, |body| put(&**begin, body)),
             Self::Order(node, bytes) => Self::put_order(*node, bytes, out),
             Self::OrderAll(bytes) => Self::put_order_all(bytes, out),
+            Self::NotComing(node) => frame(out, NOT_COMING, |body| put(node, body)),
             Self::Beat => frame(out, DOWN_BEAT, |_| ()),
         }
     }
@@ -178,6 +184,7 @@ impl Down {
                 Self::Order(node, bytes)
             }
             ORDER_ALL => Self::OrderAll(body.to_vec()),
+            NOT_COMING => Self::NotComing(took(body)?),
             DOWN_BEAT => Self::Beat,
             _ => return Err(Garbled),
         }))
@@ -322,6 +329,7 @@ mod tests {
                 variable: None,
                 command: vec!["srun".into()],
             }),
+            they_come: true,
             shell: Shell {
                 line: vec!["ssh".into()],
                 takes_words: false,
@@ -365,6 +373,7 @@ mod tests {
             Down::Begin(Box::new(begin())),
             Down::Order(3, vec![1, 2]),
             Down::OrderAll(vec![3, 4, 5]),
+            Down::NotComing(9),
             Down::Beat,
         ];
         let (mut up, mut down) = (Vec::new(), Vec::new());

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The process of a step's command: what it reads, what it says, and how it ends.
+
+use super::below::{Spawned, Stream, spawn};
+use super::shell::Closed;
+use crate::edge::Edge;
+use crate::spawn::Ending;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// So many of the lines that it says are told with hosts that are lost: it may have said something of each.
+const KEPT_LINES: usize = 2;
+/// No line is longer.
+const LINE_BYTES: usize = 4096;
+
+/// The command.
+#[derive(Debug)]
+pub(super) struct StepCommand {
+    /// `None`: it has ended.
+    pid: Option<u32>,
+    /// Its standard input and output; nobody speaks over the latter.
+    edge: Edge,
+    is_output_open: bool,
+    complaints: Option<OwnedFd>,
+    /// A line that has not ended.
+    begun: Vec<u8>,
+    kept: Vec<String>,
+}
+
+impl StepCommand {
+    /// Starts it; these bytes are its standard input.
+    pub(super) fn start(words: &[String], input: &[u8]) -> Result<Self, Closed> {
+        let Spawned {
+            pid,
+            mut edge,
+            complaints,
+        } = spawn(words)?;
+        edge.outbox.extend_from_slice(input);
+        Ok(Self {
+            pid: Some(pid),
+            edge,
+            is_output_open: true,
+            complaints: Some(complaints),
+            begun: Vec::new(),
+            kept: Vec::new(),
+        })
+    }
+
+    /// Its process, unless it has ended.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// Passes on what it is to read; its input ends with that.
+    pub(super) fn flush(&mut self) {
+        if !self.edge.is_flushed() && self.edge.flush() != Ok(false) {
+            self.edge.mute();
+        }
+    }
+
+    /// Where something waits for room, or not.
+    pub(super) fn writing(&self) -> &Edge {
+        &self.edge
+    }
+
+    /// The streams on which something may be heard.
+    pub(super) fn reading(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
+        let output = self
+            .is_output_open
+            .then(|| (Stream::Words, self.edge.reading()));
+        let complaints = self.complaints.as_ref();
+        let complaints = complaints.map(|end| (Stream::Complaints, end.as_fd()));
+        output.into_iter().chain(complaints)
+    }
+
+    /// Reads what there is; the lines of its complaints.
+    pub(super) fn hear(&mut self, stream: Stream, scratch: &mut [u8]) -> Vec<String> {
+        match stream {
+            Stream::Words => {
+                self.is_output_open &= self.edge.read(scratch).is_ok();
+                Vec::new()
+            }
+            Stream::Complaints => self.lines(scratch),
+        }
+    }
+
+    fn lines(&mut self, scratch: &mut [u8]) -> Vec<String> {
+        let mut lines = Vec::new();
+        while let Some(end) = &self.complaints {
+            match read(end, scratch) {
+                Ok(0) => self.complaints = None,
+                Ok(bytes) => {
+                    self.begun.extend_from_slice(&scratch[..bytes]);
+                    let whole = self.begun.iter().rposition(|byte| *byte == b'\n');
+                    let whole = whole.map_or(0, |at| at + 1);
+                    let text: Vec<u8> = self.begun.drain(..whole).collect();
+                    let text = String::from_utf8_lossy(&text);
+                    lines.extend(text.lines().map(str::to_owned));
+                    self.begun.truncate(LINE_BYTES);
+                }
+                Err(Errno::EAGAIN) => break,
+                Err(_) => self.complaints = None,
+            }
+        }
+        lines
+    }
+
+    /// A line is told with those that are lost.
+    pub(super) fn keep(&mut self, line: String) {
+        self.kept.push(line);
+        let surplus = self.kept.len().saturating_sub(KEPT_LINES);
+        self.kept.drain(..surplus);
+    }
+
+    /// What was kept is of no interest any more.
+    pub(super) fn forget_lines(&mut self) {
+        self.kept.clear();
+    }
+
+    /// What it has said last.
+    pub(super) fn words(&self) -> String {
+        self.kept.join("\n")
+    }
+
+    /// It has ended.
+    pub(super) fn has_ended(&mut self, ending: Ending) {
+        self.pid = None;
+        if let Ending::Signal { number, .. } = ending {
+            self.keep(format!("killed by signal {number}"));
+        }
+    }
+
+    /// Has the batch system end all that it has started, which it does not where it is killed itself.
+    pub(super) fn end(&self) {
+        if let Some(pid) = self.pid {
+            let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn it_reads_its_input_and_its_lines_are_heard_whole() {
+        let script = "cat >&2; printf 'a\\nb' >&2; sleep 0.1; printf 'c\\nend' >&2";
+        let words = ["sh", "-c", script].map(str::to_owned);
+        let mut command = StepCommand::start(&words, b"the call\n").unwrap();
+        let (mut lines, mut scratch) = (Vec::new(), [0; 64]);
+        let until = Instant::now() + Duration::from_secs(20);
+        while command.complaints.is_some() {
+            assert!(Instant::now() < until, "{lines:?}");
+            command.flush();
+            lines.extend(command.hear(Stream::Complaints, &mut scratch));
+            command.hear(Stream::Words, &mut scratch);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(lines, ["the call", "a", "bc"]);
+        lines.into_iter().for_each(|line| command.keep(line));
+        assert_eq!(command.words(), "a\nbc");
+    }
+}
