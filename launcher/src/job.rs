@@ -10,7 +10,8 @@ use ring::layout::MAX_LOCAL_RANKS;
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::fs::File;
-use wireup::NodeMap;
+use std::time::Duration;
+use wireup::{Launch, NodeMap};
 
 /// Numbers that belong to one job and that nobody can guess.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,8 +79,53 @@ pub(crate) struct NodeJob {
     pub(crate) crowded: bool,
     /// Tell the front when the ranks come to a phase.
     pub(crate) report_phases: bool,
+    /// When the launcher had done what comes before the ranks.
+    pub(crate) begun: Begun,
     /// The daemon is to find out itself what the front cannot know of its host.
     pub(crate) far: Option<Far>,
+}
+
+/// Moments before ranks are started, on the clock of the launcher's machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Begun {
+    /// The command began.
+    pub(crate) began: Duration,
+    /// It has understood its command line and looked at the programs.
+    pub(crate) understood: Duration,
+    /// All hosts are reached.
+    pub(crate) reached: Duration,
+    /// All daemons are ready.
+    pub(crate) ready: Duration,
+}
+
+impl Begun {
+    /// What a rank is told that becomes its program at `born`, where its daemon was told to start it at `ordered`, both on the clock of
+    /// that daemon's machine.
+    pub(crate) fn told(&self, ordered: Duration, born: Duration) -> Launch {
+        let between = |from: Duration, to: Duration| nanoseconds(to.saturating_sub(from));
+        Launch {
+            command_ns: between(self.began, self.understood),
+            hosts_ns: between(self.understood, self.reached),
+            daemons_ns: between(self.reached, self.ready),
+            start_ns: between(ordered, born),
+            born_ns: nanoseconds(born),
+        }
+    }
+
+    /// As bytes.
+    pub(crate) fn encoded(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("numbers")
+    }
+
+    /// Reads what [`encoded`](Self::encoded) has written; `None` for anything else.
+    pub(crate) fn decoded(bytes: &[u8]) -> Option<Self> {
+        let (begun, rest) = postcard::take_from_bytes(bytes).ok()?;
+        rest.is_empty().then_some(begun)
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// What a daemon does itself on a host that the front cannot look at: it finds the programs there, chooses CPUs, and waits for the
@@ -238,8 +284,30 @@ pub(crate) mod tests {
             nodes: "0+1x1,1+1x1,0+1x2,1+1x1".to_owned(),
             crowded: false,
             report_phases: true,
+            begun: some_begun(),
             far: None,
         }
+    }
+
+    /// The beginning of a job over hosts.
+    pub(crate) fn some_begun() -> Begun {
+        let at = Duration::from_nanos;
+        Begun {
+            began: at(100),
+            understood: at(101),
+            reached: at(103),
+            ready: at(106),
+        }
+    }
+
+    #[test]
+    fn a_rank_is_told_how_long_each_phase_took_whatever_the_clock_of_its_host_shows() {
+        let at = Duration::from_nanos;
+        let told = some_begun().told(at(7), at(11));
+        let whole = [told.command_ns, told.hosts_ns, told.daemons_ns];
+        assert_eq!((whole, told.start_ns, told.born_ns), ([1, 2, 3], 4, 11));
+        let nothing = Begun::default().told(at(9), at(8));
+        assert_eq!((nothing.command_ns, nothing.start_ns), (0, 0));
     }
 
     fn encoded(job: &NodeJob) -> Vec<u8> {

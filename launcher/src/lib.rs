@@ -176,6 +176,7 @@ fn start(
     let files = folder
         .map(|folder| Files::create(folder, request.size()))
         .transpose()?;
+    job.begun = phases.begun();
     let phases = request.report.then_some(phases);
     let signals = Signals::hold().map_err(|error| no_start(&error.into()))?;
     let gdb = match &request.gdb[..] {

@@ -12,7 +12,7 @@
 //! waits behind output that nobody takes.
 
 use crate::failure::{Failure, How};
-use crate::job::{self, NodeJob, Program};
+use crate::job::{self, Begun, NodeJob, Program};
 use std::ffi::CString;
 use wireup::Record;
 
@@ -75,8 +75,8 @@ pub(crate) enum Order {
     AllQuiet(u32),
     /// The ranks of all nodes are at a fence of PMI, and have put these.
     Fence(Pairs),
-    /// All daemons are ready: start the ranks.
-    Start,
+    /// All daemons are ready: start the ranks, which are told when that was.
+    Start(Begun),
     /// Somebody wants to know what the ranks wait for; [`Event::Seen`] with this number answers.
     Look(u32),
 }
@@ -321,7 +321,7 @@ impl Order {
             Self::Whereabouts(of) => frame(out, 11, |body| of.put(body)),
             Self::Fence(pairs) => frame(out, 16, |body| put_pairs(pairs, body)),
             Self::AllQuiet(round) => frame(out, 12, |body| body.extend(round.to_le_bytes())),
-            Self::Start => frame(out, 13, |_| ()),
+            Self::Start(begun) => frame(out, 13, |body| body.extend(begun.encoded())),
             Self::Look(number) => frame(out, 14, |body| body.extend(number.to_le_bytes())),
         }
     }
@@ -365,7 +365,7 @@ impl Order {
             11 => Self::Whereabouts(Whereabouts::take(&mut body)?),
             12 => Self::AllQuiet(body.number()?),
             16 => Self::Fence(take_pairs(&mut body)?),
-            13 => Self::Start,
+            13 => Self::Start(Begun::decoded(body.0).ok_or(Garbled)?),
             14 => Self::Look(body.number()?),
             JOB => Self::Job(Box::new(NodeJob::decode(body.0).ok_or(Garbled)?)),
             PROGRAMS => Self::Programs(job::decoded_programs(body.0).ok_or(Garbled)?),
@@ -691,7 +691,7 @@ fn take_failure(body: &mut Body<'_>) -> Result<Failure, Garbled> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::tests::some_job;
+    use crate::job::tests::{some_begun, some_job};
     use proptest::prelude::*;
 
     fn failures() -> Vec<Event> {
@@ -818,7 +818,7 @@ mod tests {
             Order::AllQuiet(0),
             Order::Fence(vec![("k".to_owned(), "v".to_owned())]),
             Order::Fence(Vec::new()),
-            Order::Start,
+            Order::Start(some_begun()),
             Order::Look(5),
             Order::Programs(some_job().programs),
         ]

@@ -91,8 +91,8 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
     let files = ready
         .and_then(|()| files(&request))
         .inspect_err(|_| end(&mut nodes))?;
-    nodes.order(&Order::Start);
     phases.reach("all daemons ready", front::now());
+    nodes.order(&Order::Start(phases.begun()));
     let extras = Extras {
         files,
         phases: request.report.then_some(phases),

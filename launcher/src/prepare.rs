@@ -6,7 +6,7 @@ use crate::allocation::is_of_a_task;
 use crate::cli::{App, Request};
 use crate::cpus::Cpus;
 use crate::foreign::Needs;
-use crate::job::{Far, Keys, NodeJob, Placed, Program};
+use crate::job::{Begun, Far, Keys, NodeJob, Placed, Program};
 use crate::place::{Place, Tie};
 use crate::program::{self, NoProgram, cause};
 use std::collections::BTreeMap;
@@ -91,6 +91,7 @@ pub(crate) fn node_job(
         nodes: String::new(),
         crowded: false,
         report_phases: request.report,
+        begun: Begun::default(),
         far: None,
     })
 }
@@ -181,6 +182,7 @@ pub(crate) fn far_job(request: &Request, keys: Keys, ranks: Vec<Placed>, far: Fa
         nodes: String::new(),
         crowded: false,
         report_phases: request.report,
+        begun: Begun::default(),
         far: Some(far),
     }
 }

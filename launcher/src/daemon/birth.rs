@@ -2,6 +2,7 @@
 //! The birth of a rank: what its process does between `fork` and the first instruction of its program.
 
 use super::hold;
+use crate::front;
 use crate::job::{NodeJob, Program};
 use crate::spawn::{self, Forked};
 use nix::errno::Errno;
@@ -12,6 +13,7 @@ use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, execve};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 use wireup::{BOOT_VARIABLE, Boot, NodeMap, Ranks, StreamKey};
 
 /// Descriptors that a rank keeps for itself get numbers from here on, out of the way of scripts that use small ones.
@@ -33,6 +35,8 @@ pub(crate) struct Nest {
     pub(crate) complaints: OwnedFd,
     /// Signals that were blocked when the launcher was started.
     pub(crate) signals: SigSet,
+    /// When the daemon was told to start ranks, on the clock of its machine.
+    pub(crate) ordered_at: Duration,
     /// The limit of open files when the launcher was started, soft and hard.
     pub(crate) files: (rlim_t, rlim_t),
 }
@@ -94,7 +98,7 @@ fn become_rank(
     setrlimit(Resource::RLIMIT_NOFILE, soft, hard).map_err(prepare)?;
     spawn::default_action(Signal::SIGPIPE);
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&nest.signals), None).map_err(prepare)?;
-    let boot = Boot {
+    let mut boot = Boot {
         job: job.keys.job,
         rank: placed.rank,
         size: job.size,
@@ -112,12 +116,14 @@ fn become_rank(
         debugged: job.hold,
         crowded: job.crowded,
         leader: None,
+        launch: None,
         beside: job.far.as_ref().map_or(0, |far| far.beside.ranks()),
         mask: job.cpus.words(),
     };
     if job.hold {
         hold::wait_for_debugger().map_err(prepare)?;
     }
+    boot.launch = Some(job.begun.told(nest.ordered_at, front::now()));
     let program = &job.programs[placed.app as usize];
     if let Some(folder) = &program.folder {
         nix::unistd::chdir(folder.as_c_str()).map_err(|error| (Step::Folder, error))?;

@@ -340,7 +340,7 @@ impl Daemon {
                 self.feed();
             }
             // It has one, and has started it.
-            Order::Programs(_) | Order::Job(_) | Order::Start => (),
+            Order::Programs(_) | Order::Job(_) | Order::Start(_) => (),
             Order::Release => self.release(),
             Order::Tool(words) => self.start_tool(&words),
             Order::Look(number) => self.look(number),

@@ -17,6 +17,7 @@ use super::{Daemon, Interests, SCRATCH_BYTES, Token, control, interest};
 use crate::cli::Reader;
 use crate::edge::Edge;
 use crate::failure::counted;
+use crate::front;
 use crate::job::{NodeJob, random_u64};
 use crate::link::{Event, Order, Phase, Stream};
 use crate::program::{NoProgram, cause};
@@ -34,6 +35,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::rc::Rc;
+use std::time::Duration;
 use wireup::{NodeMap, Ranks};
 
 /// Descriptors that a rank takes in the daemon, and those that the daemon needs besides.
@@ -74,15 +76,18 @@ fn begin(edge: &mut Edge) -> Result<Option<(NodeJob, Equipment)>, NoProgram> {
     };
     let mut equipment = Equipment::get(&job, edge).map_err(broken)?;
     equipment.left = found.left;
+    // On the launcher's own machine, nobody waits for others.
+    job.begun.ready = front::now();
     if job.far.is_some() {
         Event::Ready.put(&mut edge.outbox);
         match hear_order(edge).map_err(broken)? {
-            Some(Order::Start) => (),
+            Some(Order::Start(begun)) => job.begun = begun,
             _ => return Ok(None),
         }
         let told = found.told.into_iter();
         told.for_each(|words| Event::Notice(words).put(&mut edge.outbox));
     }
+    equipment.nest.ordered_at = front::now();
     Ok(Some((*job, equipment)))
 }
 
@@ -111,7 +116,7 @@ fn hear_order(edge: &mut Edge) -> Result<Option<Order>, String> {
     let mut scratch = vec![0; SCRATCH_BYTES];
     loop {
         match Order::take(&mut edge.inbox) {
-            Ok(Some(order @ (Order::Programs(_) | Order::Job(_) | Order::Start))) => {
+            Ok(Some(order @ (Order::Programs(_) | Order::Job(_) | Order::Start(_)))) => {
                 return Ok(Some(order));
             }
             Ok(Some(Order::Kill)) => return Ok(None),
@@ -166,6 +171,7 @@ impl Equipment {
             address,
             segment: Rc::new(node_segment::make(job.keys.job, job.local_size())?),
             complaints: rank_side,
+            ordered_at: Duration::ZERO,
             signals: blocked,
             files,
         };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `--report`: how long each phase of a job took.
 
+use crate::job::Begun;
 use crate::link::Phase;
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
@@ -29,6 +30,22 @@ impl Phases {
     /// Something was reached at that time.
     pub(crate) fn reach(&mut self, what: &'static str, at: Duration) {
         self.reached.push((what, at));
+    }
+
+    /// What ranks are told of it, which are not started yet: what was not reached took no time.
+    pub(crate) fn begun(&self) -> Begun {
+        let mut reached = self.reached.iter().map(|(_, at)| *at);
+        let mut last = self.start;
+        let mut next = || {
+            last = reached.next().unwrap_or(last);
+            last
+        };
+        Begun {
+            began: self.start,
+            understood: next(),
+            reached: next(),
+            ready: next(),
+        }
     }
 
     /// What a daemon has told.
@@ -75,6 +92,20 @@ mod tests {
                 "      3.50 ms      +2.50  last rank in MPI_Init",
             ]
         );
+    }
+
+    #[test]
+    fn ranks_are_told_what_was_reached_before_them() {
+        let at = Duration::from_millis;
+        let mut phases = Phases::since(at(1));
+        phases.reach("command line understood", at(3));
+        let begun = phases.begun();
+        assert_eq!((begun.began, begun.understood), (at(1), at(3)));
+        assert_eq!((begun.reached, begun.ready), (at(3), at(3)));
+        phases.reach("all hosts reached", at(6));
+        phases.reach("all daemons ready", at(10));
+        let begun = phases.begun();
+        assert_eq!((begun.reached, begun.ready), (at(6), at(10)));
     }
 
     #[test]

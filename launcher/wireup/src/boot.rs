@@ -7,8 +7,9 @@
 //! The leading number is the version. Keys come in any order; a key that is not known is skipped,
 //! so that a newer daemon can say more to an older library. `job`, `key`, `stream_key` and `mask` are hexadecimal. Where a node does not have
 //! all ranks, `ranks=4-7` says which it has, in the order of their local numbers, and `nodes=0+16x4` on which node each rank is
-//! ([`NodeMap`]).
+//! ([`NodeMap`]). `launch=5,0,2,1,99` is how long the start took ([`Launch`]).
 
+use crate::launch::Launch;
 use crate::node_map::NodeMap;
 use crate::ranks::Ranks;
 use std::fmt;
@@ -72,6 +73,8 @@ pub struct Boot {
     pub crowded: bool,
     /// The rank that stands in for the daemon of this node, where another launcher has started the job.
     pub leader: Option<u32>,
+    /// How long the start of this rank took; `None` where the launcher did not say.
+    pub launch: Option<Launch>,
     /// Ranks of the job's other nodes that share the CPUs of this one: hosts may be one machine.
     pub beside: u32,
     /// CPUs that the ranks of the node share, bit `c % 64` of word `c / 64` for CPU `c`; empty if
@@ -117,6 +120,7 @@ impl Boot {
                 .find("leader")
                 .map(|_| fields.number("leader"))
                 .transpose()?,
+            launch: fields.launch("launch")?,
             beside: match fields.find("beside") {
                 Some(_) => fields.number("beside")?,
                 None => 0,
@@ -201,6 +205,9 @@ impl fmt::Display for Boot {
         }
         if let Some(leader) = self.leader {
             write!(out, " leader={leader}")?;
+        }
+        if let Some(launch) = self.launch {
+            write!(out, " launch={launch}")?;
         }
         if self.beside != 0 {
             write!(out, " beside={}", self.beside)?;
@@ -313,6 +320,14 @@ impl<'a> Fields<'a> {
         let expected = "a node for each of size ranks, as in 0+4x16";
         let nodes = NodeMap::parse(given, self.number("size")?);
         nodes.map(Some).ok_or_else(|| bad(key, given, expected))
+    }
+
+    fn launch(&self, key: &'static str) -> Result<Option<Launch>, BootError> {
+        let Some(given) = self.find(key) else {
+            return Ok(None);
+        };
+        let wrong = || bad(key, given, "five numbers of nanoseconds");
+        Launch::parse(given).map(Some).ok_or_else(wrong)
     }
 
     fn network_key(&self, key: &'static str) -> Result<Option<u32>, BootError> {
@@ -516,6 +531,21 @@ mod tests {
     }
 
     #[test]
+    fn how_long_the_start_took_is_said_with_room_for_more() {
+        let line = LINE.replace(" mask", " launch=1,2,3,4,18446744073709551615 mask");
+        let boot = Boot::parse(&line).unwrap();
+        let launch = boot.launch.unwrap();
+        assert_eq!((launch.command_ns, launch.start_ns), (1, 4));
+        assert_eq!((launch.hosts_ns, launch.born_ns), (2, u64::MAX));
+        assert_eq!(boot.to_string(), line);
+        assert_eq!(Boot::parse(LINE).unwrap().launch, None);
+        let more = line.replace(",4,", ",4,5,6,");
+        assert_eq!(Boot::parse(&more).unwrap().launch.unwrap().born_ns, 5);
+        let wrong = Boot::parse(&line.replace(",3,", ",x,")).unwrap_err();
+        assert!(wrong.to_string().contains("five numbers of nanoseconds"));
+    }
+
+    #[test]
     fn a_job_of_a_debugger_says_so() {
         let line = LINE.replace(" mask", " debugged=1 mask");
         let boot = Boot::parse(&line).unwrap();
@@ -603,6 +633,7 @@ mod tests {
             control_fd in -1..i32::MAX, daemon_pid: u32, address in "[a-z0-9-]{1,30}",
             network_key in proptest::option::of(0..=MOST_NETWORK_KEY), key: Option<u128>, over_hosts: bool, debugged: bool,
             crowded: bool, beside: u32, leader: Option<u32>, is_mapped: bool,
+            took in proptest::option::of(any::<[u64; 5]>()),
             mut mask in proptest::collection::vec(any::<u64>(), 0..20),
         ) {
             if let Some(highest) = mask.last_mut() {
@@ -614,6 +645,9 @@ mod tests {
                 nodes: NodeMap::new((0..size).map(|_| 3)).filter(|_| is_mapped),
                 address, daemon_pid, network_key, stream_key: key.map(StreamKey), over_hosts, debugged, crowded,
                 beside, leader, mask,
+                launch: took.map(|[command_ns, hosts_ns, daemons_ns, start_ns, born_ns]| Launch {
+                    command_ns, hosts_ns, daemons_ns, start_ns, born_ns,
+                }),
             };
             prop_assert_eq!(Boot::parse(&boot.to_string()), Ok(boot));
         }

@@ -44,6 +44,7 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+mod launch;
 pub mod look;
 mod message;
 mod node_map;
@@ -51,6 +52,7 @@ mod ranks;
 mod record;
 
 pub use boot::{BOOT_VARIABLE, Boot, BootError, StreamKey};
+pub use launch::Launch;
 pub use message::{DecodeError, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
 pub use node_map::NodeMap;
 pub use ranks::Ranks;

@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use runtime::var::events;
+use runtime::var::{events, launch};
 use runtime::{Awaits, Line, Universe, Visit, collective};
 
 use crate::anchor;
@@ -129,6 +129,7 @@ fn join(level: c_int) -> Result<()> {
     });
     process::set_phase(Phase::Running);
     express_lanes::open();
+    launch::end(launch::Lap::Rest);
     Ok(())
 }
 

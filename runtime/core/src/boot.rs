@@ -23,7 +23,7 @@ use transport::Fabric;
 
 use crate::Error;
 use crate::managed::{Born, Found, Inherited, Managed, Setting, USED_VARIABLE, used};
-use crate::var::{ROWS, Values, Variable, settings};
+use crate::var::{ROWS, Values, Variable, launch, settings};
 
 /// What a process is born with.
 #[derive(Debug)]
@@ -150,6 +150,14 @@ impl Birth {
             link: Some(link),
             segment,
         })
+    }
+
+    /// The process knows its job: tools see how long that took, and what the launcher has told of the time before.
+    pub(crate) fn tell_launch(&self) {
+        if let Some(launch) = self.boot.as_ref().and_then(|boot| boot.launch) {
+            launch::tell(&launch);
+        }
+        launch::end(launch::Lap::Job);
     }
 
     /// The process cannot join: the others are not to wait for it.

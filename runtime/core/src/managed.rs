@@ -304,6 +304,7 @@ fn boot_of(manager: &Manager, near: (&[u32], Vec<u64>), keys: &Keys) -> Result<B
         debugged: false,
         crowded: ranks.len() > count,
         leader: Some(rank),
+        launch: None,
         beside: 0,
         mask: cpus,
     })

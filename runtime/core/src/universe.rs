@@ -57,6 +57,7 @@ use crate::operation::Status;
 use crate::pump::Pump;
 use crate::roster::{Name, Roster};
 use crate::tasks::Tasks;
+use crate::var::launch;
 use crate::var::live::{self, live};
 use crate::var::traffic;
 use crate::var::{Values, Variable, gauges, settings};
@@ -94,12 +95,15 @@ impl Universe {
     /// # Errors
     /// When the launcher left something that cannot be used.
     pub fn from_environment() -> Result<Self, Error> {
+        launch::begin();
         let (values, complaints) = settings::fix();
         let is_promised = |boot: &wireup::Boot| network::is_needed(boot, &values);
         let mut birth = Birth::from_environment(&values, is_promised)?;
+        birth.tell_launch();
         let opened = network::open(&birth, &values);
         let opened = opened.and_then(|fabric| birth.meet_others(&fabric).map(|()| fabric));
         let fabric = opened.inspect_err(|why| birth.give_up(why))?;
+        launch::end(launch::Lap::Network);
         let roster = birth.boot.as_ref().map_or_else(Roster::alone, Roster::of);
         let tally = Arc::clone(gauges::tally());
         let mut universe = Self::counting(fabric, roster, &values, tally);

@@ -7,6 +7,7 @@ pub mod desk;
 pub mod events;
 pub mod gauges;
 mod kinds;
+pub mod launch;
 pub(crate) mod live;
 mod meter;
 pub mod settings;

@@ -7,6 +7,7 @@ use channel::ChannelCounters;
 use queue_layout::{COLLECTIVES, CommRow, Queued, Tally, collective};
 use transport::{NetStats, Stats};
 
+use super::super::launch::{Lap, took_ns};
 use super::super::traffic::{Traffic, traffic};
 use super::{BUDGET, Category, Class, Gauge, Number, PHASE, PHASES, Source, Verbosity};
 
@@ -67,6 +68,7 @@ const fn gauge(
 }
 
 const PROCESS: (Category, Verbosity) = (Category::Process, Verbosity::UserBasic);
+const LAUNCH: (Category, Verbosity) = (Category::Process, Verbosity::UserDetail);
 const MESSAGES: (Category, Verbosity) = (Category::PointToPoint, Verbosity::UserBasic);
 const PROTOCOL: (Category, Verbosity) = (Category::PointToPoint, Verbosity::TunerBasic);
 const MEMORY: (Category, Verbosity) = (Category::Memory, Verbosity::TunerBasic);
@@ -744,9 +746,73 @@ pub const GAUGES: &[Gauge] = &[
         Source::Process(|_| channels(|it| it.refused)),
         "Frames and words for channels of QMP that made no sense and changed nothing.",
     ),
+    gauge(
+        "launch_command_ns",
+        LAUNCH,
+        Class::Generic,
+        Source::Process(|_| took_ns(Lap::Command)),
+        "Nanoseconds from the beginning of rmpiexec until it had understood its command line and looked at the programs. 0 where another \
+         launcher has started the process, or none.",
+    ),
+    gauge(
+        "launch_hosts_ns",
+        LAUNCH,
+        Class::Generic,
+        Source::Process(|_| took_ns(Lap::Hosts)),
+        "Nanoseconds that rmpiexec then took to reach all hosts. 0 in a job of one host, where another launcher has started the process, or \
+         none.",
+    ),
+    gauge(
+        "launch_daemons_ns",
+        LAUNCH,
+        Class::Generic,
+        Source::Process(|_| took_ns(Lap::Daemons)),
+        "Nanoseconds that rmpiexec then took until its daemons had found and made all that ranks need. 0 where another launcher has started \
+         the process, or none.",
+    ),
+    gauge(
+        "launch_start_ns",
+        LAUNCH,
+        Class::Generic,
+        Source::Process(|_| took_ns(Lap::Start)),
+        "Nanoseconds from when the daemon of the host was told to start ranks until the process became its program. 0 where another launcher \
+         has started the process, or none.",
+    ),
+    gauge(
+        "launch_program_ns",
+        LAUNCH,
+        Class::Generic,
+        Source::Process(|_| took_ns(Lap::Program)),
+        "Nanoseconds from when the process became its program until it called MPI_Init or the like: the dynamic linker, and what the program \
+         did before. 0 where another launcher has started the process, or none.",
+    ),
+    gauge(
+        "init_job_ns",
+        LAUNCH,
+        Class::Generic,
+        Source::Process(|_| took_ns(Lap::Job)),
+        "Nanoseconds of MPI_Init in which the process read its settings and learnt of its job: from what rmpiexec has left it, or, where \
+         another launcher has started it, from that and the other ranks, for which it waits.",
+    ),
+    gauge(
+        "init_network_ns",
+        LAUNCH,
+        Class::Generic,
+        Source::Process(|_| took_ns(Lap::Network)),
+        "Nanoseconds of MPI_Init in which the process opened shared memory and the network, and, where another launcher has started it on one of \
+         several hosts, waited for the ranks of the others to have done so.",
+    ),
+    gauge(
+        "init_rest_ns",
+        LAUNCH,
+        Class::Generic,
+        Source::Process(|_| took_ns(Lap::Rest)),
+        "Nanoseconds of MPI_Init after the network was open: communicators and the state of the library. Under rmpiexec ranks of other hosts \
+         are looked for when the process first sends them something.",
+    ),
 ];
 
-const _: () = assert!(GAUGES.len() == 76 + 3 * COLLECTIVES.len());
+const _: () = assert!(GAUGES.len() == 84 + 3 * COLLECTIVES.len());
 
 #[cfg(test)]
 mod tests {
@@ -784,6 +850,15 @@ mod tests {
             let is_extreme = matches!(gauge.source, Source::Extreme(_));
             assert_eq!(watches, is_extreme, "{name}");
         }
+    }
+
+    #[test]
+    fn the_phases_of_the_start_stand_on_the_page_of_variables_in_their_order() {
+        let page = include_str!("../../../../../docs/variables.md");
+        let phases = GAUGES.iter().filter(|gauge| gauge.name.ends_with("_ns"));
+        let rows = phases.map(|gauge| page.find(&format!("\n| `{}` |", gauge.name)));
+        let rows: Vec<usize> = rows.map(|row| row.unwrap()).collect();
+        assert!(rows.len() == 8 && rows.is_sorted(), "{rows:?}");
     }
 
     #[test]
