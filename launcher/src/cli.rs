@@ -7,7 +7,7 @@ mod variables;
 
 pub(crate) use map_by::MapBy;
 
-use crate::allocation::{self, Allocation, Surroundings};
+use crate::allocation::{self, Allocation, Choice, Surroundings};
 use crate::choice;
 use crate::hosts::{self, Claim, Heartbeat, HostOptions, Hosts, Source};
 use crate::place::{Binding, Mapping, Policy};
@@ -501,19 +501,36 @@ fn name_hosts(
         gdb: None,
         dealt: Vec::new(),
     });
-    // Hosts of a file may be others.
-    let has_all = |allocation: &Allocation| {
-        let hosts = request.hosts.as_ref();
-        hosts.is_some_and(|hosts| allocation.has(&hosts.list))
-    };
-    request.allocation = allocation.filter(has_all);
-    if let (Some(hosts), Some(allocation), None) = (&mut request.hosts, &request.allocation, file) {
-        hosts.as_asked_of(allocation);
-    }
-    if let Some(allocation) = request.allocation.as_ref().filter(|_| request.report) {
-        request.remarks.push(allocation.words());
-    }
+    take_allocation(request, allocation, (choice, file.is_some()));
     Ok(())
+}
+
+/// Keeps what was found if all hosts are of it, and tells of it where the user wants to know.
+fn take_allocation(
+    request: &mut Request,
+    found: Option<Allocation>,
+    (choice, has_file): (Option<Choice>, bool),
+) {
+    let Some(allocation) = found else { return };
+    // Hosts of a file may be others.
+    let Some(hosts) = request.hosts.as_mut() else {
+        return;
+    };
+    let is_of_all = allocation.has(&hosts.list);
+    if request.report {
+        let lines = match is_of_all {
+            true => allocation.lines(choice, request.launcher.as_deref()),
+            false => vec![allocation.unused()],
+        };
+        request.remarks.extend(lines);
+    }
+    if !is_of_all {
+        return;
+    }
+    if !has_file {
+        hosts.as_asked_of(&allocation);
+    }
+    request.allocation = Some(allocation);
 }
 
 fn per_host_number(text: &str) -> Result<u32, UsageError> {

@@ -56,7 +56,7 @@ mod spawn;
 mod stats;
 mod topology;
 
-pub use allocation::{Allocation, Choice, Manager};
+pub use allocation::{Allocation, Choice, Manager, job_of_this_shell};
 pub use cli::{
     App, Options, Parsed, Reader, Request, Room, StatsPlace, UsageError, Variable, parse,
 };

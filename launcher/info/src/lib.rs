@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `rmpi-info`: what is built in, what was found on this host, and why not the rest.
 //!
-//! **Knows** the table of variables (`runtime::var`) and what the transport says of devices (`transport::net_info`).
+//! **Knows** the table of variables (`runtime::var`), what the transport says of devices (`transport::net_info`), and whom launcher and
+//! library would ask for the job.
 //! **Never** starts a rank, opens a port or registers memory: it may be typed beside running jobs.
 //!
-//! It is a crate of its own because `rmpiexec` knows neither of the two. Each page of text is a pure function of what was found:
+//! It is a crate of its own because `rmpiexec` knows neither of the first two. Each page of text is a pure function of what was found:
 //! `summary`, `net`, `vars`, `pvars`, `events`. Exit codes: 0; 1 with `--net` where ranks could not use the network, and with
 //! `--search` where nothing was found; 2 for a command line that was not understood.
 
@@ -26,7 +27,7 @@ use transport::net_info;
 
 const EXAMPLES: &str = "\
 Examples:
-  rmpi-info                           version, and what carries messages on this host
+  rmpi-info                           version, what carries messages on this host, and what starts ranks
   rmpi-info --net                     InfiniBand and RoCE: devices, ports, addresses, what is chosen and why
   rmpi-info --net --peer 10.1.0.7     the same for packets to that address, or to a host by its name
   rmpi-info --vars                    all variables, their values here and what they mean
@@ -133,7 +134,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         pages.push(entry::page(&lists));
     }
     if pages.is_empty() {
-        let here = summary::Here::look(network);
+        let here = summary::Here::look(network, &values);
         pages.push(summary::page(&here, &values));
     }
     let code = if works { 0 } else { 1 };

@@ -17,6 +17,50 @@ pub(crate) struct Here {
     copies: Copies,
     report: Report,
     tcp: Result<Vec<Address>, String>,
+    jobs: Jobs,
+}
+
+/// What starts ranks here.
+#[derive(Debug)]
+struct Jobs {
+    /// Of the batch system.
+    job: Vec<String>,
+    /// By what a process finds the others of its job; `None`: it is alone.
+    others: Result<Option<String>, String>,
+    /// The library of PMIx.
+    pmix: Result<String, String>,
+}
+
+impl Jobs {
+    fn look(values: &Values) -> Self {
+        Self {
+            job: launcher::job_of_this_shell(),
+            others: runtime::started_by(values),
+            pmix: pmix::library().map_err(|why| match why {
+                pmix::Error::Library(why) => why,
+                other => other.to_string(),
+            }),
+        }
+    }
+
+    fn lines(&self) -> String {
+        let others = match &self.others {
+            Ok(Some(words)) => &format!("found by {words}"),
+            Ok(None) => "none: no launcher has started this process",
+            Err(why) => &format!("not found: {why}"),
+        };
+        let pmix = match &self.pmix {
+            Ok(words) => words,
+            Err(why) => &format!("not here: {why}"),
+        };
+        format!(
+            "What starts ranks:\n  \
+               job    of a batch system: {}\n  \
+               peers  {others}\n  \
+               pmix   its library: {pmix}\n",
+            self.job.join("\n         ")
+        )
+    }
 }
 
 /// Whether ranks of a host can read each other's memory.
@@ -30,8 +74,9 @@ enum Copies {
 }
 
 impl Here {
-    pub(crate) fn look(network: Network) -> Self {
+    pub(crate) fn look(network: Network, values: &Values) -> Self {
         Self {
+            jobs: Jobs::look(values),
             library: library(),
             copies: copies(),
             tcp: net_info::addresses(&network),
@@ -70,11 +115,14 @@ pub(crate) fn page(here: &Here, values: &Values) -> String {
            verbs  InfiniBand and RoCE: {}\n  \
            tcp    between all others: {}\n\
          \n\
+         {}\
+         \n\
          More: rmpi-info --net, rmpi-info --vars\n",
         env!("CARGO_PKG_VERSION"),
         state("shm", Ok(copies)),
         state("verbs", ports(&here.report)),
         state("tcp", here.tcp.as_deref().map(told).map_err(Clone::clone)),
+        here.jobs.lines(),
     )
 }
 
@@ -154,6 +202,11 @@ mod tests {
             library: None,
             copies: Copies::Yes,
             tcp: Err("no address".to_owned()),
+            jobs: Jobs {
+                job: vec!["job 7 of Slurm: 2 hosts".into(), "hosts: n1:2 n2:1".into()],
+                others: Ok(None),
+                pmix: Err("cannot open libpmix.so.2".to_owned()),
+            },
             report: Report {
                 rails: 1,
                 rendezvous: transport::Rendezvous::Auto,
@@ -211,6 +264,32 @@ mod tests {
             line(here(Ok(vec![device(None)])), &values("shm")),
             format!("{begin}not used: RMPI_PROVIDERS does not have it")
         );
+    }
+
+    #[test]
+    fn what_starts_ranks_is_told() {
+        let jobs = |others| Jobs {
+            others,
+            pmix: Ok("/usr/lib/libpmix.so.2 (OpenPMIx 5.0.1)".to_owned()),
+            ..here(Ok(Vec::new())).jobs
+        };
+        assert_eq!(
+            jobs(Ok(Some("PMI-1 over descriptor 11".to_owned()))).lines(),
+            "What starts ranks:\n  \
+               job    of a batch system: job 7 of Slurm: 2 hosts\n         hosts: n1:2 n2:1\n  \
+               peers  found by PMI-1 over descriptor 11\n  \
+               pmix   its library: /usr/lib/libpmix.so.2 (OpenPMIx 5.0.1)\n"
+        );
+        let lost = jobs(Err("srun has started 3 of this program".to_owned())).lines();
+        let words = "not found: srun has started 3 of this program\n";
+        assert!(lost.contains(words), "{lost}");
+        let page = page(&here(Ok(Vec::new())), &Values::default());
+        for part in [
+            "peers  none: no launcher",
+            "its library: not here: cannot open libpmix.so.2\n\nMore: ",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
     }
 
     #[test]

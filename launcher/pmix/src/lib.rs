@@ -3,7 +3,7 @@
 //! over the wire is private to the library and changes between its versions; so `libpmix.so.2`, which versions 3 to 6 have as their
 //! name, is opened when a process finds that it was started by such a launcher, and not needed otherwise.
 //!
-//! **Knows** nine functions, and the layout of four types, which is the same in versions 4 and 5.
+//! **Knows** ten functions, and the layout of four types, which is the same in versions 4 and 5.
 //! **Never** speaks to a server but through the library; reads no variable but those that say where the library may be.
 //!
 //! [`Client`] has the same methods as that of crate `pmi`, so that who uses them need not know which of the two it is.
@@ -19,6 +19,7 @@ mod table;
 mod types;
 
 pub use client::Client;
+pub use table::library;
 
 /// Why something could not be asked or said.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -23,6 +23,8 @@ macro_rules! functions {
             $(pub(crate) $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
             /// `PMIx_Value_free`, which older libraries have as a macro alone.
             pub(crate) free_value: Option<unsafe extern "C" fn(*mut Value, usize)>,
+            /// `PMIx_Get_version`, for people.
+            pub(crate) version: Option<unsafe extern "C" fn() -> *const c_char>,
         }
 
         impl Functions {
@@ -37,6 +39,12 @@ macro_rules! functions {
                         // SAFETY: the address of the function of this name, which has this type in the standard.
                         unsafe { mem::transmute::<*mut c_void, Function>(found) }
                     },)*
+                    version: {
+                        let found = symbol(library, c"PMIx_Get_version");
+                        type Function = Option<unsafe extern "C" fn() -> *const c_char>;
+                        // SAFETY: as above; null is none.
+                        unsafe { mem::transmute::<*mut c_void, Function>(found) }
+                    },
                     free_value: {
                         let found = symbol(library, c"PMIx_Value_free");
                         type Function = Option<unsafe extern "C" fn(*mut Value, usize)>;
@@ -58,6 +66,39 @@ functions! {
     fence = c"PMIx_Fence_nb": fn(*const Proc, usize, *const Info, usize, OpDone, *mut c_void) -> Status;
     abort = c"PMIx_Abort": fn(c_int, *const c_char, *mut Proc, usize) -> Status;
     error_string = c"PMIx_Error_string": fn(Status) -> *const c_char;
+}
+
+/// Where the library is that would be used, and its version if it says one.
+///
+/// # Errors
+/// When none can be used.
+pub fn library() -> Result<String, Error> {
+    let functions = Functions::load()?;
+    let place = file_of(functions.init as *const c_void);
+    let place = place.unwrap_or_else(|| NAME.to_owned());
+    // SAFETY: no arguments; before the library is initialized too.
+    let version = functions.version.map(|version| unsafe { version() });
+    let Some(version) = version.filter(|text| !text.is_null()) else {
+        return Ok(place);
+    };
+    // SAFETY: not null, and a string of C that stays.
+    let version = unsafe { CStr::from_ptr(version) }.to_string_lossy();
+    Ok(format!("{place} ({})", version.trim()))
+}
+
+/// The file that something of a library lies in.
+fn file_of(address: *const c_void) -> Option<String> {
+    let mut found = mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: any address may be asked for, and there is room for the answer.
+    let is_known = unsafe { libc::dladdr(address, found.as_mut_ptr()) } != 0;
+    // SAFETY: zeroed before, and null is a value of each of its pointers.
+    let name = unsafe { found.assume_init() }.dli_fname;
+    if !is_known || name.is_null() {
+        return None;
+    }
+    // SAFETY: not null, a string of C that stays as long as the library, which is never unloaded.
+    let name = unsafe { CStr::from_ptr(name) };
+    Some(name.to_string_lossy().into_owned())
 }
 
 fn symbol(library: *mut c_void, name: &CStr) -> *mut c_void {

@@ -62,6 +62,8 @@ pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Faul
         command: None,
         steps: Some(Steps::Flux(ranks)),
         source: "flux resource R".to_owned(),
+        seen: Vec::new(),
+        asked_before: Vec::new(),
     }))
 }
 

@@ -179,6 +179,8 @@ fn made(
         command: None,
         steps: None,
         source: source.to_owned(),
+        seen: Vec::new(),
+        asked_before: Vec::new(),
     })
 }
 

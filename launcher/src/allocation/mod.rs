@@ -11,11 +11,13 @@
 //! | `lists.rs` | PBS, Cobalt, LSF and Grid Engine, which list hosts |
 //! | `flux.rs` | Flux |
 //! | `surroundings.rs` | what is looked at |
+//! | `watched.rs` | the same, which remembers what was found |
 
 mod flux;
 mod lists;
 mod slurm;
 mod surroundings;
+mod watched;
 
 pub(crate) use slurm::OPTIONS_OF_STEPS;
 pub(crate) use surroundings::{Here, Surroundings};
@@ -27,6 +29,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use std::collections::HashMap;
 use std::fmt;
+use watched::{Onlooker, Watched};
 
 /// A batch system, or a runtime that has hosts to give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -103,6 +106,10 @@ pub struct Allocation {
     pub steps: Option<Steps>,
     /// Where that was read.
     pub source: String,
+    /// What was found of it: variables with their values, files, programs.
+    pub seen: Vec<String>,
+    /// Those that were asked before, and have given nothing.
+    pub asked_before: Vec<Manager>,
 }
 
 impl Allocation {
@@ -112,19 +119,56 @@ impl Allocation {
         format!("job {} of {}", self.job, self.manager)
     }
 
-    /// What is told of it.
-    pub(crate) fn words(&self) -> String {
+    /// What `--report` tells of it: who was asked, what was found, how daemons are started. `launcher` is what the user says of that.
+    pub(crate) fn lines(&self, choice: Option<Choice>, launcher: Option<&str>) -> Vec<String> {
+        let shell = match (launcher, &self.command) {
+            (Some(launcher), _) => launcher,
+            (None, Some(command)) => &command.join(" "),
+            (None, None) => "ssh",
+        };
+        let step = match (launcher, &self.steps) {
+            (None, Some(Steps::Srun)) => Some("one step of srun"),
+            (None, Some(Steps::Flux(_))) => Some("one flux exec"),
+            _ => None,
+        };
+        let by = step.unwrap_or_else(|| shell.split(' ').next().unwrap_or(shell));
+        let or_by = step.map_or_else(String::new, |step| format!("{step}, or "));
+        vec![
+            self.asked(choice),
+            format!("{}, reached by {by}", self.words()),
+            format!("daemons are started by: {or_by}{shell} HOST ..."),
+        ]
+    }
+
+    /// Who was asked whose job this is, and what whoever has given it has set.
+    fn asked(&self, choice: Option<Choice>) -> String {
+        let found = self.seen.join(", ");
+        if choice.is_some() {
+            return format!("{} was asked, as --rm says: {found}", self.manager);
+        }
+        let before = self.asked_before.iter().map(Manager::to_string);
+        let before: Vec<String> = before.collect();
+        match &before[..] {
+            [] => format!("{} was asked first: {found}", self.manager),
+            before => format!(
+                "{} was asked, after {}: {found}",
+                self.manager,
+                before.join(", ")
+            ),
+        }
+    }
+
+    /// What `--report` tells of it where hosts are others.
+    pub(crate) fn unused(&self) -> String {
+        let name = self.name();
+        format!("{name} is not used: not all hosts that are named are of it")
+    }
+
+    fn words(&self) -> String {
         let count = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
         let hosts = counted(count, "host", "hosts");
-        let reached = match &self.command {
-            Some(command) => format!("reached by {}", command[0]),
-            None => match &self.steps {
-                Some(Steps::Flux(_)) => "reached by flux exec".to_owned(),
-                _ => "reached by ssh".to_owned(),
-            },
-        };
         format!(
-            "{}: {hosts} with slots as {} says, {reached}",
+            "{}: {hosts} with slots as {} says",
             self.name(),
             self.source
         )
@@ -149,6 +193,20 @@ impl Allocation {
     /// The variable that tells something there how the step calls its host, if that is not as the host calls itself.
     pub(crate) fn step_variable(&self) -> Option<String> {
         (self.steps == Some(Steps::Srun)).then(|| "SLURMD_NODENAME".to_owned())
+    }
+
+    /// The hosts with their slots, as `--host` takes them; many are cut short.
+    fn hosts_shown(&self) -> String {
+        const MOST: usize = 16;
+        let one = |host: &Host| match host.slots {
+            Slots::Number(slots) => format!("{}:{slots}", host.name),
+            Slots::Cores => host.name.clone(),
+        };
+        let mut shown: Vec<String> = self.hosts.iter().take(MOST).map(one).collect();
+        if let Some(more) = self.hosts.len().checked_sub(MOST + 1) {
+            shown.push(format!("and {} more", more + 1));
+        }
+        shown.join(" ")
     }
 
     /// Whether all these hosts are of it.
@@ -207,9 +265,13 @@ pub(crate) fn find(
         };
     }
     // In the order of the enumeration.
-    for manager in Manager::value_variants().iter().copied() {
+    let managers = Manager::value_variants();
+    for (at, manager) in managers.iter().copied().enumerate() {
         match read(manager, around, false) {
-            Ok(Some(allocation)) => return Ok(Some(allocation)),
+            Ok(Some(allocation)) => {
+                let asked_before = managers[..at].to_vec();
+                return Ok(Some(Allocation { asked_before, ..allocation }));
+            }
             Ok(None) => (),
             Err(Fault::Stale(words)) => remarks.push(format!(
                 "{} is set, and {words}: taken for left over from another shell, and not used; `--rm {}` uses it all the same, \
@@ -245,14 +307,46 @@ fn read(
     around: &dyn Surroundings,
     is_sure: bool,
 ) -> Result<Option<Allocation>, Fault> {
-    match manager {
+    let watched = Watched::new(around);
+    let around = &watched;
+    let found = match manager {
         Manager::Slurm => slurm::read(around),
         Manager::Pbs => lists::pbs(around, is_sure),
         Manager::Lsf => lists::lsf(around, is_sure),
         Manager::Sge => lists::sge(around, is_sure),
         Manager::Cobalt => lists::cobalt(around, is_sure),
         Manager::Flux => flux::read(around),
+    };
+    let seen = watched.into_seen();
+    Ok(found?.map(|allocation| Allocation { seen, ..allocation }))
+}
+
+/// Lines for `rmpi-info`: whose job this shell is in, its hosts, how they are reached, and what was looked at.
+#[must_use]
+pub fn job_of_this_shell() -> Vec<String> {
+    told(&Onlooker(&Here))
+}
+
+fn told(around: &dyn Surroundings) -> Vec<String> {
+    let mut lines = Vec::new();
+    match find(None, around, &mut lines) {
+        Ok(Some(job)) => {
+            let by = job.command.as_ref().map_or("ssh", |command| &command[0]);
+            lines.push(format!("{}, reached by {by}", job.words()));
+            lines.push(format!("hosts: {}", job.hosts_shown()));
+            lines.push(format!("found: {}", job.seen.join(", ")));
+        }
+        Ok(None) => {
+            let variables = Manager::value_variants().iter().copied().map(job_variable);
+            let variables: Vec<&str> = variables.collect();
+            lines.push(format!(
+                "none: none of {} tells of one",
+                variables.join(", ")
+            ));
+        }
+        Err(words) => lines.push(words),
     }
+    lines
 }
 
 /// A host of an allocation.
@@ -332,6 +426,104 @@ mod tests {
             "job 8 of LSF"
         );
         assert_eq!(found(&both, Some(Choice(None))).0, "none");
+    }
+
+    /// What `--report` says of hosts there.
+    fn reported(around: &Recorded, line: &str) -> Vec<String> {
+        let words = line.split_whitespace().map(Into::into).collect();
+        let room = Room { cpus: 2, nodes: 1 };
+        match understand(words, room, Some(around)) {
+            Ok(Parsed::Run(request)) => request.remarks,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const SALLOC: &str =
+        "SLURM_JOB_ID=7\nSLURM_JOB_NODELIST=n[1-3]\nSLURM_TASKS_PER_NODE=2(x2),1\nSLURM_NTASKS=5";
+
+    #[test]
+    fn a_report_says_who_was_asked_what_was_found_and_how_daemons_are_started() {
+        let job = Recorded::of("n0").with_all(SALLOC).with_program("srun");
+        let found = "SLURM_JOB_ID=7, SLURM_JOB_NODELIST=n[1-3], SLURM_TASKS_PER_NODE=2(x2),1, SLURM_NTASKS=5, program srun found";
+        let srun = "srun --overlap --nodes=1 --ntasks=1 --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --nodelist";
+        let hosts = "job 7 of Slurm: 3 hosts with slots as SLURM_JOB_NODELIST says, reached by";
+        assert_eq!(
+            reported(&job, "--report ./x"),
+            [
+                format!("Slurm was asked first: {found}"),
+                format!("{hosts} srun"),
+                format!("daemons are started by: {srun} HOST ..."),
+            ]
+        );
+        assert_eq!(
+            reported(&job, "--report --rm slurm --launcher ./my-shell ./x")[1..],
+            [
+                format!("{hosts} ./my-shell"),
+                "daemons are started by: ./my-shell HOST ...".to_owned(),
+            ]
+        );
+        assert_eq!(reported(&job, "./x"), [""; 0]);
+        assert_eq!(reported(&job, "--report --rm none -n 1 ./x"), [""; 0]);
+    }
+
+    #[test]
+    fn a_report_names_those_that_were_asked_before_and_files() {
+        let job = Recorded::of("n1")
+            .with("PBS_JOBID", "17.head")
+            .with("PBS_NODEFILE", "/f")
+            .with_file("/f", "n1\nn2\nn2\n");
+        let lines = reported(&job, "--report ./x");
+        assert_eq!(
+            lines[0],
+            "PBS was asked, after Slurm: PBS_JOBID=17.head, PBS_NODEFILE=/f, 3 lines in that file, program pbs_tmrsh not found"
+        );
+        assert_eq!(lines[2], "daemons are started by: ssh HOST ...");
+        let named = reported(&job, "--report --rm pbs ./x");
+        assert!(
+            named[0].starts_with("PBS was asked, as --rm says: PBS_JOBID=17.head"),
+            "{named:?}"
+        );
+    }
+
+    #[test]
+    fn several_that_srun_has_started_may_look_around() {
+        let step = Recorded::of("n1").with_all(SALLOC).with_program("srun");
+        let step = step.with("SLURM_STEP_NUM_TASKS", "3");
+        assert!(told(&step)[0].contains("srun has started 3 of this rmpiexec"));
+        let told = told(&Onlooker(&step));
+        assert_eq!(told[1], "hosts: n1:2 n2:2 n3:1");
+        assert!(told[0].starts_with("job 7 of Slurm: 3 hosts"), "{told:?}");
+    }
+
+    #[test]
+    fn whoever_looks_around_in_a_job_hears_whose_it_is() {
+        let job = Recorded::of("n1").with_all(SALLOC).with_program("srun");
+        assert_eq!(
+            told(&job)[..2],
+            [
+                "job 7 of Slurm: 3 hosts with slots as SLURM_JOB_NODELIST says, reached by srun",
+                "hosts: n1:2 n2:2 n3:1",
+            ]
+        );
+        assert!(told(&job)[2].starts_with("found: SLURM_JOB_ID=7, "));
+        let many = Recorded::of("n1").with_all("SLURM_JOB_ID=7\nSLURM_JOB_NODELIST=n[1-20]");
+        assert!(
+            told(&many)[1].ends_with("n16:1 and 4 more"),
+            "{:?}",
+            told(&many)
+        );
+        assert_eq!(
+            told(&Recorded::of("n1")),
+            [
+                "none: none of SLURM_JOB_ID, PBS_JOBID, LSB_JOBID, PE_HOSTFILE, COBALT_JOBID, FLUX_URI tells of one"
+            ]
+        );
+        let stale = told(&Recorded::of("n1").with("LSB_JOBID", "8"));
+        assert!(
+            stale[0].starts_with("LSB_JOBID is set, and LSB_MCPU_HOSTS"),
+            "{stale:?}"
+        );
+        assert!(stale[1].starts_with("none: "), "{stale:?}");
     }
 
     #[test]

@@ -104,6 +104,8 @@ pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Faul
         command: command.then(|| SRUN.map(str::to_owned).to_vec()),
         steps: command.then_some(Steps::Srun),
         source: "SLURM_JOB_NODELIST".to_owned(),
+        seen: Vec::new(),
+        asked_before: Vec::new(),
     }))
 }
 

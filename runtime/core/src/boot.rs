@@ -110,6 +110,21 @@ impl Birth {
     }
 }
 
+/// By what a process that is started here would find the others of its job, for people; `None`: it would be alone.
+///
+/// # Errors
+/// What it would say where it cannot find them.
+pub fn started_by(values: &Values) -> Result<Option<String>, String> {
+    if let Ok(text) = std::env::var(wireup::BOOT_VARIABLE) {
+        let boot = Boot::parse(&text).map_err(|error| error.to_string())?;
+        let (rank, size) = (boot.rank, boot.size);
+        return Ok(Some(format!("rmpiexec, as rank {rank} of {size}")));
+    }
+    let found = Found::look(Setting::of(values.get(Variable::Pmi)), &Environment);
+    let found = found.map_err(|error| error.to_string())?;
+    Ok(found.words(&Environment))
+}
+
 /// By which a library of MPICH's kind would take itself for the rank.
 const OF_PMI: [&str; 5] = [
     "PMI_FD",

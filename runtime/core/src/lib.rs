@@ -63,7 +63,7 @@ pub mod thread {
 }
 
 pub use awaits::{Awaits, List, Meeting};
-pub use boot::{Birth, Link, flush_output, leave};
+pub use boot::{Birth, Link, flush_output, leave, started_by};
 pub use brief::Ended;
 pub use collective::Line;
 pub use comm::{Comm, Comparison, Group, Within};

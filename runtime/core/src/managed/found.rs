@@ -102,6 +102,34 @@ impl Found {
         }
     }
 
+    /// The same for people; `None` where there is none.
+    pub(crate) fn words(&self, around: &impl Inherited) -> Option<String> {
+        let text = |name: &str| around.text(name).unwrap_or_default();
+        match self {
+            Self::Socket {
+                number,
+                version,
+                rank,
+                size,
+            } => {
+                let version = match version {
+                    pmi::Version::One => "PMI-1",
+                    pmi::Version::Two => "PMI-2",
+                };
+                Some(format!(
+                    "{version} over descriptor {number}, as rank {rank} of {size}"
+                ))
+            }
+            Self::Port { port, id } => Some(format!("PMI-1 at {port}, as process {id}")),
+            Self::Pmix => Some(format!(
+                "PMIx, as rank {} of {}",
+                text("PMIX_RANK"),
+                text("PMIX_NAMESPACE")
+            )),
+            Self::Nobody => None,
+        }
+    }
+
     /// How many processes the job has, as far as that is known before the server is asked.
     pub(crate) fn size(&self, around: &impl Inherited) -> u32 {
         match self {
@@ -277,6 +305,26 @@ mod tests {
             "Port { port: \"vm:41907\", id: 3 }"
         );
         assert_eq!(said(Setting::Auto, &[]), "Nobody");
+    }
+
+    #[test]
+    fn people_are_told_by_what_a_process_finds_others() {
+        let words = |setting, around: &'static [(&'static str, &'static str)]| {
+            let around = Around(around);
+            Found::look(setting, &around).unwrap().words(&around)
+        };
+        let srun: &[(&str, &str)] = &[("PMI_FD", "11"), ("PMI_RANK", "2"), ("PMI_SIZE", "4")];
+        let one = "PMI-1 over descriptor 11, as rank 2 of 4";
+        assert_eq!(words(Setting::Auto, srun).as_deref(), Some(one));
+        let two = one.replace("PMI-1", "PMI-2");
+        assert_eq!(words(Setting::Two, srun), Some(two));
+        assert_eq!(words(Setting::Nobody, srun), None);
+        let port: &[(&str, &str)] = &[("PMI_PORT", "vm:41907"), ("PMI_ID", "3")];
+        let at_port = "PMI-1 at vm:41907, as process 3";
+        assert_eq!(words(Setting::Auto, port).as_deref(), Some(at_port));
+        let pmix: &[(&str, &str)] = &[("PMIX_NAMESPACE", "slurm.pmix.9.0"), ("PMIX_RANK", "1")];
+        let by_pmix = "PMIx, as rank 1 of slurm.pmix.9.0";
+        assert_eq!(words(Setting::Auto, pmix).as_deref(), Some(by_pmix));
     }
 
     #[test]
