@@ -174,8 +174,8 @@ pub fn text(seen: &Seen, waits: &Waits, verdict: &Verdict, all: bool) -> String 
             it.host, it.why
         );
     }
-    if seen.is_part {
-        out.push_str("  the job has ranks on other hosts; to see them give the pid of its rmpiexec, on the host where that runs\n");
+    if let Some(words) = &seen.elsewhere {
+        let _ = writeln!(out, "  {words}");
     }
     out.push_str("\nwho waits for whom\n");
     let lines = words::lines(waits);

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
+use crate::elsewhere::name;
 use crate::symbols::Files;
 use crate::target::Target;
 use crate::{Error, ancestor};
@@ -32,7 +33,10 @@ pub fn ranks(pid: u32, files: &mut Files) -> Result<Found, Error> {
         false => processes.ranks_below(pid, files),
     };
     let Some(first) = ranks.first() else {
-        return Err(Error::NoRanks(pid));
+        return Err(match name(pid).as_deref() {
+            Some("srun") => Error::OfSrun(pid),
+            _ => Error::NoRanks(pid),
+        });
     };
     if let Some((daemon, job)) = processes.job_of(pid)
         && job_of(first.pid()) == Some(job)

@@ -32,6 +32,7 @@ pub mod ancestor;
 pub mod calls;
 pub mod cli;
 pub mod dll;
+mod elsewhere;
 pub mod graph;
 pub mod hosts;
 pub mod job;
@@ -84,6 +85,12 @@ pub enum Error {
     /// No rank was found.
     #[error("process {0} is no rank and has started none; give the pid of rmpiexec or of a rank")]
     NoRanks(u32),
+    /// Slurm's `srun` has no rank below itself.
+    #[error(
+        "process {0} is srun, which has no rank below it: on a host of the job give the pid of slurmstepd, for all ranks of that host, or of \
+         a rank"
+    )]
+    OfSrun(u32),
     /// The launcher of a job over several hosts does not answer as it should.
     #[error("rmpiexec (process {pid}) does not say what the ranks of its hosts wait for: {why}")]
     Front {

@@ -13,7 +13,7 @@ use crate::job::is_there;
 use crate::report::Rank;
 use crate::verdict::Doubt;
 use crate::waits::Surroundings;
-use crate::{Error, Job, Settings, ancestor};
+use crate::{Error, Job, Settings, ancestor, elsewhere};
 
 /// What two looks have shown.
 #[derive(Clone, Debug)]
@@ -26,8 +26,8 @@ pub struct Seen {
     pub around: Surroundings,
     /// Hosts whose ranks could not be looked at.
     pub unseen: Vec<Unseen>,
-    /// Ranks are missing that are of another host, and no front was found to ask for them.
-    pub is_part: bool,
+    /// Ranks are missing, and nobody was found to ask for them: what the user may do.
+    pub elsewhere: Option<String>,
 }
 
 /// Looks twice at the ranks that a pid stands for, or once if no rank waits.
@@ -66,7 +66,7 @@ fn observe_once(pid: u32, settings: &Settings) -> Result<Seen, Error> {
     if first.iter().all(|rank| calls(rank).is_empty()) {
         return Ok(Seen {
             around: around(&job, &first),
-            is_part: is_part(&first),
+            elsewhere: elsewhere(pid, &first),
             ranks: first,
             doubts: BTreeMap::new(),
             unseen: Vec::new(),
@@ -86,7 +86,7 @@ fn observe_once(pid: u32, settings: &Settings) -> Result<Seen, Error> {
     let doubts = second.iter().filter_map(doubt).collect();
     Ok(Seen {
         around: around(&job, &second),
-        is_part: is_part(&second),
+        elsewhere: elsewhere(pid, &second),
         ranks: second,
         doubts,
         unseen: Vec::new(),
@@ -152,7 +152,7 @@ fn of_hosts(front: &Front, look: Look, doubts: BTreeMap<i32, Doubt>) -> Result<S
         doubts,
         around: Surroundings { whole },
         unseen: look.unseen,
-        is_part: false,
+        elsewhere: None,
     })
 }
 
@@ -280,15 +280,18 @@ fn missing(ranks: &[Rank]) -> BTreeSet<i32> {
     all.filter(|it| !seen.contains(it)).collect()
 }
 
-/// Whether ranks that were not seen are of another node, as their launcher says.
-fn is_part(ranks: &[Rank]) -> bool {
+/// What to do about ranks that were not seen, where their launcher says that they are of another node, or is another one.
+fn elsewhere(named: u32, ranks: &[Rank]) -> Option<String> {
+    let missing = missing(ranks);
     let mut boots = ranks.iter().filter_map(|it| ancestor::boot(it.pid).ok());
     let Some(boot) = boots.next() else {
-        return false;
+        let rank = ranks.first().filter(|_| !missing.is_empty())?;
+        return Some(elsewhere::by_starter(named, rank.pid));
     };
     let is_here =
         |rank: &i32| u32::try_from(*rank).is_ok_and(|it| boot.ranks.as_slice().contains(&it));
-    boot.local_size() < boot.size && !missing(ranks).iter().all(is_here)
+    let is_part = boot.local_size() < boot.size && !missing.iter().all(is_here);
+    is_part.then(|| elsewhere::BY_FRONT.to_owned())
 }
 
 /// Whether who has not been seen has ended.

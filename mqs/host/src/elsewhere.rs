@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What to give to see ranks that are missing, or why they cannot be seen.
+
+use std::fs;
+
+use crate::job::ancestors;
+
+/// Of a job of rmpiexec.
+pub(crate) const BY_FRONT: &str = "the job has ranks on other hosts; to see them give the pid of its rmpiexec, on the host where that runs";
+
+/// Programs by which other launchers start the ranks of a host.
+const STARTERS: [&str; 6] = [
+    "slurmstepd",
+    "hydra_pmi_proxy",
+    "prted",
+    "prterun",
+    "flux-shell",
+    "orted",
+];
+
+/// Of a job that rmpiexec has not started. `named`: what the user has given; `rank`: a rank that was seen.
+pub(crate) fn by_starter(named: u32, rank: u32) -> String {
+    let above = ancestors(rank).into_iter();
+    let above = above.filter_map(|pid| Some((pid, name(pid)?)));
+    words(named, &above.collect::<Vec<_>>())
+}
+
+/// `above`: who has started the rank, who that, and so on.
+fn words(named: u32, above: &[(u32, String)]) -> String {
+    const HERE: &str =
+        "no rmpiexec has started these ranks: those of this host alone can be looked at";
+    let starter = above
+        .iter()
+        .find(|(_, name)| STARTERS.contains(&name.as_str()));
+    match starter {
+        Some((pid, name)) if *pid != named && above.iter().all(|(it, _)| *it != named) => {
+            format!("{HERE}, all of them by the pid {pid} ({name})")
+        }
+        _ => HERE.to_owned(),
+    }
+}
+
+/// What a process is called.
+pub(crate) fn name(pid: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_names_one_rank_of_another_launcher_hears_what_to_name_for_all_of_its_host() {
+        let above = [(50, "sh"), (40, "slurmstepd"), (1, "slurmd")];
+        let above = above.map(|(pid, name)| (pid, name.to_owned()));
+        let here = "those of this host alone can be looked at";
+        let rank = words(60, &above);
+        assert!(
+            rank.ends_with(&format!("{here}, all of them by the pid 40 (slurmstepd)")),
+            "{rank}"
+        );
+        for named in [40, 1] {
+            assert!(words(named, &above).ends_with(here), "{named}");
+        }
+        assert!(words(60, &above[..1]).ends_with(here));
+    }
+}
