@@ -3,13 +3,17 @@
 //!
 //! # Safety
 //! - Strings and structures that a call gets live over it, and the library copies them; the directives of a fence stay for ever.
-//! - A fence's state is counted: one share is the library's until it calls back, once.
-//! - What the library answers with is read before it is given back, and nobody else has it.
+//! - A fence's state is never freed: the library may call back late, or twice.
+//! - What the library answers with is read before it is given back, and nobody else has it. Of a value that part of the union is read which
+//!   its type says; a string in it ends with a zero byte, which is looked for in its first [`MOST_TEXT_BYTES`] alone.
+
+#[cfg(test)]
+mod tests;
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 use std::ffi::CString;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use crate::Error;
 use crate::table::Functions;
@@ -25,7 +29,7 @@ pub struct Client {
     size: u32,
     app: u32,
     /// How the fence that has begun is going.
-    fence: Option<Arc<OnceLock<Status>>>,
+    fence: Option<&'static OnceLock<Status>>,
 }
 
 impl std::fmt::Debug for Client {
@@ -41,7 +45,10 @@ impl Client {
     /// # Errors
     /// When there is no library, or the server does not answer it.
     pub fn begin() -> Result<Self, Error> {
-        let functions = Functions::load()?;
+        Self::begin_with(Functions::load()?)
+    }
+
+    fn begin_with(functions: Functions) -> Result<Self, Error> {
         let mut me = Proc::none();
         // SAFETY: room for one process, and no directives.
         let status = unsafe { (functions.init)(&raw mut me, ptr::null_mut(), 0) };
@@ -53,6 +60,10 @@ impl Client {
             fence: None,
         };
         client.check("PMIx_Init", status)?;
+        // The library is given it again, and takes it for a string of C.
+        if client.job().is_empty() {
+            return Err(Error::Untold("what the job is called"));
+        }
         let size = client.number(ALL_RANKS, c"pmix.job.size")?;
         client.size = size.ok_or(Error::Untold("how many processes the job has"))?;
         // Not all launchers have programs.
@@ -117,8 +128,11 @@ impl Client {
                 return None;
             }
             // SAFETY: not null, and a string of C that is the library's until the value is freed.
-            let text = unsafe { CStr::from_ptr(text) };
-            Some(text.to_string_lossy().into_owned())
+            let length = unsafe { libc::strnlen(text, MOST_TEXT_BYTES) };
+            // SAFETY: as above, and it has so many bytes at least.
+            let bytes = unsafe { core::slice::from_raw_parts(text.cast::<u8>(), length) };
+            let is_whole = length < MOST_TEXT_BYTES;
+            is_whole.then(|| String::from_utf8_lossy(bytes).into_owned())
         };
         self.look(rank, &string(key), read)
     }
@@ -181,21 +195,16 @@ impl Client {
     pub fn begin_fence(&mut self) -> Result<(), Error> {
         // SAFETY: no arguments.
         self.check("PMIx_Commit", unsafe { (self.functions.commit)() })?;
-        let state = Arc::new(OnceLock::new());
-        let theirs = Arc::into_raw(Arc::clone(&state))
-            .cast_mut()
-            .cast::<c_void>();
-        // It must stay until the fence is over; it is small, and there are few fences.
+        // Both must stay as long as the library may call; they are small, and there are few fences.
+        let state: &'static OnceLock<Status> = Box::leak(Box::default());
+        let theirs = ptr::from_ref(state).cast_mut().cast::<c_void>();
         let collect: *const Info = Box::leak(Box::new(Info::on("pmix.collect")));
-        // SAFETY: all processes, one directive that stays, and a function that gets the state, which `done` gives back.
+        // SAFETY: all processes, one directive that stays, and a function that gets the state, which stays.
         let status = unsafe { (self.functions.fence)(ptr::null(), 0, collect, 1, done, theirs) };
         match status {
             SUCCESS => self.fence = Some(state),
             // It was over at once, and nobody calls.
-            OPERATION_SUCCEEDED => {
-                // SAFETY: what was made above, which the library does not have.
-                drop(unsafe { Arc::from_raw(theirs.cast::<OnceLock<Status>>().cast_const()) });
-            }
+            OPERATION_SUCCEEDED => self.fence = None,
             failed => return self.check("PMIx_Fence_nb", failed),
         }
         Ok(())
@@ -206,7 +215,7 @@ impl Client {
     /// # Errors
     /// When it failed.
     pub fn is_fence_over(&mut self) -> Result<bool, Error> {
-        let Some(state) = &self.fence else {
+        let Some(state) = self.fence else {
             return Ok(true);
         };
         let Some(status) = state.get().copied() else {
@@ -256,9 +265,10 @@ impl Client {
 
 /// A fence is over: called by a thread of the library.
 unsafe extern "C" fn done(status: Status, state: *mut c_void) {
-    // SAFETY: what `begin_fence` gave away, once; a fence is over once.
-    let state = unsafe { Arc::from_raw(state.cast::<OnceLock<Status>>().cast_const()) };
-    let _ = state.set(status);
+    // SAFETY: null, or what `begin_fence` gave, which is only shared and never freed.
+    let state = unsafe { state.cast::<OnceLock<Status>>().cast_const().as_ref() };
+    // Only the first word counts.
+    let _ = state.map(|state| state.set(status));
 }
 
 fn string(text: &str) -> CString {
@@ -266,5 +276,7 @@ fn string(text: &str) -> CString {
     CString::new(bytes).unwrap_or_default()
 }
 
+/// Longer strings are none that a process of ours has put.
+const MOST_TEXT_BYTES: usize = 1 << 20;
 /// `PMIX_OPERATION_SUCCEEDED`.
 const OPERATION_SUCCEEDED: Status = -157;

@@ -80,6 +80,14 @@ impl Proc {
     }
 }
 
+#[cfg(test)]
+impl Data {
+    /// What a library has left there.
+    pub(crate) const fn of(room: [u64; 3]) -> Self {
+        Self { room }
+    }
+}
+
 impl Value {
     pub(crate) const fn of_flag(flag: bool) -> Self {
         let mut data = Data { room: [0; 3] };
