@@ -74,10 +74,7 @@ impl Managed {
 
     fn meet(manager: &mut Manager) -> Result<(Neighbours, Boot, Option<OwnedFd>), Error> {
         let (rank, size) = (manager.rank(), manager.size());
-        if rank >= size {
-            let words = format!("the launcher says that this is rank {rank} of {size}");
-            return Err(Error::Boot(words));
-        }
+        check_place(rank, size)?;
         if size == 1 {
             let cpus = neighbours::cpus(std::iter::empty());
             let boot = boot_of(manager, (&[rank], cpus), &Keys::random()?)?;
@@ -244,6 +241,17 @@ impl Managed {
     pub(crate) fn abort(&mut self, code: i32, message: &str) -> Result<(), Error> {
         self.manager.abort(code, message)
     }
+}
+
+/// Whether a launcher may say so: memory is taken for each rank before any of them is met.
+fn check_place(rank: u32, size: u32) -> Result<(), Error> {
+    const MOST_RANKS: u32 = 1 << 24;
+    if rank >= size || size > MOST_RANKS {
+        return Err(Error::Boot(format!(
+            "the launcher says that this is rank {rank} of {size}, expected at most {MOST_RANKS} and a number below that of all"
+        )));
+    }
+    Ok(())
 }
 
 /// Whether some node of the job has more ranks than CPUs, and the node of each rank: asks for one card of each node, and for that of

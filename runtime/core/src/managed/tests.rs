@@ -200,6 +200,18 @@ fn ranks_of_other_nodes_are_found_by_what_they_left_with_the_server() {
 }
 
 #[test]
+fn a_place_that_no_job_has_is_told() {
+    check_place(2, 3).unwrap();
+    for (rank, size) in [(3, 3), (0, 0), (0, u32::MAX), (u32::MAX - 1, u32::MAX)] {
+        let words = check_place(rank, size).unwrap_err().to_string();
+        assert!(
+            words.contains(&format!("is rank {rank} of {size}, expected")),
+            "{words}"
+        );
+    }
+}
+
+#[test]
 fn keys_and_bytes_are_read_back_from_their_text() {
     let keys = Keys::random().unwrap();
     let read = Keys::parse(&keys.to_string()).unwrap();
