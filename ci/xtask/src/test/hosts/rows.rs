@@ -88,6 +88,8 @@ pub(super) const UNDER_SLURM: &[Row] = &[
     row("ends_leave_nothing", 4, 180),
     row("a_job_that_is_over_is_told", 4, 60),
     row("srun_starts_ranks", 4, 120),
+    row("what_looks_into_a_job_finds_all_hosts", 4, 120),
+    row("queues_of_ranks_that_srun_has_started", 4, 90),
 ];
 
 #[cfg(test)]
