@@ -142,3 +142,28 @@ fn json_is_for_programs() {
     assert_eq!(json.as_object().unwrap().len(), 1);
     assert_eq!(json["events"].as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn in_a_job_it_says_whose_that_is_and_by_what_ranks_find_each_other() {
+    let salloc = [
+        ("SLURM_JOB_ID", "17"),
+        ("SLURM_JOB_NODELIST", "n[1-2]"),
+        ("SLURM_TASKS_PER_NODE", "2,1"),
+    ];
+    let task = [("PMI_PORT", "vm:41907"), ("PMI_ID", "3")];
+    let done = info(&[], &[&salloc[..], &task].concat());
+    let text = told(&done);
+    for part in [
+        "job    of a batch system: job 17 of Slurm: 2 hosts with slots as SLURM_JOB_NODELIST says, reached by ",
+        "\n         hosts: n1:2 n2:1\n         found: SLURM_JOB_ID=17, SLURM_JOB_NODELIST=n[1-2], ",
+        "\n  peers  found by PMI-1 at vm:41907, as process 3\n  pmix   its library: ",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    let lost = info(&[], &[("RMPI_PMI", "pmix"), ("PMIX_NAMESPACE", "")]);
+    let words = "\n  peers  not found: RMPI_PMI asks for pmix: ";
+    assert!(told(&lost).contains(words), "{}", told(&lost));
+    let library = info(&[], &[("RMPI_PMIX_LIBRARY", "/nowhere/libpmix.so.2")]);
+    let words = "\n  pmix   its library: not here: /nowhere/libpmix.so.2: cannot open";
+    assert!(told(&library).contains(words), "{}", told(&library));
+}
