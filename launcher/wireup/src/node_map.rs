@@ -43,6 +43,16 @@ impl NodeMap {
     /// a sensible length says it.
     #[must_use]
     pub fn new(nodes: impl IntoIterator<Item = u32>) -> Option<Self> {
+        Self::of_at_most(MOST_STRETCHES, nodes)
+    }
+
+    /// The same of ranks that may be strewn so that no text says it: 16 bytes for each of its stretches.
+    #[must_use]
+    pub fn of_any(nodes: impl IntoIterator<Item = u32>) -> Option<Self> {
+        Self::of_at_most(usize::MAX, nodes)
+    }
+
+    fn of_at_most(stretches: usize, nodes: impl IntoIterator<Item = u32>) -> Option<Self> {
         let mut map = Self {
             stretches: Vec::new(),
             ranks: 0,
@@ -54,7 +64,11 @@ impl NodeMap {
                 each += 1;
             }
             map.add(node, each)?;
+            if map.stretches.len() > stretches {
+                return None;
+            }
         }
+        map.stretches.shrink_to_fit();
         (map.ranks > 0).then_some(map)
     }
 
@@ -75,7 +89,7 @@ impl NodeMap {
             nodes: 1,
             each,
         });
-        (self.stretches.len() <= MOST_STRETCHES).then_some(())
+        Some(())
     }
 
     /// Reads what [`Display`](fmt::Display) writes; `None` for anything else and for other than `ranks` ranks.
@@ -136,6 +150,18 @@ impl NodeMap {
             .partition_point(|stretch| stretch.rank <= rank);
         let stretch = self.stretches.get(after.checked_sub(1)?)?;
         Some(stretch.node + (rank - stretch.rank) / stretch.each)
+    }
+
+    /// The ranks of a node, in ascending order.
+    pub fn ranks_of(&self, node: u32) -> impl Iterator<Item = u32> {
+        self.stretches.iter().flat_map(move |stretch| {
+            let block = node.checked_sub(stretch.node);
+            let block = block.filter(|block| *block < stretch.nodes);
+            block.into_iter().flat_map(|block| {
+                let first = stretch.rank + block * stretch.each;
+                first..first + stretch.each
+            })
+        })
     }
 }
 
@@ -225,6 +251,8 @@ mod tests {
         let text = strewn(4096).unwrap().to_string();
         assert!(text.len() < 100_000);
         assert_eq!(strewn(20_000), None);
+        let any = NodeMap::of_any((0..20_000).map(|rank| rank * 7 % 64)).unwrap();
+        assert!((0..20_000).all(|rank| any.node_of(rank) == Some(rank * 7 % 64)));
         assert_eq!(NodeMap::new([]), None);
     }
 
@@ -240,7 +268,11 @@ mod tests {
             let count = u32::try_from(nodes.len()).unwrap();
             prop_assert_eq!(NodeMap::parse(&map.to_string(), count), Some(map.clone()));
             let read: Vec<u32> = (0..count).filter_map(|rank| map.node_of(rank)).collect();
-            prop_assert_eq!(read, nodes);
+            prop_assert_eq!(&read, &nodes);
+            for node in 0..6 {
+                let of_node = (0..count).filter(|rank| nodes[*rank as usize] == node);
+                prop_assert!(map.ranks_of(node).eq(of_node));
+            }
         }
     }
 }
