@@ -3,6 +3,7 @@
 //! way. They may be the ends of a socket, or the pipes of a remote shell.
 
 use crate::link::Inbox;
+use crate::outbox::Outbox;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -25,8 +26,7 @@ pub(crate) struct Edge {
     /// What arrived.
     pub(crate) inbox: Inbox,
     /// What is to be sent; [`Edge::flush`] sends it.
-    pub(crate) outbox: Vec<u8>,
-    sent: usize,
+    pub(crate) outbox: Outbox,
 }
 
 impl Edge {
@@ -47,47 +47,31 @@ impl Edge {
             from,
             to,
             inbox: Inbox::default(),
-            outbox: Vec::new(),
-            sent: 0,
+            outbox: Outbox::default(),
         })
     }
 
     /// Sends as much as the stream takes; true when nothing is left to send.
     pub(crate) fn flush(&mut self) -> Result<bool, Closed> {
-        while self.sent < self.outbox.len() {
-            match write(&self.to, &self.outbox[self.sent..]) {
-                Ok(bytes) => self.sent += bytes,
-                Err(Errno::EAGAIN) => {
-                    self.forget_sent();
-                    return Ok(false);
-                }
+        while !self.is_flushed() {
+            match write(&self.to, self.outbox.unsent()) {
+                Ok(bytes) => self.outbox.took(bytes),
+                Err(Errno::EAGAIN) => return Ok(false),
                 Err(Errno::EINTR) => (),
                 // The machine is short of memory for what is under way. That passes, and nothing tells when.
                 Err(Errno::ENOBUFS | Errno::ENOMEM) => {
                     std::thread::sleep(PAUSE);
-                    self.forget_sent();
                     return Ok(false);
                 }
                 Err(_) => return Err(Closed),
             }
         }
-        self.outbox.clear();
-        self.sent = 0;
         Ok(true)
-    }
-
-    /// Gives back the room of what was sent, where that is more than what is left: an edge over which always something waits would
-    /// keep all that it ever sent.
-    fn forget_sent(&mut self) {
-        if self.sent >= SENT_BYTES && self.sent * 2 >= self.outbox.len() {
-            self.outbox.drain(..self.sent);
-            self.sent = 0;
-        }
     }
 
     /// Whether something is left to send.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.sent == self.outbox.len()
+        self.outbox.unsent().is_empty()
     }
 
     /// Reads once what is there into the inbox.
@@ -131,7 +115,6 @@ impl Edge {
     /// Nothing is said from now on; what the other side has said may be read.
     pub(crate) fn mute(&mut self) {
         self.outbox.clear();
-        self.sent = 0;
         if let Ok(nothing) = File::options().write(true).open("/dev/null") {
             self.to = nothing.into();
         }
@@ -155,9 +138,6 @@ impl Edge {
         self.to.as_fd()
     }
 }
-
-/// Less than this is not worth moving what is left.
-const SENT_BYTES: usize = 64 << 10;
 
 /// Between two tries to send while the machine is short of memory.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -248,7 +228,7 @@ mod tests {
         for _ in 0..2000 {
             one.outbox.extend([7; 50_000]);
             let _ = one.flush();
-            while one.outbox.len() - one.sent > 1 << 20 {
+            while one.outbox.unsent().len() > 1 << 20 {
                 let _ = other.read(&mut scratch);
                 let _ = one.flush();
             }

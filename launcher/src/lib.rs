@@ -46,6 +46,7 @@ mod ladder;
 mod lines;
 mod link;
 mod mpir;
+mod outbox;
 mod over_hosts;
 mod place;
 mod plan;

@@ -396,7 +396,7 @@ impl Shepherd {
         if self.is_remote && !words.is_empty() {
             Up::Line.put(words);
         }
-        self.above.outbox.append(self.tree.above());
+        self.above.outbox.take(self.tree.above());
         self.above.flush().map(|_| ())
     }
 
@@ -404,13 +404,13 @@ impl Shepherd {
     fn flush_below(&mut self) {
         if let Some(edge) = self.local.as_mut().and_then(|local| local.edge.as_mut()) {
             if let Some(orders) = self.tree.orders() {
-                edge.outbox.append(orders);
+                edge.outbox.take(orders);
             }
             say(edge);
         }
         self.children.step_mut().map(StepCommand::flush);
         for (number, edge) in self.children.edges() {
-            edge.outbox.append(self.tree.below(number));
+            edge.outbox.take(self.tree.below(number));
             say(edge);
         }
     }

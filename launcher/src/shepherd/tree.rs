@@ -70,7 +70,7 @@ enum State {
 #[derive(Debug)]
 struct Child {
     target: Target,
-    /// What it starts itself.
+    /// What it starts itself, until it has been told.
     below: Vec<Target>,
     /// The nodes of it and below it that have neither ended nor been lost, and whether each has said that it is there.
     open: BTreeMap<u32, bool>,
@@ -106,10 +106,10 @@ impl Child {
         self.noise.clear();
     }
 
-    fn begin(&self, shell: &Shell, pace: Pace) -> Down {
+    fn begin(&mut self, shell: &Shell, pace: Pace) -> Down {
         Down::Begin(Box::new(Begin {
             own: Some(self.target.node),
-            below: self.below.clone(),
+            below: std::mem::take(&mut self.below),
             step: None,
             // The step that has started it has started those below it too.
             they_come: self.came,
