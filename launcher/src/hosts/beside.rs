@@ -6,6 +6,7 @@ use super::{Host, Slots};
 use crate::cpus::Cpus;
 use crate::failure::counted;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Which machine a host is, and which of its CPUs ranks get there.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -67,19 +68,53 @@ impl Beside {
     }
 }
 
+/// Machines by the number of their kernel's start, so that only those are compared which may be one.
+struct Alike<'a> {
+    machines: &'a [&'a Machine],
+    by_boot: BTreeMap<&'a str, Vec<usize>>,
+}
+
+impl<'a> Alike<'a> {
+    fn of(machines: &'a [&'a Machine]) -> Self {
+        let mut by_boot: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let known = machines.iter().enumerate();
+        for (at, machine) in known.filter(|(_, machine)| !machine.boot.is_empty()) {
+            by_boot.entry(&machine.boot).or_default().push(at);
+        }
+        Self { machines, by_boot }
+    }
+
+    /// The others whose CPUs are some of this one's, in ascending order.
+    fn meeting(&self, at: usize) -> impl Iterator<Item = usize> {
+        let own = self.machines[at];
+        let others = self.by_boot.get(own.boot.as_str());
+        let others = others.into_iter().flatten().copied();
+        others.filter(move |other| *other != at && own.meets(self.machines[*other]))
+    }
+
+    /// Those that are the same as this one, itself among them, in ascending order.
+    fn same(&self, at: usize) -> Vec<usize> {
+        let own = self.machines[at];
+        let others = self.meeting(at);
+        let others = others.filter(|other| own.is_same(self.machines[*other]));
+        let mut same: Vec<usize> = others.chain([at]).collect();
+        same.sort_unstable();
+        same
+    }
+}
+
 /// For each host which ranks of others are on its CPUs, where these hosts have so many.
 pub(crate) fn beside(machines: &[&Machine], ranks: &[u32]) -> Vec<Beside> {
+    let alike = Alike::of(machines);
     let of = |at: usize| {
         let mut beside = Beside::default();
-        let others = machines.iter().zip(ranks).enumerate();
-        for (other, (machine, ranks)) in others.filter(|(other, _)| *other != at) {
-            let sum = match machines[at] {
-                own if own.is_same(machine) && other < at => &mut beside.before,
-                own if own.is_same(machine) => &mut beside.behind,
-                own if own.meets(machine) => &mut beside.overlapping,
-                _ => continue,
+        for other in alike.meeting(at) {
+            let sum = match machines[at].is_same(machines[other]) {
+                true if other < at => &mut beside.before,
+                true => &mut beside.behind,
+                false => &mut beside.overlapping,
             };
-            *sum = sum.saturating_add(*ranks);
+            *sum = sum.saturating_add(ranks[other]);
         }
         beside
     };
@@ -89,12 +124,12 @@ pub(crate) fn beside(machines: &[&Machine], ranks: &[u32]) -> Vec<Beside> {
 /// The slots of each host, where they have so many cores: those that have as many as there are cores share out what the others with the
 /// same CPUs leave.
 pub(crate) fn slots(hosts: &[Host], machines: &[&Machine], cores: &[u32]) -> Vec<u32> {
+    let alike = Alike::of(machines);
     let of = |at: usize| {
         let Slots::Cores = hosts[at].slots else {
             return hosts[at].slots.or(cores[at]);
         };
-        let same = |other: &usize| *other == at || machines[at].is_same(machines[*other]);
-        let same: Vec<usize> = (0..hosts.len()).filter(same).collect();
+        let same = alike.same(at);
         let taken = same.iter().map(|other| hosts[*other].slots.or(0));
         let left = u64::from(cores[at].saturating_sub(taken.fold(0, u32::saturating_add)));
         let sharing = same
@@ -113,14 +148,14 @@ pub(crate) fn slots(hosts: &[Host], machines: &[&Machine], cores: &[u32]) -> Vec
 
 /// Which hosts are one machine, in words for the user.
 pub(crate) fn words(names: &[String], machines: &[&Machine]) -> Vec<String> {
-    let meets = |at: usize, other: usize| at != other && machines[at].meets(machines[other]);
+    let alike = Alike::of(machines);
     let mut told = vec![false; names.len()];
     let mut lines = Vec::new();
     for at in 0..names.len() {
         if std::mem::replace(&mut told[at], true) {
             continue;
         }
-        let others: Vec<usize> = (0..names.len()).filter(|other| meets(at, *other)).collect();
+        let others: Vec<usize> = alike.meeting(at).collect();
         others.iter().for_each(|other| told[*other] = true);
         let is_same = |other: &usize| machines[at].is_same(machines[*other]);
         let how = match others.iter().all(is_same) {

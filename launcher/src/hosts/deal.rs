@@ -27,11 +27,12 @@ pub struct Portion<'a> {
 pub fn deal(slots: &[u32], programs: &[Portion<'_>], mapping: Mapping) -> Vec<u32> {
     let every: Vec<u32> = (0..).zip(slots).map(|(number, _)| number).collect();
     let numbers = |parts: &[Part]| parts.iter().map(|part| part.host).collect();
+    let ranks: usize = programs.iter().map(|program| program.ranks as usize).sum();
     let mut table = Table {
         slots,
         taken: vec![0; slots.len()],
         next: 0,
-        dealt: Vec::new(),
+        dealt: Vec::with_capacity(ranks),
     };
     for program in programs {
         let hosts: Vec<u32> = program.hosts.map_or_else(|| every.clone(), numbers);
