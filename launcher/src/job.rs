@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One node's part of a job, ready to be started: what the front tells a daemon first.
 
-use crate::cli::Reader;
+use crate::cli::{App, Reader};
 use crate::cpus::Cpus;
 use crate::hosts::Beside;
 use crate::place::Policy;
@@ -212,6 +212,15 @@ pub(crate) fn nodes_text(nodes: impl IntoIterator<Item = usize>) -> String {
         .into_iter()
         .map(|node| u32::try_from(node).unwrap_or(u32::MAX));
     NodeMap::new(nodes).map_or_else(String::new, |map| map.to_string())
+}
+
+/// The paths of programs with so many ranks each.
+pub(crate) fn paths<'a>(
+    programs: &'a [Program],
+    apps: &'a [App],
+) -> impl Iterator<Item = (CString, u32)> {
+    let both = programs.iter().zip(apps);
+    both.map(|(program, app)| (program.path.clone(), app.ranks))
 }
 
 /// Programs as bytes.

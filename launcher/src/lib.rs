@@ -259,7 +259,8 @@ fn divide(
     }
     // Should this fail, the daemons see that the front is gone and end the ranks.
     let programs = jobs.first().map_or(&[][..], |job| &job.programs);
-    let debugger = Debugger::new(starter, (&hosts, hold), (programs, &jobs), gdb)?;
+    let programs = job::paths(programs, &request.apps);
+    let debugger = Debugger::new(starter, (&hosts, hold), programs, gdb)?;
     // What the sockets do not take now goes with the first turns of the front, which also sees whether one is closed.
     let _ = nodes.flush();
     Ok(Front::new(request, signals, nodes, extras, debugger)?)

@@ -31,15 +31,69 @@ struct Row {
 
 const _: () = assert!(size_of::<Row>() == 24 && std::mem::offset_of!(Row, pid) == 16);
 
-/// A rank, as tools are told of it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Process<'a> {
-    /// Its host, by a name that other hosts know too.
-    pub(crate) host: &'a CStr,
-    /// Its program, from the root.
-    pub(crate) executable: &'a CStr,
-    /// Its number there.
-    pub(crate) pid: u32,
+/// A text that is never given back, since a tool may read it at any time.
+pub(crate) type Name = &'static CStr;
+
+/// Keeps a text for good.
+pub(crate) fn keep(name: CString) -> Name {
+    Box::leak(name.into_boxed_c_str())
+}
+
+/// The process table: a row for each rank, and nothing besides, since there may be many.
+#[derive(Debug)]
+pub(crate) struct Table {
+    rows: &'static mut [Row],
+    /// Rows without a process.
+    missing: usize,
+}
+
+impl Table {
+    /// The table of programs with so many ranks each, in the order of the ranks.
+    pub(crate) fn of(programs: &[(Name, u32)]) -> Self {
+        let number = programs.iter().map(|(_, ranks)| *ranks as usize).sum();
+        let mut rows = Vec::with_capacity(number);
+        for (program, ranks) in programs {
+            let row = Row {
+                host_name: c"".as_ptr(),
+                executable_name: program.as_ptr(),
+                pid: 0,
+            };
+            rows.extend((0..*ranks).map(|_| row));
+        }
+        Self {
+            rows: rows.leak(),
+            missing: number,
+        }
+    }
+
+    /// Where the program of a rank lies on its host.
+    pub(crate) fn set_program(&mut self, rank: u32, program: Name) {
+        if let Some(row) = self.rows.get_mut(rank as usize) {
+            row.executable_name = program.as_ptr();
+        }
+    }
+
+    /// The process of a rank, and its host, by a name that other hosts know too.
+    pub(crate) fn set_process(&mut self, rank: u32, host: Name, pid: u32) {
+        if let Some(row) = self.rows.get_mut(rank as usize) {
+            self.missing -= usize::from(row.pid == 0);
+            row.host_name = host.as_ptr();
+            // No process has the number 0, which says that there is none.
+            row.pid = pid.cast_signed().max(1);
+        }
+    }
+
+    /// The process of a rank, if it is known and of this host.
+    pub(crate) fn process_on(&self, rank: u32, host: Name) -> Option<u32> {
+        let row = self.rows.get(rank as usize)?;
+        let is_there = row.pid != 0 && std::ptr::eq(row.host_name, host.as_ptr());
+        is_there.then_some(row.pid.cast_unsigned())
+    }
+
+    /// Whether all ranks have their processes.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.missing == 0
+    }
 }
 
 /// Why a tool's breakpoint is reached.
@@ -71,26 +125,10 @@ impl Starter {
     }
 
     /// Makes the table known, for good.
-    pub(crate) fn publish<'a>(&mut self, table: impl Iterator<Item = Process<'a>>) {
-        // Ranks of one program share its name's memory.
-        let mut names: Vec<(&CStr, *const c_char)> = Vec::new();
-        let mut keep = |name: &'a CStr| match names.iter().find(|(known, _)| *known == name) {
-            Some((_, kept)) => *kept,
-            None => {
-                let kept = name.to_owned().into_raw().cast_const();
-                names.push((name, kept));
-                kept
-            }
-        };
-        let rows = table.map(|process| Row {
-            host_name: keep(process.host),
-            executable_name: keep(process.executable),
-            pid: process.pid.cast_signed(),
-        });
-        let rows: &'static [Row] = Vec::leak(rows.collect());
-        PROCTABLE.write(rows.as_ptr());
+    pub(crate) fn publish(&mut self, table: &Table) {
+        PROCTABLE.write(table.rows.as_ptr());
         // Last: who sees the size finds the rest.
-        PROCTABLE_SIZE.write(c_int::try_from(rows.len()).unwrap_or(c_int::MAX));
+        PROCTABLE_SIZE.write(c_int::try_from(table.rows.len()).unwrap_or(c_int::MAX));
     }
 
     /// Stops in a tool's breakpoint, if there is one.
@@ -356,18 +394,24 @@ mod tests {
 
     #[test]
     fn the_size_of_the_table_and_its_rows_are_published() {
-        let process = |pid| Process {
-            host: c"here",
-            executable: c"/bin/true",
-            pid,
-        };
+        let (here, there) = (keep(c"here".into()), keep(c"here".into()));
+        let mut table = Table::of(&[(c"/bin/true", 2)]);
+        table.set_process(0, here, 7);
+        table.set_process(0, here, 7);
+        table.set_process(2, here, 7);
+        assert!(!table.is_complete());
+        table.set_program(1, c"/bin/false");
+        table.set_process(1, there, 8);
+        assert!(table.is_complete());
+        assert_eq!(table.process_on(1, there), Some(8));
+        assert_eq!(table.process_on(1, here), None);
         // Nobody else in this process publishes a table.
-        Starter(()).publish([process(7), process(8)].into_iter());
+        Starter(()).publish(&table);
         assert_eq!(PROCTABLE_SIZE.read(), 2);
         // SAFETY: the table was just published with two rows, which stay for ever.
         let rows = unsafe { std::slice::from_raw_parts(PROCTABLE.read(), 2) };
         assert_eq!([rows[0].pid, rows[1].pid], [7, 8]);
-        assert_eq!(rows[0].executable_name, rows[1].executable_name);
-        assert_ne!(rows[0].host_name, rows[0].executable_name);
+        assert_ne!(rows[0].executable_name, rows[1].executable_name);
+        assert_eq!(rows[0].host_name, here.as_ptr());
     }
 }

@@ -396,8 +396,8 @@ fn tell_all(
     }
     // As a debugger may reach them.
     let hosts: Vec<String> = asked.hosts.iter().map(|host| host.name.clone()).collect();
-    let debugger =
-        Debugger::new(starter, (&hosts, hold), (programs, jobs), gdb).map_err(no_start)?;
+    let paths = job::paths(programs, &request.apps);
+    let debugger = Debugger::new(starter, (&hosts, hold), paths, gdb).map_err(no_start)?;
     let mut nodes = Nodes::default();
     let (edge, process) = root.into_way();
     nodes.add_way(edge, process, true);

@@ -6,22 +6,17 @@
 //! its byte to is a pipe, by its name below `/proc`.
 
 use super::Gdb;
-use crate::job::{NodeJob, Program};
-use crate::mpir::{Process, Starter, State, ToolWords};
+use crate::mpir::{self, Name, Starter, State, Table, ToolWords};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::unistd::{pipe2, read};
-use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The debugger's side of a front.
 pub(crate) struct Debugger {
     starter: Starter,
-    /// The machines of the nodes.
-    hosts: Vec<CString>,
-    /// The program of each rank, and its node and process once these are known.
-    ranks: Vec<(CString, Option<(usize, u32)>)>,
+    processes: Processes,
     /// All ranks stand still until [`Debugger::meet`] is over.
     holding: bool,
     fifo: String,
@@ -32,28 +27,19 @@ pub(crate) struct Debugger {
 }
 
 impl Debugger {
-    /// For the ranks of a job of these programs on these hosts, a part of the job for each.
+    /// For a job of these programs, with so many ranks each, on these hosts.
     pub(crate) fn new(
         mut starter: Starter,
         (hosts, holding): (&[String], bool),
-        (programs, jobs): (&[Program], &[NodeJob]),
+        programs: impl Iterator<Item = (CString, u32)>,
         gdb: Option<Gdb>,
     ) -> Result<Self, Errno> {
         let (asks, write_end) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let fifo = format!("/proc/{}/fd/{}", std::process::id(), asks.as_raw_fd());
         starter.name_fifo(&fifo);
-        let host = |name: &String| CString::new(name.as_str()).unwrap_or_default();
-        let program = |app: u32| programs[app as usize].path.clone();
-        let of_job = |job: &NodeJob| {
-            let ranks = job.ranks.iter();
-            let named = ranks.map(|placed| (placed.rank, program(placed.app)));
-            named.collect::<Vec<_>>()
-        };
-        let ranks: BTreeMap<u32, CString> = jobs.iter().flat_map(of_job).collect();
         Ok(Self {
             starter,
-            hosts: hosts.iter().map(host).collect(),
-            ranks: ranks.into_values().map(|program| (program, None)).collect(),
+            processes: Processes::of(hosts.iter(), programs),
             holding,
             fifo,
             gdb,
@@ -68,37 +54,19 @@ impl Debugger {
     }
 
     /// Where the program of these ranks lies on their host.
-    pub(crate) fn found(&mut self, path: &CString, ranks: &[u32]) {
-        for rank in ranks {
-            if let Some((program, _)) = self.ranks.get_mut(*rank as usize) {
-                program.clone_from(path);
-            }
-        }
+    pub(crate) fn found(&mut self, path: &CStr, ranks: &[u32]) {
+        self.processes.found(path, ranks);
     }
 
     /// These ranks are these processes of a node.
     pub(crate) fn started(&mut self, node: usize, started: &[(u32, u32)]) {
-        for (rank, pid) in started {
-            if let Some((_, process)) = self.ranks.get_mut(*rank as usize) {
-                *process = Some((node, *pid));
-            }
-        }
-        if self.ranks.iter().all(|(_, pid)| pid.is_some()) {
+        if self.processes.started(node, started) {
             self.publish();
         }
     }
 
     fn publish(&mut self) {
-        let hosts = &self.hosts;
-        self.starter
-            .publish(self.ranks.iter().map(|(executable, process)| {
-                let (node, pid) = process.unwrap_or_default();
-                Process {
-                    host: &hosts[node],
-                    executable,
-                    pid,
-                }
-            }));
+        self.starter.publish(self.processes.table());
         if !self.holding {
             // Who has a breakpoint there and did not say so at the start comes late, and is told all the same.
             self.spawned();
@@ -138,8 +106,8 @@ impl Debugger {
         let Some(gdb) = &mut self.gdb else {
             return Ok(false);
         };
-        let process = |rank: u32| self.ranks.get(rank as usize)?.1;
-        gdb.start(&self.fifo, process).map(|()| true)
+        gdb.start(&self.fifo, |rank| self.processes.of_rank(rank))
+            .map(|()| true)
     }
 
     /// Readable when that gdb has ended.
@@ -172,6 +140,70 @@ impl Debugger {
             return Some(Wish::Release);
         }
         self.starter.tool().map(Wish::Tool)
+    }
+}
+
+/// The processes of all ranks. There may be many: nothing is kept of them but their table, from the first on that is known.
+pub(crate) struct Processes {
+    /// The machines of the nodes, a name of its own for each.
+    hosts: Vec<Name>,
+    /// The files of programs, with so many ranks each.
+    programs: Vec<(Name, u32)>,
+    /// The files of some ranks' programs that lie elsewhere on their hosts.
+    elsewhere: Vec<Name>,
+    table: Option<Table>,
+}
+
+impl Processes {
+    /// Of programs with so many ranks each.
+    pub(crate) fn of<'a>(
+        hosts: impl Iterator<Item = &'a String>,
+        programs: impl Iterator<Item = (CString, u32)>,
+    ) -> Self {
+        let host = |name: &String| mpir::keep(CString::new(name.as_str()).unwrap_or_default());
+        let programs = programs.map(|(path, ranks)| (mpir::keep(path), ranks));
+        Self {
+            hosts: hosts.map(host).collect(),
+            programs: programs.collect(),
+            elsewhere: Vec::new(),
+            table: None,
+        }
+    }
+
+    fn found(&mut self, path: &CStr, ranks: &[u32]) {
+        let programs = self.programs.iter().map(|(path, _)| path);
+        let mut known = programs.chain(&self.elsewhere);
+        let known = known.find(|known| **known == path).copied();
+        let path = known.unwrap_or_else(|| {
+            let path = mpir::keep(path.to_owned());
+            self.elsewhere.push(path);
+            path
+        });
+        for rank in ranks {
+            self.table().set_program(*rank, path);
+        }
+    }
+
+    fn table(&mut self) -> &mut Table {
+        let programs = &self.programs;
+        self.table.get_or_insert_with(|| Table::of(programs))
+    }
+
+    /// These ranks are these processes of a node; whether all have theirs now.
+    pub(crate) fn started(&mut self, node: usize, started: &[(u32, u32)]) -> bool {
+        let host = self.hosts[node];
+        let table = self.table();
+        for (rank, pid) in started {
+            table.set_process(*rank, host, *pid);
+        }
+        table.is_complete()
+    }
+
+    /// The process of a rank, and its node.
+    fn of_rank(&self, rank: u32) -> Option<(usize, u32)> {
+        let table = self.table.as_ref()?;
+        let mut hosts = self.hosts.iter().enumerate();
+        hosts.find_map(|(node, host)| Some((node, table.process_on(rank, host)?)))
     }
 }
 
