@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One node's part of a job, ready to be started: what the front tells a daemon first.
 
+mod runs;
+
 use crate::cli::{App, Reader};
 use crate::cpus::Cpus;
 use crate::hosts::Beside;
@@ -64,6 +66,7 @@ pub(crate) struct NodeJob {
     /// The programs of the command line. Those of a job over hosts are told before, once for all daemons ([`complete`](Self::complete)).
     pub(crate) programs: Vec<Program>,
     /// The ranks of this node; the index is the local rank.
+    #[serde(with = "runs")]
     pub(crate) ranks: Vec<Placed>,
     /// The CPUs that the node's part of the job may use.
     pub(crate) cpus: Cpus,

@@ -52,6 +52,7 @@ mod place;
 mod plan;
 mod prepare;
 mod program;
+mod series;
 mod shepherd;
 mod spawn;
 mod stats;
@@ -78,6 +79,7 @@ use spawn::Forked;
 use stats::Stats;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use wireup::NodeMap;
 
 /// Exit code for a command line that was not understood.
 const USAGE_CODE: u8 = 2;
@@ -234,7 +236,9 @@ fn divide(
         starter.name_queue_library(&library);
     }
     let hosts = vec![front::host(); jobs.len()];
-    let mut nodes = Nodes::default();
+    let node_of = (0..).zip(&jobs);
+    let node_of = node_of.flat_map(|(node, job)| job.ranks.iter().map(move |_| node));
+    let mut nodes = Nodes::of(NodeMap::of_any(node_of).expect("a job has ranks"));
     for (number, (job, host)) in jobs.iter().zip(&hosts).enumerate() {
         let first = Order::job_frame(job).map_err(too_long)?;
         let (ours, theirs) = Edge::pair()?;
@@ -249,9 +253,8 @@ fn divide(
         };
         let reads = |placed: &job::Placed| job.input.reaches(placed.rank);
         let reads = job.ranks.iter().any(reads);
-        let ranks = job.ranks.iter().map(|placed| placed.rank);
         nodes.add_way(ours, daemon, false);
-        nodes.add(Node::new(host.clone(), reads), ranks);
+        nodes.add(Node::new(host.clone(), reads));
         nodes.order_bytes(number, &first);
     }
     if let Some(phases) = &mut extras.phases {

@@ -13,6 +13,7 @@
 
 use crate::failure::{Failure, How};
 use crate::job::{self, Begun, NodeJob, Program};
+use crate::series::Series;
 use std::ffi::CString;
 use wireup::Record;
 
@@ -56,11 +57,11 @@ pub(crate) enum Order {
     InputEnd,
     /// So much output was written.
     OutputTaken(u64),
-    /// This rank has failed and the others go on: they are to be told, with these words.
+    /// These ranks have failed and the others go on: they are to be told, with these words.
     Lost {
-        /// The rank.
-        rank: u32,
-        /// What happened to it.
+        /// The ranks.
+        ranks: Vec<Series>,
+        /// What happened to them.
         why: String,
     },
     /// Let the ranks go that stand still for a debugger.
@@ -305,9 +306,9 @@ impl Order {
             Self::Input(bytes) => frame(out, 3, |body| body.extend_from_slice(bytes)),
             Self::InputEnd => frame(out, 4, |_| ()),
             Self::OutputTaken(bytes) => frame(out, 5, |body| body.extend(bytes.to_le_bytes())),
-            Self::Lost { rank, why } => frame(out, 6, |body| {
-                body.extend(rank.to_le_bytes());
-                body.extend(why.as_bytes());
+            Self::Lost { ranks, why } => frame(out, 6, |body| {
+                let bytes = postcard::to_allocvec(&(ranks, why));
+                body.extend(bytes.expect("numbers and a text"));
             }),
             Self::Release => frame(out, 7, |_| ()),
             Self::Tool(words) => frame(out, 8, |body| {
@@ -355,10 +356,10 @@ impl Order {
             3 => Self::Input(body.rest()),
             4 => Self::InputEnd,
             5 => Self::OutputTaken(body.long()?),
-            6 => Self::Lost {
-                rank: body.number()?,
-                why: body.text()?,
-            },
+            6 => {
+                let (ranks, why) = postcard::from_bytes(body.0).map_err(|_| Garbled)?;
+                Self::Lost { ranks, why }
+            }
             7 => Self::Release,
             8 => Self::Tool(body.words()?),
             10 => Self::Watch(body.number()?),
@@ -506,6 +507,13 @@ impl Inbox {
         self.bytes.drain(..self.read);
         self.read = 0;
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Gives its memory back if nothing is left to read: where there are many of them, few get something again soon.
+    pub(crate) fn give_back(&mut self) {
+        if self.read == self.bytes.len() {
+            *self = Self::default();
+        }
     }
 
     /// The kind and the body of the next whole frame.
@@ -804,7 +812,7 @@ mod tests {
             Order::InputEnd,
             Order::OutputTaken(9),
             Order::Lost {
-                rank: 3,
+                ranks: Series::of_all(&[3, 4, 9]),
                 why: "killed".into(),
             },
             Order::Release,

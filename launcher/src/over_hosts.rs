@@ -11,7 +11,7 @@ use crate::front::{
     self, Debugger, Extras, Files, Front, Gdb, Node, Nodes, Phases, Reach, Signals, Visits,
 };
 use crate::hosts::{self, Beside, Host, Hosts, Machine, map};
-use crate::job::{self, Far, Keys, NodeJob, Placed, Program};
+use crate::job::{self, Far, Keys, NodeJob, Program};
 use crate::link::Order;
 use crate::mpir::Starter;
 use crate::program::cause;
@@ -20,10 +20,11 @@ use crate::shepherd::words::{Begin, Down, Facts, Pace, Shell, Step, StepKey};
 use crate::spawn::{self, Forked};
 use crate::stats::Stats;
 use crate::{USAGE_CODE, prepare, shepherd, too_long};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use wireup::NodeMap;
 
 /// A remote shell must have brought a shepherd after this time.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -81,11 +82,12 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
     // Before any rank is started, so that nobody finds ranks and no front; and after others are made, which would keep it open.
     let visits = Visits::open(keys.job);
     let no_visits = visits.as_ref().err().map(cause);
-    let mut jobs = jobs(&request, &asked, (keys, stats.is_some()));
-    share_out(&mut jobs, &facts);
+    let node_of = asked.node_of(&request);
+    let mut parts = Parts::of(&request, &asked, &node_of, (keys, stats.is_some()));
+    parts.share_out(&facts);
     let gdb = gdb.map(|program| Gdb::new(program, &request.gdb, signals));
     let gdb = gdb.map(|gdb| gdb.reaching(asked.ways(&shell)));
-    let (mut nodes, debugger) = tell_all(root, (&request, &asked), (&programs, &jobs), gdb)?;
+    let (mut nodes, debugger) = tell_all(root, (&request, &asked), (&programs, parts), gdb)?;
     let ready = gather::ready(&mut nodes, &asked.names, &mut patience);
     // Files of an earlier job are not emptied before it is sure that this one starts.
     let files = ready
@@ -155,6 +157,17 @@ impl Asked {
             numbers,
             hosts,
         }
+    }
+
+    /// The node of each rank, once ranks are dealt.
+    fn node_of(&self, request: &Request) -> NodeMap {
+        let all = hosts_of(request);
+        let mut nodes = vec![0; all.list.len()];
+        for (node, host) in (0..).zip(&self.numbers) {
+            nodes[*host as usize] = node;
+        }
+        let ranks = all.dealt.iter().map(|host| nodes[*host as usize]);
+        NodeMap::of_any(ranks).expect("a job has ranks")
     }
 
     /// Whether ranks of a program may be of this machine.
@@ -323,48 +336,94 @@ impl Drop for Root {
     }
 }
 
-/// Each node's part of the job, which may have no ranks. Its programs are told for all.
-fn jobs(request: &Request, asked: &Asked, (keys, stats): (Keys, bool)) -> Vec<NodeJob> {
-    let app_of = (0..)
-        .zip(&request.apps)
-        .flat_map(|(number, app)| (0..app.ranks).map(move |_| number));
-    let dealt = &hosts_of(request).dealt;
-    let mut placed: BTreeMap<u32, Vec<Placed>> = BTreeMap::new();
-    for (rank, (app, host)) in (0..).zip(app_of.zip(dealt)) {
-        let placed = placed.entry(*host).or_default();
-        placed.push(prepare::placed_later(rank, app));
+/// What the parts of a job have in common, and each its own. They are made one after another and not kept: there may be many ranks.
+struct Parts<'a> {
+    /// A part without ranks.
+    like: NodeJob,
+    far: Far,
+    /// Which node each rank is on.
+    node_of: &'a NodeMap,
+    /// By program: its last rank, and one more.
+    ends: Vec<u32>,
+    /// By node.
+    beside: Vec<Beside>,
+}
+
+impl<'a> Parts<'a> {
+    /// Of a job whose ranks are dealt. Its programs are told for all.
+    fn of(
+        request: &Request,
+        asked: &Asked,
+        node_of: &'a NodeMap,
+        (keys, stats): (Keys, bool),
+    ) -> Self {
+        let far = Far {
+            policy: request.policy(false),
+            report: request.report || request.report_bindings,
+            stats,
+            beside: Beside::default(),
+        };
+        let dealt = &hosts_of(request).dealt;
+        let ends = request.apps.iter().scan(0, |end, app| {
+            *end += app.ranks;
+            Some(*end)
+        });
+        Self {
+            like: NodeJob {
+                nodes: job::nodes_text(dealt.iter().map(|host| *host as usize)),
+                ..prepare::far_job(request, keys, far)
+            },
+            far,
+            node_of,
+            ends: ends.collect(),
+            beside: vec![Beside::default(); asked.numbers.len()],
+        }
     }
-    let far = Far {
-        policy: request.policy(false),
-        report: request.report || request.report_bindings,
-        stats,
-        beside: Beside::default(),
-    };
-    let nodes = job::nodes_text(dealt.iter().map(|host| *host as usize));
-    let mut job = |host: &u32| NodeJob {
-        nodes: nodes.clone(),
-        ..prepare::far_job(request, keys, placed.remove(host).unwrap_or_default(), far)
-    };
-    asked.numbers.iter().map(&mut job).collect()
+
+    /// Tells each part which ranks of others are on the same CPUs, and whether there are more ranks than CPUs anywhere: that is told to
+    /// all ranks alike.
+    fn share_out(&mut self, facts: &[Facts]) {
+        let ranks: Vec<u32> = (0..facts.len()).map(|node| self.size(node)).collect();
+        self.beside = hosts::beside(&machines(facts), &ranks);
+        let is_crowded = |((ranks, beside), facts): ((&u32, &Beside), &Facts)| {
+            *ranks > 0 && ranks.saturating_add(beside.ranks()) > facts.cpus
+        };
+        let mut all = ranks.iter().zip(&self.beside).zip(facts);
+        self.like.crowded = all.any(is_crowded);
+    }
+
+    fn count(&self) -> usize {
+        self.beside.len()
+    }
+
+    fn ranks(&self, node: usize) -> impl Iterator<Item = u32> {
+        self.node_of.ranks_of(number(node))
+    }
+
+    /// How many ranks a node has, which may be none.
+    fn size(&self, node: usize) -> u32 {
+        number(self.ranks(node).count())
+    }
+
+    /// The part of a node.
+    fn part(&self, node: usize) -> NodeJob {
+        let app_of = |rank: u32| number(self.ends.partition_point(|end| *end <= rank));
+        let ranks = self.ranks(node);
+        NodeJob {
+            ranks: ranks
+                .map(|rank| prepare::placed_later(rank, app_of(rank)))
+                .collect(),
+            far: Some(Far {
+                beside: self.beside[node],
+                ..self.far
+            }),
+            ..self.like.clone()
+        }
+    }
 }
 
 fn machines(facts: &[Facts]) -> Vec<&Machine> {
     facts.iter().map(|facts| &facts.machine).collect()
-}
-
-/// Tells each part which ranks of others are on the same CPUs, and whether there are more ranks than CPUs anywhere: that is told to all
-/// ranks alike.
-fn share_out(jobs: &mut [NodeJob], facts: &[Facts]) {
-    let ranks: Vec<u32> = jobs.iter().map(NodeJob::local_size).collect();
-    let all = hosts::beside(&machines(facts), &ranks);
-    for (far, beside) in jobs.iter_mut().filter_map(|job| job.far.as_mut()).zip(&all) {
-        far.beside = *beside;
-    }
-    let is_crowded = |((ranks, beside), facts): ((&u32, &Beside), &Facts)| {
-        *ranks > 0 && ranks.saturating_add(beside.ranks()) > facts.cpus
-    };
-    let crowded = ranks.iter().zip(&all).zip(facts).any(is_crowded);
-    jobs.iter_mut().for_each(|job| job.crowded = crowded);
 }
 
 /// Of `--output`.
@@ -386,7 +445,7 @@ fn end(nodes: &mut Nodes) {
 fn tell_all(
     root: Root,
     (request, asked): (&Request, &Asked),
-    (programs, jobs): (&[Program], &[NodeJob]),
+    (programs, mut parts): (&[Program], Parts<'_>),
     gdb: Option<Gdb>,
 ) -> Result<(Nodes, Debugger), Stop> {
     let mut starter = Starter::take().expect("this is the only job of this process");
@@ -398,42 +457,39 @@ fn tell_all(
     let hosts: Vec<String> = asked.hosts.iter().map(|host| host.name.clone()).collect();
     let paths = job::paths(programs, &request.apps);
     let debugger = Debugger::new(starter, (&hosts, hold), paths, gdb).map_err(no_start)?;
-    let mut nodes = Nodes::default();
+    parts.like.hold = hold;
     let (edge, process) = root.into_way();
+    let mut nodes = Nodes::of(parts.node_of.clone());
     nodes.add_way(edge, process, true);
-    for (name, job) in asked.names.iter().zip(jobs) {
-        let ranks = job.ranks.iter().map(|placed| placed.rank);
-        let reads = ranks.clone().any(|rank| request.stdin.reaches(rank));
-        nodes.add(Node::new(name.clone(), reads), ranks);
-    }
-    if let Err(sizes) = tell_parts(&mut nodes, programs, jobs, hold) {
+    if let Err(sizes) = tell_parts(&mut nodes, (request, asked), programs, &parts) {
         end(&mut nodes);
         return Err(no_start(too_long(sizes)));
-    }
-    // Once all are known: the last one of a job would be the end of it.
-    for node in (0..jobs.len()).filter(|node| jobs[*node].ranks.is_empty()) {
-        nodes.retire(node);
     }
     Ok((nodes, debugger))
 }
 
-/// Programs may be large, with their environments and arguments, and hosts many: those go to all hosts at once, and to each its part.
+/// Adds all nodes, which are reached over one way. Programs may be large, with their environments and arguments, and hosts many: those
+/// go to all hosts at once, and to each its part.
 ///
 /// # Errors
 /// As those of [`Order::job_frame`].
 fn tell_parts(
     nodes: &mut Nodes,
+    (request, asked): (&Request, &Asked),
     programs: &[Program],
-    jobs: &[NodeJob],
-    hold: bool,
+    parts: &Parts<'_>,
 ) -> Result<(), (usize, usize)> {
+    for (node, name) in asked.names.iter().enumerate() {
+        let reads = parts.ranks(node).any(|rank| request.stdin.reaches(rank));
+        nodes.add(Node::new(name.clone(), reads));
+    }
     nodes.order_all_bytes(&Order::programs_frame(programs)?);
-    for (node, job) in jobs.iter().enumerate() {
-        let part = NodeJob {
-            hold,
-            ..job.clone()
-        };
-        nodes.order_bytes(node, &Order::job_frame(&part)?);
+    for node in 0..parts.count() {
+        nodes.order_bytes(node, &Order::job_frame(&parts.part(node))?);
+    }
+    // Once all are known: the last one of a job would be the end of it.
+    for node in (0..parts.count()).filter(|node| parts.size(*node) == 0) {
+        nodes.retire(node);
     }
     Ok(())
 }

@@ -168,13 +168,13 @@ pub(crate) fn placed_later(rank: u32, app: u32) -> Placed {
     }
 }
 
-/// The part of a job for a host that is another one, perhaps.
-pub(crate) fn far_job(request: &Request, keys: Keys, ranks: Vec<Placed>, far: Far) -> NodeJob {
+/// The part of a job for a host that is another one, perhaps, without its ranks.
+pub(crate) fn far_job(request: &Request, keys: Keys, far: Far) -> NodeJob {
     NodeJob {
         keys,
         size: request.size(),
         programs: Vec::new(),
-        ranks,
+        ranks: Vec::new(),
         cpus: Cpus::default(),
         input: request.stdin,
         prompts: request.output.is_none() && is_terminal(0) && is_terminal(1),

@@ -36,6 +36,7 @@ use crate::failure::{Failure, How};
 use crate::job::NodeJob;
 use crate::link::{Event, Order, Phase};
 use crate::program::cause;
+use crate::series::Series;
 use crate::stats;
 use birth::Nest;
 use ending::Ending;
@@ -345,9 +346,11 @@ impl Daemon {
             Order::Tool(words) => self.start_tool(&words),
             Order::Look(number) => self.look(number),
             Order::OutputTaken(bytes) => self.streams.restore_credit(bytes),
-            Order::Lost { rank, why } => {
-                let told = self.records.lost(rank, &why);
-                self.answer_all(told);
+            Order::Lost { ranks, why } => {
+                for rank in ranks.into_iter().flat_map(Series::numbers).flatten() {
+                    let told = self.records.lost(rank, &why);
+                    self.answer_all(told);
+                }
             }
             Order::Watch(rank) => self.watch(rank),
             Order::Whereabouts(of) => {

@@ -177,13 +177,16 @@ impl Records {
         })
     }
 
-    /// A rank's process has ended. Where it was is told to the front, watched or not: this node may be gone when somebody asks.
+    /// A rank's process has ended. Where it was is told to the front, watched or not, as long as somebody may still ask: this node may
+    /// be gone then.
     pub(super) fn ended(&mut self, local: u32) -> Vec<u32> {
         self.forget_questions(local);
         let has_others = self.own < self.size;
+        let last = self.entries.get(local as usize).and_then(Entry::last_round);
+        let is_asked_for = last.is_some_and(|round| !self.released.contains(&round));
         self.change(local, |entry| {
             entry.ended = true;
-            entry.watched |= has_others;
+            entry.watched |= has_others && is_asked_for;
         })
     }
 
@@ -226,9 +229,16 @@ impl Records {
         self.answer_waiting(far)
     }
 
-    /// The ranks of all nodes are quiet in the program of this number.
+    /// The ranks of all nodes are quiet in the program of this number, so that nobody watches for it any more, and who asks in the
+    /// next one watches again.
     pub(super) fn all_quiet(&mut self, round: u32) -> Vec<u32> {
         self.released.insert(round);
+        for (number, entry) in (0..).zip(&mut self.entries) {
+            entry.watched = number >= self.own && !entry.waiting.is_empty();
+            if entry.watched {
+                self.unsaid.push(Word::Watch(entry.rank));
+            }
+        }
         self.release(round)
     }
 
@@ -395,6 +405,12 @@ impl Entry {
         }
     }
 
+    /// The program in which it was last, if others can know of that.
+    fn last_round(&self) -> Option<u32> {
+        let published = self.last.as_ref().map(|(round, _)| *round);
+        published.or_else(|| self.round.checked_sub(1))
+    }
+
     fn whereabouts(&self) -> Whereabouts {
         Whereabouts {
             rank: self.rank,
@@ -430,6 +446,7 @@ mod tests {
     use crate::link::{Event, Order};
     use proptest::prelude::*;
     use std::collections::VecDeque;
+    use wireup::NodeMap;
 
     fn record(number: u8) -> Record {
         Record::new(&[number; 24]).unwrap()
@@ -700,11 +717,10 @@ mod tests {
 
     impl Job {
         fn new() -> Self {
-            let mut between = Between::default();
-            let nodes = [0..2, 2..4, 4..5].map(|ranks| {
-                between.add(ranks.clone());
-                Records::new(ranks, 5)
-            });
+            let node_of = PLACES.map(|(node, _)| u32::try_from(node).unwrap());
+            let mut between = Between::of(NodeMap::new(node_of).unwrap());
+            (0..3).for_each(|_| between.add());
+            let nodes = [0..2, 2..4, 4..5].map(|ranks| Records::new(ranks, 5));
             Self {
                 nodes,
                 between,
@@ -771,6 +787,23 @@ mod tests {
                 Step::Listen(_) => drop(answers(records, local)),
             }
             self.send(node);
+        }
+    }
+
+    #[test]
+    fn where_a_rank_was_is_told_as_long_as_somebody_may_ask() {
+        for all_are_quiet in [false, true] {
+            let mut records = Records::new(0..1, 5);
+            records.published(0, record(7));
+            records.finalized(0);
+            if all_are_quiet {
+                records.all_quiet(0);
+            }
+            records.take_words();
+            records.ended(0);
+            let told = records.take_words();
+            let is_told = told.iter().any(|word| matches!(word, Word::Whereabouts(_)));
+            assert_eq!(is_told, !all_are_quiet);
         }
     }
 

@@ -4,21 +4,22 @@
 
 use crate::link::{Event, Order, Pairs, Whereabouts};
 use std::collections::{BTreeMap, BTreeSet};
+use wireup::NodeMap;
 
 /// The nodes of a job by number, and what each has said.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Between {
     /// The node of each rank.
-    node_of: BTreeMap<u32, usize>,
-    /// By rank: the nodes that watch it.
-    watchers: BTreeMap<u32, BTreeSet<usize>>,
-    /// What was said last of those that are watched or have ended.
+    ranks: NodeMap,
+    /// By rank: the nodes that watch it, in ascending order. There may be many of few.
+    watchers: BTreeMap<u32, Vec<u32>>,
+    /// What was said last of those that are watched.
     last: BTreeMap<u32, Whereabouts>,
     /// By number of a program: the nodes whose ranks are quiet there.
     quiet: BTreeMap<u32, BTreeSet<usize>>,
     /// What the ranks of nodes that are at a fence of PMI have put.
     fenced: BTreeMap<usize, Pairs>,
-    /// Nodes whose ranks come to no fence any more.
+    /// Nodes whose ranks come to no fence any more, those that are gone among them.
     unfenced: BTreeSet<usize>,
     nodes: usize,
     gone: BTreeSet<usize>,
@@ -28,10 +29,27 @@ pub(crate) struct Between {
 pub(crate) type Passed = (usize, Order);
 
 impl Between {
-    /// A further node, with these ranks.
-    pub(crate) fn add(&mut self, ranks: impl Iterator<Item = u32>) {
-        self.node_of.extend(ranks.map(|rank| (rank, self.nodes)));
+    /// For a job whose ranks are on these nodes. The nodes themselves are added one by one.
+    pub(crate) fn of(ranks: NodeMap) -> Self {
+        Self {
+            ranks,
+            watchers: BTreeMap::new(),
+            last: BTreeMap::new(),
+            quiet: BTreeMap::new(),
+            fenced: BTreeMap::new(),
+            unfenced: BTreeSet::new(),
+            nodes: 0,
+            gone: BTreeSet::new(),
+        }
+    }
+
+    /// A further node.
+    pub(crate) fn add(&mut self) {
         self.nodes += 1;
+    }
+
+    fn node_of(&self, rank: u32) -> Option<usize> {
+        self.ranks.node_of(rank).map(|node| node as usize)
     }
 
     /// What follows for others from what a node said; `Err` gives back what is not between nodes.
@@ -39,7 +57,7 @@ impl Between {
         match event {
             Event::Watch(rank) => Ok(self.watch(node, rank).into_iter().collect()),
             // Of ranks that are not its own a node knows nothing.
-            Event::Whereabouts(of) if self.node_of.get(&of.rank) != Some(&node) => Ok(Vec::new()),
+            Event::Whereabouts(of) if self.node_of(of.rank) != Some(node) => Ok(Vec::new()),
             Event::Whereabouts(of) => Ok(self.tell(of)),
             Event::Quiet(round) => {
                 self.quiet.entry(round).or_default().insert(node);
@@ -59,11 +77,10 @@ impl Between {
 
     /// Lets all ranks go that are at a fence, if those of all nodes are; each node hears what all have put.
     fn end_fence(&mut self) -> Vec<Passed> {
-        let are_there = |node: &usize| {
-            let is_gone = self.gone.contains(node) || self.unfenced.contains(node);
-            is_gone || self.fenced.contains_key(node)
-        };
-        if !self.node_of.values().all(are_there) {
+        let are_there =
+            |node: usize| self.unfenced.contains(&node) || self.fenced.contains_key(&node);
+        let may_be_there = self.unfenced.len() + self.fenced.len() >= self.nodes;
+        if !may_be_there || !(0..self.nodes).all(are_there) {
             return Vec::new();
         }
         let fenced = std::mem::take(&mut self.fenced);
@@ -78,11 +95,14 @@ impl Between {
         if !self.gone.insert(node) {
             return Vec::new();
         }
-        let ranks = self.ranks_of(node);
+        self.unfenced.insert(node);
         let mut passed = Vec::new();
-        for rank in ranks {
-            let of = self.ended(rank);
-            passed.extend(self.tell(of));
+        for rank in self.ranks_of(node) {
+            if let Some(watchers) = self.watchers.remove(&rank) {
+                let of = self.ended(rank);
+                let to = |node: u32| (node as usize, Order::Whereabouts(of.clone()));
+                passed.extend(watchers.into_iter().map(to));
+            }
         }
         let rounds: Vec<u32> = self.quiet.keys().copied().collect();
         passed.extend(rounds.into_iter().flat_map(|round| self.release(round)));
@@ -92,23 +112,31 @@ impl Between {
 
     /// The ranks of a node, in ascending order.
     pub(crate) fn ranks_of(&self, node: usize) -> Vec<u32> {
-        let of_node = |(rank, of): (&u32, &usize)| (*of == node).then_some(*rank);
-        self.node_of.iter().filter_map(of_node).collect()
+        self.ranks.ranks_of(number(node)).collect()
     }
 
     fn watch(&mut self, node: usize, rank: u32) -> Option<Passed> {
-        let owner = *self.node_of.get(&rank)?;
+        let owner = self.node_of(rank)?;
         if self.gone.contains(&owner) {
             return Some((node, Order::Whereabouts(self.ended(rank))));
         }
-        self.watchers.entry(rank).or_default().insert(node);
-        Some((owner, Order::Watch(rank)))
+        let watchers = self.watchers.entry(rank).or_default();
+        let is_first = watchers.is_empty();
+        let number = number(node);
+        if let Err(place) = watchers.binary_search(&number) {
+            watchers.insert(place, number);
+        }
+        match self.last.get(&rank) {
+            // Its node says what changes. If it were asked again, it would tell all who watch it.
+            Some(of) if !is_first => Some((node, Order::Whereabouts(of.clone()))),
+            _ => is_first.then_some((owner, Order::Watch(rank))),
+        }
     }
 
     /// Tells those who watch the rank.
     fn tell(&mut self, of: Whereabouts) -> Vec<Passed> {
         let watchers = self.watchers.get(&of.rank).into_iter().flatten();
-        let to = |node: &usize| (*node, Order::Whereabouts(of.clone()));
+        let to = |node: &u32| (*node as usize, Order::Whereabouts(of.clone()));
         let passed = watchers.map(to).collect();
         self.last.insert(of.rank, of);
         passed
@@ -133,16 +161,24 @@ impl Between {
     /// Lets the ranks of a program go if all nodes that are there are quiet in it; once.
     fn release(&mut self, round: u32) -> Vec<Passed> {
         let quiet = self.quiet.get(&round);
+        let may_be_quiet = self.gone.len() + quiet.map_or(0, BTreeSet::len) >= self.nodes;
         let says = |node: &usize| {
             self.gone.contains(node) || quiet.is_some_and(|quiet| quiet.contains(node))
         };
-        if !(0..self.nodes).all(|node| says(&node)) {
+        if !may_be_quiet || !(0..self.nodes).all(|node| says(&node)) {
             return Vec::new();
         }
         self.quiet.remove(&round);
+        // Nobody asks any more where ranks are in that program; who runs another one asks again.
+        self.watchers.clear();
+        self.last.clear();
         let there = (0..self.nodes).filter(|node| !self.gone.contains(node));
         there.map(|node| (node, Order::AllQuiet(round))).collect()
     }
+}
+
+fn number(node: usize) -> u32 {
+    u32::try_from(node).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -151,10 +187,8 @@ mod tests {
 
     /// Ranks 0 and 1 on the first node, 2 on the second, 3 on the third.
     fn three() -> Between {
-        let mut between = Between::default();
-        between.add(0..2);
-        between.add([2].into_iter());
-        between.add([3].into_iter());
+        let mut between = Between::of(NodeMap::new([0, 0, 1, 2]).unwrap());
+        (0..3).for_each(|_| between.add());
         between
     }
 
@@ -171,13 +205,14 @@ mod tests {
     #[test]
     fn who_watches_a_rank_is_told_where_it_is_and_nobody_else() {
         let mut between = three();
-        for node in [1, 2] {
-            let passed = between.pass(node, Event::Watch(1));
-            assert_eq!(passed, Ok(vec![(0, Order::Watch(1))]));
-        }
+        let asked = vec![(0, Order::Watch(1))];
+        assert_eq!(between.pass(1, Event::Watch(1)), Ok(asked));
+        assert_eq!(between.pass(2, Event::Watch(1)), Ok(vec![]));
         let passed = between.pass(0, Event::Whereabouts(at(1)));
         let told = |node| (node, Order::Whereabouts(at(1)));
         assert_eq!(passed, Ok(vec![told(1), told(2)]));
+        // Who comes late need not ask its node.
+        assert_eq!(between.pass(1, Event::Watch(1)), Ok(vec![told(1)]));
         assert_eq!(between.pass(0, Event::Whereabouts(at(0))), Ok(vec![]));
         assert_eq!(between.pass(0, Event::Watch(9)), Ok(vec![]));
         assert_eq!(between.pass(0, Event::Held), Err(Event::Held));

@@ -4,7 +4,7 @@
 use super::{Front, GIVE_UP_AFTER};
 use crate::failure::signal_words;
 use crate::ladder::Ladder;
-use crate::link::{Event, Order};
+use crate::link::Event;
 use crate::shepherd::words::Loss;
 use crate::spawn::{self, Reaped};
 use nix::sys::signal::{Signal, kill};
@@ -19,19 +19,12 @@ impl Front {
             return;
         }
         let words = format!("host {}: {}", self.nodes.host(node), loss.words);
-        let ranks = self.nodes.ranks_of(node);
         if self.keep_going && self.ladder.is_none() {
             self.code.get_or_insert(loss.code);
             self.say(&format!("{words}; the others go on"));
-            for rank in &ranks {
-                let order = Order::Lost {
-                    rank: *rank,
-                    why: words.clone(),
-                };
-                self.order(&order);
-            }
+            let ranks = self.nodes.tell_lost(node, &words);
             let (count, _) = self.failed.get_or_insert((0, words));
-            *count += u32::try_from(ranks.len()).unwrap_or(0);
+            *count += ranks;
         } else {
             let words = format!("{words}; the job is ended");
             self.end(Ladder::failure, loss.code, &words);

@@ -33,6 +33,7 @@ use crate::ladder::{Ladder, Step};
 use crate::link::{Event, Gone, Order};
 use crate::prepare;
 use crate::program::cause;
+use crate::series::Series;
 use crate::spawn;
 use crate::stats::{self, Stats};
 use debugger::Wish;
@@ -144,9 +145,8 @@ impl Front {
             has_remarked: false,
             scratch: vec![0; 64 << 10],
         };
-        let hosts = stats::Hosts::of(front.nodes.hosts());
         if let Some(stats) = &mut front.stats {
-            stats.set_hosts(hosts);
+            stats.set_hosts(stats::Hosts::of(front.nodes.hosts()));
         }
         if front.debugger.is_holding() {
             front.output.begin();
@@ -551,7 +551,7 @@ impl Front {
                 self.say(&format!("{words}; the others go on"));
             }
             let order = Order::Lost {
-                rank: failure.rank,
+                ranks: vec![Series::of(failure.rank)],
                 why: words.clone(),
             };
             self.order(&order);

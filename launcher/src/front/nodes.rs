@@ -6,16 +6,19 @@ use super::between::{Between, Passed};
 use super::now;
 use crate::edge::{Closed, Edge};
 use crate::link::{Event, Garbled, Gone, Inbox, Order, Phase};
+use crate::series::Series;
 use crate::shepherd::words::{Down, Loss, Up};
 use nix::poll::{PollFd, PollFlags};
 use std::collections::VecDeque;
+use wireup::NodeMap;
 
 /// All nodes of a job, by their numbers in its list of hosts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Nodes {
     all: Vec<Node>,
     ways: Vec<Way>,
     between: Between,
+    tally: Tally,
     passed_on: PassedOn,
 }
 
@@ -36,6 +39,8 @@ struct Way {
     is_shepherd: bool,
     /// What was heard and not taken yet, by node.
     heard: VecDeque<(usize, Heard)>,
+    /// How many nodes that are reached over it may still say something.
+    living: usize,
 }
 
 /// What is heard of a node.
@@ -64,8 +69,8 @@ pub(crate) struct Node {
     held: bool,
     /// Its ranks have made no progress for so many seconds.
     standstill: Option<u64>,
-    /// The phases that its ranks have come to, by number, and when.
-    reached: [Option<u64>; PHASES],
+    /// The phases that its ranks have come to, by number.
+    reached: [bool; PHASES],
     /// How it ended.
     gone: Option<Gone>,
     /// Its daemon, a child of this process, has ended without a word.
@@ -88,7 +93,7 @@ impl Node {
             taken: 0,
             held: false,
             standstill: None,
-            reached: [None; PHASES],
+            reached: [false; PHASES],
             gone: None,
             is_lost: false,
             is_garbled: false,
@@ -101,15 +106,65 @@ impl Node {
         loop {
             match Event::take(&mut self.inbox) {
                 Ok(Some(event)) => heard.push(Heard::Event(of_front(event))),
-                Ok(None) => return heard,
+                Ok(None) => break,
                 Err(Garbled) => {
                     self.is_garbled = true;
                     let words = "its node daemon speaks another language: installations are mixed";
                     heard.push(Heard::Lost(lost(words)));
-                    return heard;
+                    break;
                 }
             }
         }
+        self.inbox.give_back();
+        heard
+    }
+}
+
+/// How many nodes have said what, so that nothing has to be asked of all of them with each event.
+#[derive(Debug, Default)]
+struct Tally {
+    reading: usize,
+    living: usize,
+    /// Of those that live.
+    held: usize,
+    standing_still: usize,
+    reached: [usize; PHASES],
+    /// When any node, living or not, came to a phase last.
+    latest: [Option<u64>; PHASES],
+}
+
+impl Tally {
+    fn add(&mut self, node: &Node) {
+        self.count(node, |number| *number += 1);
+    }
+
+    fn remove(&mut self, node: &Node) {
+        self.count(node, |number| *number -= 1);
+    }
+
+    fn count(&mut self, node: &Node, step: impl Fn(&mut usize)) {
+        if node.reads {
+            step(&mut self.reading);
+        }
+        if node.gone.is_some() {
+            return;
+        }
+        step(&mut self.living);
+        if node.held {
+            step(&mut self.held);
+        }
+        if node.standstill.is_some() {
+            step(&mut self.standing_still);
+        }
+        let reached = self.reached.iter_mut().zip(node.reached);
+        reached
+            .filter(|(_, has_come)| *has_come)
+            .for_each(|(number, _)| step(number));
+    }
+
+    /// Whether so many are all nodes that are still there; not where none is.
+    fn is_all(&self, number: usize) -> bool {
+        self.living > 0 && number == self.living
     }
 }
 
@@ -121,6 +176,17 @@ fn lost(words: &str) -> Loss {
 }
 
 impl Nodes {
+    /// Those of a job whose ranks are on these nodes, each of which is to be added.
+    pub(crate) fn of(ranks: NodeMap) -> Self {
+        Self {
+            all: Vec::new(),
+            ways: Vec::new(),
+            between: Between::of(ranks),
+            tally: Tally::default(),
+            passed_on: PassedOn::default(),
+        }
+    }
+
     /// A further process over which nodes are reached that follow.
     pub(crate) fn add_way(&mut self, edge: Edge, process: u32, is_shepherd: bool) {
         self.ways.push(Way {
@@ -128,14 +194,19 @@ impl Nodes {
             process,
             is_shepherd,
             heard: VecDeque::new(),
+            living: 0,
         });
     }
 
-    /// A further node, with these ranks, that is reached over the last way.
-    pub(crate) fn add(&mut self, node: Node, ranks: impl Iterator<Item = u32>) {
+    /// A further node, that is reached over the last way.
+    pub(crate) fn add(&mut self, node: Node) {
         let way = self.ways.len().saturating_sub(1);
+        if let Some(way) = self.ways.last_mut() {
+            way.living += 1;
+        }
+        self.tally.add(&node);
         self.all.push(Node { way, ..node });
-        self.between.add(ranks);
+        self.between.add();
     }
 
     /// How many nodes there are, those that have ended among them.
@@ -186,11 +257,7 @@ impl Nodes {
 
     /// The ways over which nodes are reached that live.
     pub(crate) fn living_ways(&self) -> impl Iterator<Item = usize> {
-        let lives = |way: &usize| {
-            let mut over = self.all.iter().filter(|node| node.way == *way);
-            over.any(|node| node.gone.is_none())
-        };
-        (0..self.ways.len()).filter(lives)
+        (0..self.ways.len()).filter(|way| self.ways[*way].living > 0)
     }
 
     /// The streams on which nodes say something, and the others on which something waits for room, by way.
@@ -221,7 +288,7 @@ impl Nodes {
 
     /// Whether some rank reads standard input.
     pub(crate) fn has_readers(&self) -> bool {
-        self.all.iter().any(|node| node.reads)
+        self.tally.reading > 0
     }
 
     /// Puts an order into the way of those that it is for. [`flush`](Self::flush) sends it.
@@ -229,12 +296,26 @@ impl Nodes {
         let is_input = matches!(order, Order::Input(_) | Order::InputEnd);
         let mut bytes = Vec::new();
         order.put(&mut bytes);
+        let is_for_all = !is_input || self.tally.reading == self.tally.living;
+        if is_for_all && self.ways.iter().all(|way| way.is_shepherd) {
+            return self.order_all_bytes(&bytes);
+        }
         for number in 0..self.all.len() {
             let node = &self.all[number];
             if node.gone.is_none() && (node.reads || !is_input) {
                 self.order_bytes(number, &bytes);
             }
         }
+    }
+
+    /// Tells the ranks of all others that those of a node have failed; how many these are.
+    pub(crate) fn tell_lost(&mut self, node: usize, why: &str) -> u32 {
+        let ranks = self.ranks_of(node);
+        self.order(&Order::Lost {
+            ranks: Series::of_all(&ranks),
+            why: why.to_owned(),
+        });
+        u32::try_from(ranks.len()).unwrap_or(0)
     }
 
     /// Puts an order into the way of one node.
@@ -378,27 +459,46 @@ impl Nodes {
             }
             Err(event) => event,
         };
-        let input = (self.has_readers(), self.taken());
+        if !is_put_together(&event) {
+            return vec![event];
+        }
+        let reads = self.all[number].reads;
+        let input = reads.then(|| self.taken());
+        let was_gone = self.is_gone(number);
+        self.change(number, event);
+        if self.is_gone(number) {
+            if !was_gone {
+                self.ways[self.all[number].way].living -= 1;
+            }
+            let passed = self.between.gone(number);
+            self.pass(passed);
+        }
+        let mut news = self.new_phases();
+        news.extend(input.and_then(|before| self.input_since(before)));
+        news.extend(self.all_held());
+        news.extend(self.all_stand_still());
+        news.extend(self.all_gone());
+        news
+    }
+
+    /// Notes what a node says.
+    fn change(&mut self, number: usize, event: Event) {
         let node = &mut self.all[number];
+        self.tally.remove(node);
         match event {
             Event::Held => node.held = true,
             Event::InputTaken(bytes) => node.taken = node.taken.saturating_add(bytes),
             Event::InputClosed => node.reads = false,
             Event::Standstill(seconds) => node.standstill = Some(seconds),
-            Event::Reached { phase, at } => node.reached[phase as usize] = Some(at),
+            Event::Reached { phase, at } => {
+                node.reached[phase as usize] = true;
+                let latest = &mut self.tally.latest[phase as usize];
+                *latest = (*latest).max(Some(at));
+            }
             Event::Gone(gone) => (node.gone, node.reads) = (Some(gone), false),
-            event => return vec![event],
+            _ => (),
         }
-        if self.all[number].gone.is_some() {
-            let passed = self.between.gone(number);
-            self.pass(passed);
-        }
-        let mut news = self.new_phases();
-        news.extend(self.input_since(input));
-        news.extend(self.all_held());
-        news.extend(self.all_stand_still());
-        news.extend(self.all_gone());
-        news
+        self.tally.add(node);
     }
 
     fn pass(&mut self, passed: Vec<Passed>) {
@@ -409,28 +509,25 @@ impl Nodes {
 
     /// The first rank in MPI is that of any node; all else is reached when the last node has come to it.
     fn new_phases(&mut self) -> Vec<Event> {
+        let tally = &self.tally;
         let is_new = |phase: &Phase| {
-            let has_come = |node: &Node| node.reached[*phase as usize].is_some();
-            !self.passed_on.phases[*phase as usize]
-                && self.all.iter().any(has_come)
-                && (*phase == Phase::FirstGreeted || self.is_said_by_all(has_come))
+            let number = *phase as usize;
+            !self.passed_on.phases[number]
+                && tally.latest[number].is_some()
+                && (*phase == Phase::FirstGreeted || tally.is_all(tally.reached[number]))
         };
         let new: Vec<Phase> = Phase::ALL.into_iter().filter(is_new).collect();
         let reached = |phase: Phase| {
             self.passed_on.phases[phase as usize] = true;
-            let times = self
-                .all
-                .iter()
-                .filter_map(|node| node.reached[phase as usize]);
-            let at = times.max().unwrap_or(0);
+            let at = self.tally.latest[phase as usize].unwrap_or(0);
             Event::Reached { phase, at }
         };
         new.into_iter().map(reached).collect()
     }
 
-    /// What has changed with standard input since some had read so far, or nobody read.
-    fn input_since(&self, (had_readers, before): (bool, Option<u64>)) -> Option<Event> {
-        if had_readers && !self.has_readers() {
+    /// What has changed with standard input since those that read had taken so much.
+    fn input_since(&self, before: Option<u64>) -> Option<Event> {
+        if !self.has_readers() {
             return Some(Event::InputClosed);
         }
         let more = self.taken()?.saturating_sub(before?);
@@ -444,17 +541,17 @@ impl Nodes {
     }
 
     fn all_held(&mut self) -> Option<Event> {
-        let held = |node: &Node| node.held;
-        let is_new = !self.passed_on.held && self.is_said_by_all(held);
+        let is_new = !self.passed_on.held && self.tally.is_all(self.tally.held);
         self.passed_on.held |= is_new;
         is_new.then_some(Event::Held)
     }
 
     /// Said once, and again when all have said it again.
     fn all_stand_still(&mut self) -> Option<Event> {
-        if !self.is_said_by_all(|node| node.standstill.is_some()) {
+        if !self.tally.is_all(self.tally.standing_still) {
             return None;
         }
+        self.tally.standing_still = 0;
         let seconds = self
             .all
             .iter_mut()
@@ -463,16 +560,23 @@ impl Nodes {
     }
 
     fn all_gone(&mut self) -> Option<Event> {
-        let is_new = !self.passed_on.gone && self.living().next().is_none();
+        let is_new = !self.passed_on.gone && self.tally.living == 0;
         self.passed_on.gone |= is_new;
         is_new.then(|| Event::Gone(self.sum()))
     }
+}
 
-    /// Whether all nodes that are still there have said this; not where none is.
-    fn is_said_by_all(&self, has_said: impl Fn(&Node) -> bool) -> bool {
-        let mut living = self.living().map(|number| &self.all[number]).peekable();
-        living.peek().is_some() && living.all(has_said)
-    }
+/// Whether an event says something that is true of the job once all nodes have said it.
+fn is_put_together(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Held
+            | Event::InputTaken(_)
+            | Event::InputClosed
+            | Event::Standstill(_)
+            | Event::Reached { .. }
+            | Event::Gone(_)
+    )
 }
 
 /// As the number is told.
@@ -500,15 +604,13 @@ mod tests {
 
     /// Nodes, of which these read, and the edges of their daemons.
     fn nodes(reads: &[bool]) -> (Nodes, Vec<Edge>) {
-        let mut nodes = Nodes::default();
+        let count = u32::try_from(reads.len()).unwrap();
+        let mut nodes = Nodes::of(NodeMap::new(0..count).unwrap());
         let mut daemons = Vec::new();
         for (number, reads) in (0..).zip(reads) {
             let (ours, theirs) = Edge::pair().unwrap();
             nodes.add_way(ours, 100 + number, false);
-            nodes.add(
-                Node::new(format!("n{number}"), *reads),
-                std::iter::once(number),
-            );
+            nodes.add(Node::new(format!("n{number}"), *reads));
             daemons.push(theirs);
         }
         (nodes, daemons)
@@ -741,12 +843,11 @@ mod tests {
 
     /// Nodes with a rank each that are reached over one shepherd, and its edge.
     fn over_hosts(count: u32) -> (Nodes, Edge) {
-        let mut nodes = Nodes::default();
+        let mut nodes = Nodes::of(NodeMap::new(0..count).unwrap());
         let (ours, theirs) = Edge::pair().unwrap();
         nodes.add_way(ours, 100, true);
         for number in 0..count {
-            let node = Node::new(format!("n{number}"), true);
-            nodes.add(node, std::iter::once(number));
+            nodes.add(Node::new(format!("n{number}"), true));
         }
         (nodes, theirs)
     }

@@ -262,14 +262,15 @@ mod tests {
     use crate::front::Node;
     use crate::link::{Event, Gone};
     use std::io::{Read, Write};
+    use wireup::NodeMap;
 
     /// Two nodes with a rank each, and the edges of their daemons.
     fn nodes() -> (Nodes, Vec<Edge>) {
-        let mut nodes = Nodes::default();
+        let mut nodes = Nodes::of(NodeMap::new(0..2).unwrap());
         let daemons = (0..2).map(|number| {
             let (ours, theirs) = Edge::pair().unwrap();
             nodes.add_way(ours, 100, false);
-            nodes.add(Node::new(format!("h{number}"), false), [number].into_iter());
+            nodes.add(Node::new(format!("h{number}"), false));
             theirs
         });
         let daemons = daemons.collect();

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The ranks of a node as bytes: ranks at equal distances that differ in nothing but their numbers are one entry. So the part of a
+//! host has some ten bytes for its ranks, however many these are, unless they have CPUs of their own.
+
+use super::Placed;
+use crate::series::Series;
+use ring::layout::MAX_LOCAL_RANKS;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+#[derive(Serialize, Deserialize)]
+struct Run {
+    ranks: Series,
+    /// One of them; its own number does not count.
+    like: Placed,
+}
+
+impl Run {
+    fn of(placed: &Placed) -> Self {
+        Self {
+            ranks: Series::of(placed.rank),
+            like: Placed {
+                rank: 0,
+                ..placed.clone()
+            },
+        }
+    }
+
+    /// Takes the next rank in if it is one more of these; whether it is.
+    fn takes(&mut self, placed: &Placed) -> bool {
+        let what = |placed: &Placed| (placed.app, placed.preferred);
+        let is_like = what(&self.like) == what(placed) && self.like.cpus == placed.cpus;
+        is_like && self.ranks.takes(placed.rank)
+    }
+
+    /// Its ranks; `None` stands for one whose number is too large.
+    fn placed(self) -> impl Iterator<Item = Option<Placed>> {
+        let placed = move |rank: Option<u32>| {
+            rank.map(|rank| Placed {
+                rank,
+                ..self.like.clone()
+            })
+        };
+        self.ranks.numbers().map(placed)
+    }
+}
+
+pub(super) fn serialize<S: Serializer>(ranks: &[Placed], out: S) -> Result<S::Ok, S::Error> {
+    let mut runs: Vec<Run> = Vec::new();
+    for placed in ranks {
+        if !runs.last_mut().is_some_and(|run| run.takes(placed)) {
+            runs.push(Run::of(placed));
+        }
+    }
+    runs.serialize(out)
+}
+
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Placed>, D::Error> {
+    let runs = Vec::<Run>::deserialize(from)?;
+    let count: u64 = runs.iter().map(|run| u64::from(run.ranks.count)).sum();
+    if count > u64::from(MAX_LOCAL_RANKS) {
+        return Err(D::Error::custom("there are more ranks than a node holds"));
+    }
+    let ranks = runs.into_iter().flat_map(Run::placed);
+    let ranks: Option<Vec<Placed>> = ranks.collect();
+    ranks.ok_or_else(|| D::Error::custom("a rank's number is too large"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpus::Cpus;
+    use proptest::prelude::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Ranks(#[serde(with = "super")] Vec<Placed>);
+
+    fn placed(rank: u32, app: u32, cpu: Option<u32>) -> Placed {
+        Placed {
+            rank,
+            app,
+            cpus: cpu.map(|cpu| Cpus::new(vec![cpu])),
+            preferred: false,
+        }
+    }
+
+    fn bytes(ranks: Vec<Placed>) -> Vec<u8> {
+        postcard::to_allocvec(&Ranks(ranks)).unwrap()
+    }
+
+    #[test]
+    fn ranks_at_equal_distances_take_a_few_bytes_together() {
+        for step in [1, 10_000] {
+            let ranks = (0..64).map(|number| placed(300_000 + number * step, 0, None));
+            assert!(bytes(ranks.collect()).len() <= 12);
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_of_ranks_is_refused() {
+        let read = |step, count| {
+            let mut run = Run::of(&placed(u32::MAX - 1, 0, None));
+            (run.ranks.step, run.ranks.count) = (step, count);
+            let bytes = postcard::to_allocvec(&[run].as_slice()).unwrap();
+            postcard::from_bytes::<Ranks>(&bytes)
+        };
+        assert_eq!(read(1, 2).map(|ranks| ranks.0.len()), Ok(2));
+        assert!(read(1, 3).is_err() && read(1 << 31, 3).is_err());
+        assert!(read(0, MAX_LOCAL_RANKS + 1).is_err() && read(0, u32::MAX).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn ranks_go_to_bytes_and_back(
+            ranks in proptest::collection::vec((0..9_u32, 0..2_u32, proptest::option::of(0..2_u32)), 0..40),
+        ) {
+            let ranks: Vec<Placed> = ranks.into_iter().map(|(rank, app, cpu)| placed(rank, app, cpu)).collect();
+            let bytes = bytes(ranks.clone());
+            prop_assert_eq!(postcard::from_bytes::<Ranks>(&bytes), Ok(Ranks(ranks)));
+        }
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Numbers at equal distances, as the ranks of a node usually are: told as three, however many they are.
+
+use serde::{Deserialize, Serialize};
+
+/// `first`, `first + step` and so on, `count` of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Series {
+    pub(crate) first: u32,
+    pub(crate) step: u32,
+    pub(crate) count: u32,
+}
+
+impl Series {
+    /// This number alone.
+    pub(crate) fn of(first: u32) -> Self {
+        Self {
+            first,
+            step: 0,
+            count: 1,
+        }
+    }
+
+    /// Ascending numbers in as few as there must be of them, nearly.
+    pub(crate) fn of_all(numbers: &[u32]) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for number in numbers {
+            if !all.last_mut().is_some_and(|last| last.takes(*number)) {
+                all.push(Self::of(*number));
+            }
+        }
+        all
+    }
+
+    /// Takes a number in if it is the next one; whether it is.
+    pub(crate) fn takes(&mut self, number: u32) -> bool {
+        let Some(distance) = number.checked_sub(self.first) else {
+            return false;
+        };
+        if self.count == 1 {
+            self.step = distance;
+        }
+        let is_next = self.step.checked_mul(self.count) == Some(distance);
+        self.count += u32::from(is_next);
+        is_next
+    }
+
+    /// The numbers; `None` stands for one that is too large.
+    pub(crate) fn numbers(self) -> impl Iterator<Item = Option<u32>> {
+        (0..self.count).map(move |number| {
+            let distance = self.step.checked_mul(number)?;
+            self.first.checked_add(distance)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ranks_of_a_node_are_one_series() {
+        for step in [1, 10_000] {
+            let ranks: Vec<u32> = (0..64).map(|number| 7 + number * step).collect();
+            let series = Series {
+                first: 7,
+                step,
+                count: 64,
+            };
+            assert_eq!(Series::of_all(&ranks), [series]);
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_too_large_are_none() {
+        let numbers = |first, step| {
+            let series = Series {
+                first,
+                step,
+                count: 3,
+            };
+            series.numbers().collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(u32::MAX - 1, 1)[1..], [Some(u32::MAX), None]);
+        assert_eq!(numbers(1, 1 << 31)[1..], [Some((1 << 31) + 1), None]);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_come_back_as_they_were(numbers in proptest::collection::vec(0..99_u32, 0..40)) {
+            let series = Series::of_all(&numbers).into_iter();
+            let back: Option<Vec<u32>> = series.flat_map(Series::numbers).collect();
+            prop_assert_eq!(back, Some(numbers));
+        }
+    }
+}
