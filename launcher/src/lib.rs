@@ -56,6 +56,8 @@ mod series;
 mod shepherd;
 mod spawn;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod topology;
 
 pub use allocation::{Allocation, Choice, Manager, job_of_this_shell};

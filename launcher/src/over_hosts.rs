@@ -128,19 +128,19 @@ fn hosts_of(request: &Request) -> &Hosts {
 }
 
 /// The hosts that are started, by the number that they have as nodes of the job.
-struct Asked {
+pub(crate) struct Asked {
     /// By node: the number in the list of hosts.
     numbers: Vec<u32>,
     hosts: Vec<Host>,
     /// As the user knows them.
-    names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// The node that is this machine.
     own: Option<usize>,
 }
 
 impl Asked {
     /// All that have ranks, or all, where that is not known yet.
-    fn of(request: &Request) -> Self {
+    pub(crate) fn of(request: &Request) -> Self {
         let all = hosts_of(request);
         let used: BTreeSet<u32> = all.dealt.iter().copied().collect();
         let numbers = (0..).zip(&all.list).map(|(number, _)| number);
@@ -160,7 +160,7 @@ impl Asked {
     }
 
     /// The node of each rank, once ranks are dealt.
-    fn node_of(&self, request: &Request) -> NodeMap {
+    pub(crate) fn node_of(&self, request: &Request) -> NodeMap {
         let all = hosts_of(request);
         let mut nodes = vec![0; all.list.len()];
         for (node, host) in (0..).zip(&self.numbers) {
@@ -187,7 +187,7 @@ impl Asked {
     }
 
     /// What the shepherd of this machine is to do.
-    fn begin(&self, request: &Request, shell: &Shell) -> Result<Begin, Stop> {
+    pub(crate) fn begin(&self, request: &Request, shell: &Shell) -> Result<Begin, Stop> {
         let here = |node: &usize| Some(*node) == self.own;
         let far = (0..self.hosts.len()).filter(|node| !here(node));
         let below = in_order(far.map(|node| target(node, &self.hosts[node])).collect());
@@ -337,7 +337,7 @@ impl Drop for Root {
 }
 
 /// What the parts of a job have in common, and each its own. They are made one after another and not kept: there may be many ranks.
-struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     /// A part without ranks.
     like: NodeJob,
     far: Far,
@@ -351,7 +351,7 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     /// Of a job whose ranks are dealt. Its programs are told for all.
-    fn of(
+    pub(crate) fn of(
         request: &Request,
         asked: &Asked,
         node_of: &'a NodeMap,
@@ -382,7 +382,7 @@ impl<'a> Parts<'a> {
 
     /// Tells each part which ranks of others are on the same CPUs, and whether there are more ranks than CPUs anywhere: that is told to
     /// all ranks alike.
-    fn share_out(&mut self, facts: &[Facts]) {
+    pub(crate) fn share_out(&mut self, facts: &[Facts]) {
         let ranks: Vec<u32> = (0..facts.len()).map(|node| self.size(node)).collect();
         self.beside = hosts::beside(&machines(facts), &ranks);
         let is_crowded = |((ranks, beside), facts): ((&u32, &Beside), &Facts)| {
@@ -473,7 +473,7 @@ fn tell_all(
 ///
 /// # Errors
 /// As those of [`Order::job_frame`].
-fn tell_parts(
+pub(crate) fn tell_parts(
     nodes: &mut Nodes,
     (request, asked): (&Request, &Asked),
     programs: &[Program],

@@ -16,7 +16,7 @@ mod memory;
 mod pmi_server;
 mod probe;
 mod rank;
-mod records;
+pub(crate) mod records;
 mod standstill;
 mod start;
 mod streams;

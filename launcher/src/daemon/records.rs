@@ -21,7 +21,7 @@ use wireup::{Record, ToRank};
 
 /// The records of all ranks, and who waits for them.
 #[derive(Debug)]
-pub(super) struct Records {
+pub(crate) struct Records {
     /// This node's ranks by their local numbers, and behind them others.
     entries: Vec<Entry>,
     /// How many are of this node.
@@ -40,7 +40,7 @@ pub(super) struct Records {
 
 /// What a daemon says about records to the front.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Word {
+pub(crate) enum Word {
     /// Tell me where that rank is, now and whenever it changes.
     Watch(u32),
     /// Where a rank is that somebody watches.
@@ -99,7 +99,7 @@ enum Finding<'a> {
 
 impl Records {
     /// Of these ranks, in the order of their local numbers, of a job of `size`.
-    pub(super) fn new(ranks: impl Iterator<Item = u32>, size: u32) -> Self {
+    pub(crate) fn new(ranks: impl Iterator<Item = u32>, size: u32) -> Self {
         let entries: Vec<Entry> = ranks.map(Entry::of).collect();
         Self {
             own: u32::try_from(entries.len()).unwrap_or(u32::MAX),
@@ -113,12 +113,12 @@ impl Records {
     }
 
     /// What the front is to be told now.
-    pub(super) fn take_words(&mut self) -> Vec<Word> {
+    pub(crate) fn take_words(&mut self) -> Vec<Word> {
         std::mem::take(&mut self.unsaid)
     }
 
     /// A rank is in MPI. As the other events: answers those to whom there is something to say now.
-    pub(super) fn greeted(&mut self, local: u32, publishes: bool) -> Vec<u32> {
+    pub(crate) fn greeted(&mut self, local: u32, publishes: bool) -> Vec<u32> {
         let failed = (0..)
             .zip(&self.entries)
             .filter(|(_, entry)| entry.failed.is_some());
@@ -135,7 +135,7 @@ impl Records {
     }
 
     /// A rank of the job has failed, and the others go on.
-    pub(super) fn lost(&mut self, rank: u32, why: &str) -> Vec<u32> {
+    pub(crate) fn lost(&mut self, rank: u32, why: &str) -> Vec<u32> {
         let Some(failed) = self.number_of(rank) else {
             return Vec::new();
         };
@@ -151,7 +151,7 @@ impl Records {
     }
 
     /// A rank has nothing under way any more.
-    pub(super) fn quiet(&mut self, local: u32) -> Vec<u32> {
+    pub(crate) fn quiet(&mut self, local: u32) -> Vec<u32> {
         self.change(local, |entry| {
             if entry.quiet == Quiet::No {
                 entry.quiet = Quiet::Waits;
@@ -160,7 +160,7 @@ impl Records {
     }
 
     /// A rank told its record.
-    pub(super) fn published(&mut self, local: u32, record: Record) -> Vec<u32> {
+    pub(crate) fn published(&mut self, local: u32, record: Record) -> Vec<u32> {
         self.change(local, |entry| {
             entry.silent = record.is_empty();
             entry.last = (!record.is_empty()).then_some((entry.round, record));
@@ -168,7 +168,7 @@ impl Records {
     }
 
     /// A rank is through with MPI, in this program; nobody there listens any more.
-    pub(super) fn finalized(&mut self, local: u32) -> Vec<u32> {
+    pub(crate) fn finalized(&mut self, local: u32) -> Vec<u32> {
         self.forget_questions(local);
         self.change(local, |entry| {
             entry.round = entry.round.saturating_add(1);
@@ -179,7 +179,7 @@ impl Records {
 
     /// A rank's process has ended. Where it was is told to the front, watched or not, as long as somebody may still ask: this node may
     /// be gone then.
-    pub(super) fn ended(&mut self, local: u32) -> Vec<u32> {
+    pub(crate) fn ended(&mut self, local: u32) -> Vec<u32> {
         self.forget_questions(local);
         let has_others = self.own < self.size;
         let last = self.entries.get(local as usize).and_then(Entry::last_round);
@@ -192,7 +192,7 @@ impl Records {
 
     /// `asker` wants the record of a rank of the job. True if there is something to say now. The same question is one until it is
     /// answered. `None`: there is no such rank.
-    pub(super) fn ask(&mut self, asker: u32, rank: u32) -> Option<bool> {
+    pub(crate) fn ask(&mut self, asker: u32, rank: u32) -> Option<bool> {
         let round = self.own_mut(asker)?.round;
         let asked = self.number_of(rank)?;
         let is_far = asked >= self.own;
@@ -210,7 +210,7 @@ impl Records {
     }
 
     /// Another node wants to know where a rank of this one is.
-    pub(super) fn watch(&mut self, rank: u32) {
+    pub(crate) fn watch(&mut self, rank: u32) {
         let own = self.entries.iter_mut().take(self.own as usize);
         if let Some(entry) = own.into_iter().find(|entry| entry.rank == rank) {
             entry.watched = true;
@@ -219,7 +219,7 @@ impl Records {
     }
 
     /// Where a rank of another node is.
-    pub(super) fn learned(&mut self, of: Whereabouts) -> Vec<u32> {
+    pub(crate) fn learned(&mut self, of: Whereabouts) -> Vec<u32> {
         let Some(far) = self.far.get(&of.rank).copied() else {
             return Vec::new();
         };
@@ -231,7 +231,7 @@ impl Records {
 
     /// The ranks of all nodes are quiet in the program of this number, so that nobody watches for it any more, and who asks in the
     /// next one watches again.
-    pub(super) fn all_quiet(&mut self, round: u32) -> Vec<u32> {
+    pub(crate) fn all_quiet(&mut self, round: u32) -> Vec<u32> {
         self.released.insert(round);
         for (number, entry) in (0..).zip(&mut self.entries) {
             entry.watched = number >= self.own && !entry.waiting.is_empty();
@@ -243,7 +243,7 @@ impl Records {
     }
 
     /// Forgets what a rank has asked.
-    pub(super) fn forget_questions(&mut self, asker: u32) {
+    pub(crate) fn forget_questions(&mut self, asker: u32) {
         for entry in &mut self.entries {
             entry.waiting.remove(&asker);
         }
@@ -254,7 +254,7 @@ impl Records {
     }
 
     /// The next answer for a rank, until it is [`said`](Self::said).
-    pub(super) fn answer(&self, asker: u32) -> Option<ToRank> {
+    pub(crate) fn answer(&self, asker: u32) -> Option<ToRank> {
         let entry = self.entry(asker)?;
         if let Some(failed) = entry.news.first().and_then(|local| self.entry(*local)) {
             let why = failed.failed.clone().unwrap_or_default();
@@ -284,7 +284,7 @@ impl Records {
     }
 
     /// That answer was sent.
-    pub(super) fn said(&mut self, asker: u32) {
+    pub(crate) fn said(&mut self, asker: u32) {
         let Some(entry) = self.own_mut(asker) else {
             return;
         };

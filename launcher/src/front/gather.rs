@@ -5,7 +5,7 @@
 use super::nodes::{Heard, Nodes};
 use super::signals::ENDING;
 use crate::edge::{Closed, Edge};
-use crate::link::Event;
+use crate::link::{Event, Garbled, Inbox};
 use crate::shepherd::words::{Facts, Up};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
@@ -28,7 +28,7 @@ pub(crate) struct Stop {
 type Problem = (String, u8);
 
 /// What the hosts say, each once.
-struct Answers<'a, T> {
+pub(crate) struct Answers<'a, T> {
     names: &'a [String],
     all: Vec<Option<Result<T, Problem>>>,
 }
@@ -37,7 +37,7 @@ struct Answers<'a, T> {
 const MOST_NAMED: usize = 8;
 
 impl<'a, T> Answers<'a, T> {
-    fn of(names: &'a [String]) -> Self {
+    pub(crate) fn of(names: &'a [String]) -> Self {
         Self {
             names,
             all: names.iter().map(|_| None).collect(),
@@ -45,7 +45,7 @@ impl<'a, T> Answers<'a, T> {
     }
 
     /// The first problem of a host counts, whatever it has said before.
-    fn hear(&mut self, node: usize, answer: Result<T, Problem>) {
+    pub(crate) fn hear(&mut self, node: usize, answer: Result<T, Problem>) {
         if let Some(place) = self.all.get_mut(node)
             && !matches!(place, Some(Err(_)))
         {
@@ -66,12 +66,12 @@ impl<'a, T> Answers<'a, T> {
         missing.for_each(|answer| *answer = Some(Err((words.to_owned(), 1))));
     }
 
-    fn are_complete(&self) -> bool {
+    pub(crate) fn are_complete(&self) -> bool {
         self.all.iter().all(Option::is_some)
     }
 
     /// What they have answered; or the problems, each with all hosts that have it.
-    fn end(self) -> Result<Vec<T>, Stop> {
+    pub(crate) fn end(self) -> Result<Vec<T>, Stop> {
         let total = self.all.len();
         let mut good = Vec::with_capacity(total);
         let mut problems: Vec<(Problem, Vec<&str>)> = Vec::new();
@@ -212,6 +212,40 @@ fn shepherd_is_gone() -> Stop {
     )
 }
 
+/// What hosts have said that are waited for.
+pub(crate) fn hear_facts(
+    inbox: &mut Inbox,
+    answers: &mut Answers<'_, Facts>,
+) -> Result<(), Garbled> {
+    while let Some(word) = Up::take(inbox)? {
+        match word {
+            Up::Here(node, facts) => answers.hear(node as usize, Ok(facts)),
+            Up::Lost(node, loss) => answers.hear(node as usize, Err((loss.words, loss.code))),
+            Up::Ended(node) => answers.hear(node as usize, Err(ended())),
+            // A daemon has nothing to say before it has its part.
+            Up::Event(..) | Up::Beat | Up::Line => (),
+        }
+    }
+    Ok(())
+}
+
+/// What daemons have said that have their parts.
+pub(crate) fn hear_ready(nodes: &mut Nodes, answers: &mut Answers<'_, ()>) -> Result<(), Garbled> {
+    while let Some((node, heard)) = nodes.take(0)? {
+        match heard {
+            Heard::Event(Event::Ready) => answers.hear(node, Ok(())),
+            Heard::Event(Event::Broken { words, code }) => {
+                answers.hear(node, Err((words, code)));
+            }
+            Heard::Lost(loss) if !nodes.is_gone(node) => {
+                answers.hear(node, Err((loss.words, loss.code)));
+            }
+            Heard::Event(_) | Heard::Lost(_) => (),
+        }
+    }
+    Ok(())
+}
+
 /// What is said of a daemon that ends too early.
 fn ended() -> Problem {
     ("its node daemon has ended without a word".to_owned(), 1)
@@ -226,15 +260,7 @@ pub(crate) fn facts(
     let mut answers = Answers::of(names);
     let mut scratch = vec![0; 64 << 10];
     loop {
-        while let Some(word) = Up::take(&mut edge.inbox).map_err(|_| shepherd_is_gone())? {
-            match word {
-                Up::Here(node, facts) => answers.hear(node as usize, Ok(facts)),
-                Up::Lost(node, loss) => answers.hear(node as usize, Err((loss.words, loss.code))),
-                Up::Ended(node) => answers.hear(node as usize, Err(ended())),
-                // A daemon has nothing to say before it has its part.
-                Up::Event(..) | Up::Beat | Up::Line => (),
-            }
-        }
+        hear_facts(&mut edge.inbox, &mut answers).map_err(|_| shepherd_is_gone())?;
         if answers.are_complete() {
             return answers.end();
         }
@@ -263,18 +289,7 @@ pub(crate) fn ready(
     }
     let mut scratch = vec![0; 64 << 10];
     loop {
-        while let Some((node, heard)) = nodes.take(0).map_err(|_| shepherd_is_gone())? {
-            match heard {
-                Heard::Event(Event::Ready) => answers.hear(node, Ok(())),
-                Heard::Event(Event::Broken { words, code }) => {
-                    answers.hear(node, Err((words, code)));
-                }
-                Heard::Lost(loss) if !nodes.is_gone(node) => {
-                    answers.hear(node, Err((loss.words, loss.code)));
-                }
-                Heard::Event(_) | Heard::Lost(_) => (),
-            }
-        }
+        hear_ready(nodes, &mut answers).map_err(|_| shepherd_is_gone())?;
         if answers.are_complete() {
             return answers.end().map(|_| ());
         }

@@ -16,12 +16,13 @@ mod signals;
 mod visits;
 
 pub(crate) use debugger::Debugger;
+#[cfg(test)]
+pub(crate) use debugger::Processes;
 pub(crate) use files::Files;
 pub(crate) use gdb::{Gdb, Reach};
 use loss::clear_up;
 pub(crate) use loss::{wait_or_clear_up, words_of};
-use nodes::Heard;
-pub(crate) use nodes::{Node, Nodes};
+pub(crate) use nodes::{Heard, Node, Nodes};
 pub(crate) use phases::{Phases, now};
 pub(crate) use signals::Signals;
 pub(crate) use visits::Visits;

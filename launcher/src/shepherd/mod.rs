@@ -22,7 +22,7 @@ pub(crate) mod shape;
 pub(crate) mod shell;
 pub(crate) mod step;
 mod step_command;
-mod tree;
+pub(crate) mod tree;
 pub(crate) mod words;
 
 use crate::edge::{Closed as EdgeClosed, Edge};

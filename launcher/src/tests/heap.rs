@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the heap holds: the allocator of this program's tests counts, by thread.
+//!
+//! A block counts as what glibc takes for it: eight bytes of its own, in steps of 16 bytes, 32 at least.
+#![allow(unsafe_code, reason = "nothing but an allocator is told of each block")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+struct Counting;
+
+thread_local! {
+    /// Less than nothing where this thread has freed what others have taken.
+    static HELD: Cell<isize> = const { Cell::new(0) };
+    /// The most of it since somebody has set it.
+    static MOST: Cell<isize> = const { Cell::new(0) };
+}
+
+fn block(bytes: usize) -> isize {
+    (bytes + 8).next_multiple_of(16).max(32).cast_signed()
+}
+
+fn grow(bytes: usize) {
+    HELD.set(HELD.get() + block(bytes));
+    MOST.set(MOST.get().max(HELD.get()));
+}
+
+fn shrink(bytes: usize) {
+    HELD.set(HELD.get() - block(bytes));
+}
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        grow(layout.size());
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        shrink(layout.size());
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(place, layout) }
+    }
+
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // Both blocks are there while one is copied to the other.
+        grow(bytes);
+        shrink(layout.size());
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.realloc(place, layout, bytes) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What somebody holds on the heap, who works on this thread and passes nothing to others that is freed elsewhere.
+#[derive(Debug, Default)]
+pub(super) struct Holding {
+    now: isize,
+    pub(super) most: isize,
+}
+
+impl Holding {
+    /// Counts what is done in its name. Nothing else may be counted meanwhile.
+    pub(super) fn during<T>(&mut self, act: impl FnOnce() -> T) -> T {
+        let before = HELD.get();
+        MOST.set(before);
+        let done = act();
+        self.most = self.most.max(self.now + MOST.get() - before);
+        self.now += HELD.get() - before;
+        done
+    }
+}
+
+#[test]
+fn what_is_held_and_the_most_of_it_are_counted() {
+    let (mut one, mut other) = (Holding::default(), Holding::default());
+    let kept = one.during(|| {
+        drop(vec![0_u8; 1000]);
+        vec![0_u8; 100]
+    });
+    other.during(|| drop(vec![0_u8; 10]));
+    assert_eq!((one.now, one.most), (112, 1008));
+    assert_eq!((other.now, other.most), (0, 32));
+    one.during(|| drop(kept));
+    assert_eq!(one.now, 0);
+}

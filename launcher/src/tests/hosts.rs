@@ -1,0 +1,710 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Hosts in time that only exists here: a shepherd each, and a daemon whose ranks run a short program. Streams take a while and so many
+//! bytes at once; hosts die, lose their power, freeze, or are slow. A seed decides.
+
+use super::heap::Holding;
+use crate::cpus::Cpus;
+use crate::daemon::records::{Records, Word};
+use crate::edge::Edge;
+use crate::hosts::Machine;
+use crate::job::NodeJob;
+use crate::link::{Event, Gone, Inbox, Order, Phase};
+use crate::outbox::Outbox;
+use crate::series::Series;
+use crate::shepherd::shell::Closed;
+use crate::shepherd::tree::Tree;
+use crate::shepherd::words::{Down, Facts, Loss, greeting};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use wireup::Record;
+
+/// So many bytes of a stream may be under way: a pipe takes no more.
+const WINDOW_BYTES: usize = 64 << 10;
+/// What a rank says of how it is found, about as long as with two networks.
+const RECORD_BYTES: usize = 120;
+/// Each such host has a daemon that does all that a daemon does with records. The others, which would take much of a test's time, leave
+/// out what is told of failures, and ranks that nobody asks for.
+const WHOLE_EVERY: usize = 997;
+
+/// Numbers by a seed.
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// What happens to a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Its shepherd is killed; all see that.
+    Killed,
+    /// Nothing is heard of it any more.
+    PowerOff,
+    /// It does nothing for so many seconds.
+    Frozen(u64),
+    /// Its daemon is killed.
+    DaemonKilled,
+}
+
+/// What a daemon does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    IsReady,
+    HasStarted,
+    AllAreQuiet,
+    Ends,
+}
+
+enum What {
+    Below(usize, Vec<u8>),
+    Above(Vec<u8>),
+    BelowClosed(usize),
+    AboveClosed,
+    Daemon(Step),
+    Fault(Fault),
+}
+
+/// One way of a connection: what waits for room, and what is under way.
+#[derive(Default)]
+struct Stream {
+    waiting: Outbox,
+    under_way: usize,
+    /// When what was sent last arrives: streams keep their order.
+    last: u64,
+}
+
+enum Life {
+    /// Nobody has started it.
+    Not,
+    /// It has not heard what it is to do.
+    Begun(Inbox),
+    Running(Box<Tree>),
+    Over,
+}
+
+pub(super) struct Host {
+    life: Life,
+    /// Who has started it, and as which child.
+    parent: Option<(usize, usize)>,
+    children: Vec<usize>,
+    up: Stream,
+    down: Vec<Stream>,
+    pub(super) daemon: Daemon,
+    /// Bytes on the heap of its shepherd: its state, and what waits for room.
+    pub(super) holding: Holding,
+    /// Started by how many others, one by the other.
+    pub(super) level: u32,
+    /// Other processes that it is connected with, at most.
+    pub(super) connections: usize,
+    /// Bytes that it has sent.
+    pub(super) sent: usize,
+    is_off: bool,
+    frozen_until: u64,
+    /// Everything takes so many times as long.
+    slowness: u64,
+    next_tick: u64,
+}
+
+/// What a daemon knows.
+#[derive(Default)]
+pub(super) struct Daemon {
+    inbox: Inbox,
+    records: Option<Records>,
+    ranks: Vec<u32>,
+    /// Ranks of which its first rank knows how they are found, or that they cannot be.
+    pub(super) answers: BTreeSet<u32>,
+    pub(super) holding: Holding,
+    has_ended: bool,
+}
+
+/// Host 0 is that of the front, and `n + 1` that of node `n`.
+pub(super) struct World {
+    pub(super) hosts: Vec<Host>,
+    /// Milliseconds.
+    pub(super) now: u64,
+    queue: BTreeMap<u64, Vec<(usize, What)>>,
+    pub(super) dice: Dice,
+    /// To the front, at the shepherd's end.
+    pub(super) front: Edge,
+    /// When programs end.
+    pub(super) ends: std::ops::Range<u64>,
+    /// How many other nodes a node's first rank talks to.
+    pub(super) peers: u32,
+    scratch: Vec<u8>,
+}
+
+fn host() -> Host {
+    Host {
+        life: Life::Not,
+        parent: None,
+        children: Vec::new(),
+        up: Stream::default(),
+        down: Vec::new(),
+        daemon: Daemon::default(),
+        holding: Holding::default(),
+        level: 0,
+        connections: 0,
+        sent: 0,
+        is_off: false,
+        frozen_until: 0,
+        slowness: 1,
+        next_tick: 0,
+    }
+}
+
+fn time(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+impl World {
+    /// With one host that has heard what it is to do, and `nodes` others.
+    pub(super) fn new(nodes: usize, peers: u32, front: Edge, seed: u64) -> Self {
+        let mut world = Self {
+            hosts: (0..=nodes).map(|_| host()).collect(),
+            now: 0,
+            queue: BTreeMap::new(),
+            dice: Dice(seed * 2 + 0x9e37_79b9),
+            front,
+            ends: 0..1,
+            peers,
+            scratch: vec![0; 64 << 10],
+        };
+        world.hosts[0].life = Life::Begun(Inbox::default());
+        world
+    }
+
+    pub(super) fn strike(&mut self, node: usize, after: u64, fault: Fault) {
+        self.at(node + 1, after, What::Fault(fault));
+    }
+
+    pub(super) fn slow_down(&mut self, node: usize, slowness: u64) {
+        self.hosts[node + 1].slowness = slowness;
+    }
+
+    /// The nodes that a node talks to, at distances that double.
+    pub(super) fn peers(&self, node: usize) -> impl Iterator<Item = usize> + use<> {
+        let nodes = self.hosts.len() - 1;
+        let peers = (0..self.peers).map(move |power| (node + (1 << power)) % nodes);
+        peers.filter(move |peer| *peer != node)
+    }
+
+    pub(super) fn daemon(&self, node: usize) -> &Daemon {
+        &self.hosts[node + 1].daemon
+    }
+
+    /// The nodes over whose shepherds this one is reached, itself among them.
+    pub(super) fn path(&self, node: usize) -> Vec<usize> {
+        let parent = |host: &usize| self.hosts[*host].parent.map(|(parent, _)| parent);
+        let hosts = std::iter::successors(Some(node + 1), parent);
+        hosts.filter_map(|host| host.checked_sub(1)).collect()
+    }
+
+    /// Hosts whose shepherds run.
+    pub(super) fn living(&self) -> usize {
+        let runs = |host: &&Host| matches!(host.life, Life::Running(_) | Life::Begun(_));
+        let all = self.hosts.iter().filter(runs);
+        all.filter(|host| !host.is_off).count()
+    }
+
+    fn at(&mut self, host: usize, after: u64, what: What) {
+        let slot = self.queue.entry(self.now + after).or_default();
+        slot.push((host, what));
+    }
+
+    fn millis(&mut self, host: usize, end: u64) -> u64 {
+        (self.dice.below(end) + 1) * self.hosts[host].slowness
+    }
+
+    /// Time goes on.
+    pub(super) fn run(&mut self, millis: u64) {
+        let until = self.now + millis;
+        while self.now < until {
+            self.now += 1;
+            while let Some(slot) = self
+                .queue
+                .first_entry()
+                .filter(|slot| *slot.key() <= self.now)
+            {
+                for (host, what) in slot.remove() {
+                    self.take(host, what);
+                }
+            }
+            if self.now.is_multiple_of(TICK) {
+                (0..self.hosts.len()).for_each(|host| self.tick(host));
+            }
+        }
+        self.hear_front();
+    }
+
+    fn take(&mut self, at: usize, what: What) {
+        let host = &self.hosts[at];
+        if host.is_off {
+            return;
+        }
+        if host.frozen_until > self.now {
+            // Its system takes what comes, and it looks later.
+            let after = host.frozen_until - self.now;
+            return self.at(at, after, what);
+        }
+        self.happen(at, what);
+        self.settle(at);
+    }
+
+    fn tick(&mut self, at: usize) {
+        let now = self.now;
+        let host = &mut self.hosts[at];
+        if host.next_tick > now || host.is_off || host.frozen_until > now {
+            return;
+        }
+        let Life::Running(tree) = &mut host.life else {
+            return;
+        };
+        host.holding.during(|| tree.on_time(time(now)));
+        self.settle(at);
+    }
+
+    fn happen(&mut self, at: usize, what: What) {
+        let now = time(self.now);
+        match &what {
+            What::Fault(fault) => return self.fault(at, *fault),
+            What::Daemon(step) => return self.step(at, *step),
+            // There is room again at the other end.
+            What::Above(bytes) => self.arrived_from_above(at, bytes.len()),
+            What::Below(child, bytes) => self.arrived_from_below(at, *child, bytes.len()),
+            _ => (),
+        }
+        if matches!(self.hosts[at].life, Life::Begun(_)) {
+            return match what {
+                What::Above(bytes) => self.begin(at, &bytes),
+                What::AboveClosed => self.hosts[at].life = Life::Over,
+                _ => (),
+            };
+        }
+        let host = &mut self.hosts[at];
+        let Life::Running(tree) = &mut host.life else {
+            return;
+        };
+        host.holding.during(|| match &what {
+            What::Below(child, bytes) => tree.hear_below(*child, bytes),
+            What::Above(bytes) => tree.hear_above(bytes),
+            What::AboveClosed => tree.above_closed(),
+            What::BelowClosed(child) => {
+                tree.below_closed(*child, &Closed::default(), now);
+            }
+            What::Daemon(_) | What::Fault(_) => (),
+        });
+    }
+
+    fn arrived_from_above(&mut self, at: usize, bytes: usize) {
+        if let Some((parent, child)) = self.hosts[at].parent {
+            self.hosts[parent].down[child].under_way -= bytes;
+            self.send_down(parent, child);
+        }
+    }
+
+    fn arrived_from_below(&mut self, at: usize, child: usize, bytes: usize) {
+        let below = self.hosts[at].children[child];
+        self.hosts[below].up.under_way -= bytes;
+        self.send_up(below);
+    }
+
+    /// Reads the first word.
+    fn begin(&mut self, at: usize, bytes: &[u8]) {
+        let now = time(self.now);
+        let host = &mut self.hosts[at];
+        let Life::Begun(inbox) = &mut host.life else {
+            return;
+        };
+        let begun = host.holding.during(|| {
+            inbox.add(bytes);
+            let Ok(Some(Down::Begin(begin))) = Down::take(inbox) else {
+                return None;
+            };
+            let inbox = std::mem::take(inbox);
+            let mut tree = Box::new(Tree::new(*begin, inbox, at > 0, now));
+            tree.daemon_is_here(facts(at));
+            // Words may have come together with the first one.
+            tree.hear_above(&[]);
+            Some(tree)
+        });
+        if let Some(tree) = begun {
+            host.life = Life::Running(tree);
+        }
+    }
+
+    fn fault(&mut self, at: usize, fault: Fault) {
+        let now = self.now;
+        let host = &mut self.hosts[at];
+        match (fault, &mut host.life) {
+            (_, Life::Over | Life::Not) => (),
+            (Fault::Killed, _) => self.end(at),
+            (Fault::PowerOff, _) => host.is_off = true,
+            (Fault::Frozen(seconds), _) => host.frozen_until = now + seconds * 1000,
+            (Fault::DaemonKilled, Life::Running(tree)) => {
+                host.daemon.has_ended = true;
+                let words = "its node daemon was killed".to_owned();
+                host.holding
+                    .during(|| tree.daemon_ended(Some(Loss { words, code: 137 })));
+            }
+            (Fault::DaemonKilled, Life::Begun(_)) => (),
+        }
+    }
+
+    /// A host's shepherd ends.
+    fn end(&mut self, at: usize) {
+        let host = &mut self.hosts[at];
+        host.holding.during(|| host.life = Life::Over);
+        host.daemon.has_ended = true;
+        if let Some((parent, child)) = host.parent {
+            let after = self.arrival(at, parent, None);
+            self.at(parent, after, What::BelowClosed(child));
+        }
+        for child in 0..self.hosts[at].children.len() {
+            self.close_below(at, child);
+        }
+    }
+
+    fn close_below(&mut self, at: usize, child: usize) {
+        let below = self.hosts[at].children[child];
+        let after = self.arrival(at, below, Some(child));
+        self.at(below, after, What::AboveClosed);
+    }
+
+    /// Does what the shepherd of a host wants.
+    fn settle(&mut self, at: usize) {
+        let now = time(self.now);
+        self.start_children(at);
+        let front = &mut self.front;
+        let host = &mut self.hosts[at];
+        let Life::Running(tree) = &mut host.life else {
+            return;
+        };
+        let waits = host.holding.during(|| {
+            let down = (0..).zip(&mut host.down);
+            for (child, stream) in down {
+                if !tree.below(child).is_empty() {
+                    stream.waiting.take(tree.below(child));
+                }
+            }
+            match host.parent {
+                Some(_) => host.up.waiting.take(tree.above()),
+                None => front.outbox.take(tree.above()),
+            }
+            host.down.iter().any(|stream| !stream.waiting.is_empty())
+        });
+        let orders = tree.orders().map(|orders| orders.clone());
+        host.holding
+            .during(|| drop(tree.orders().map(std::mem::take)));
+        let dropped: Vec<usize> = std::iter::from_fn(|| tree.next_dropped()).collect();
+        let is_over = tree.is_over() && tree.above().is_empty() && host.up.waiting.is_empty();
+        let is_end = is_over || tree.is_orphan();
+        host.next_tick = u64::try_from(tree.next_time().max(now).as_millis()).unwrap_or(u64::MAX);
+        if waits {
+            (0..self.hosts[at].down.len()).for_each(|child| self.send_down(at, child));
+        }
+        self.send_up(at);
+        dropped
+            .into_iter()
+            .for_each(|child| self.close_below(at, child));
+        self.obey(at, &orders.unwrap_or_default());
+        if is_end {
+            self.end(at);
+        }
+    }
+
+    fn start_children(&mut self, at: usize) {
+        let now = time(self.now);
+        loop {
+            let host = &mut self.hosts[at];
+            let Life::Running(tree) = &mut host.life else {
+                return;
+            };
+            let next = host.holding.during(|| {
+                let (child, target) = tree.next_start(now)?;
+                Some((child, target.node as usize + 1))
+            });
+            let Some((child, below)) = next else { return };
+            assert_eq!(
+                child,
+                host.children.len(),
+                "they are started in their order"
+            );
+            host.children.push(below);
+            host.down.push(Stream::default());
+            let own = usize::from(tree.own().is_some());
+            host.connections = host.children.len() + own + 1;
+            let level = host.level + 1;
+            let started = &mut self.hosts[below];
+            started.life = Life::Begun(Inbox::default());
+            started.parent = Some((at, child));
+            started.level = level;
+            started.connections = 2;
+            let noise = [b"Last login\n".as_slice(), &greeting()].concat();
+            let after = self.millis(below, 1000);
+            self.hosts[below].up.last = self.now + after;
+            self.hosts[below].up.waiting.extend(noise);
+            self.send_up(below);
+        }
+    }
+
+    /// After what time something arrives that is sent now, to a child or to who has started it.
+    fn arrival(&mut self, from: usize, to: usize, child: Option<usize>) -> u64 {
+        let slowness = self.hosts[from].slowness.max(self.hosts[to].slowness);
+        let soonest = self.now + (self.dice.below(30) + 1) * slowness;
+        let last = &mut self.hosts[from].stream(child).last;
+        *last = (*last).max(soonest);
+        *last - self.now
+    }
+
+    /// What a stream takes of what waits for it.
+    fn send(&mut self, from: usize, child: Option<usize>) -> Vec<u8> {
+        let host = &mut self.hosts[from];
+        let stream = host.stream(child);
+        let unsent = stream.waiting.unsent();
+        let bytes = unsent.len().min(WINDOW_BYTES - stream.under_way);
+        let sent = unsent[..bytes].to_vec();
+        stream.under_way += bytes;
+        host.sent += bytes;
+        host.took(child, bytes);
+        sent
+    }
+
+    fn send_up(&mut self, at: usize) {
+        let Some((parent, child)) = self.hosts[at].parent else {
+            return;
+        };
+        let bytes = self.send(at, None);
+        if !bytes.is_empty() {
+            let after = self.arrival(at, parent, None);
+            self.at(parent, after, What::Below(child, bytes));
+        }
+    }
+
+    fn send_down(&mut self, at: usize, child: usize) {
+        let bytes = self.send(at, Some(child));
+        if !bytes.is_empty() {
+            let below = self.hosts[at].children[child];
+            let after = self.arrival(at, below, Some(child));
+            self.at(below, after, What::Above(bytes));
+        }
+    }
+
+    /// What the front and its shepherd have said to each other.
+    fn hear_front(&mut self) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        while let Ok(bytes @ 1..) = self.front.read(&mut scratch) {
+            self.take(0, What::Above(scratch[..bytes].to_vec()));
+        }
+        self.scratch = scratch;
+        let front = &mut self.front;
+        let flushed = self.hosts[0].holding.during(|| front.flush());
+        assert!(flushed.is_ok(), "the front is there");
+    }
+
+    /// A daemon does what it is ordered to.
+    fn obey(&mut self, at: usize, orders: &[u8]) {
+        let daemon = &mut self.hosts[at].daemon;
+        if daemon.has_ended || orders.is_empty() {
+            return;
+        }
+        let all = daemon.holding.during(|| {
+            daemon.inbox.add(orders);
+            let all = std::iter::from_fn(|| Order::take(&mut daemon.inbox).expect("orders"));
+            let all: Vec<Order> = all.collect();
+            daemon.inbox.give_back();
+            all
+        });
+        for order in all {
+            match order {
+                Order::Job(job) => self.get_job(at, &job),
+                Order::Start(_) => self.later(at, 500, Step::HasStarted),
+                Order::AllQuiet(round) => {
+                    self.with_records(at, |records| drop(records.all_quiet(round)));
+                    self.later(at, 50, Step::Ends);
+                }
+                Order::Watch(rank) => self.with_records(at, |records| records.watch(rank)),
+                Order::Whereabouts(of) => {
+                    self.hosts[at].daemon.answers.insert(of.rank);
+                    self.with_records(at, |records| drop(records.learned(of)));
+                }
+                Order::Lost { ranks, why } if at.is_multiple_of(WHOLE_EVERY) => {
+                    let ranks = ranks.into_iter().flat_map(Series::numbers);
+                    let ranks: Vec<u32> = ranks.flatten().collect();
+                    self.with_records(at, |records| {
+                        ranks
+                            .iter()
+                            .for_each(|rank| drop(records.lost(*rank, &why)));
+                    });
+                }
+                _ => (),
+            }
+        }
+    }
+
+    fn later(&mut self, at: usize, millis: u64, step: Step) {
+        let after = self.millis(at, millis);
+        self.at(at, after, What::Daemon(step));
+    }
+
+    fn get_job(&mut self, at: usize, job: &NodeJob) {
+        let is_whole = at.is_multiple_of(WHOLE_EVERY);
+        let daemon = &mut self.hosts[at].daemon;
+        daemon.ranks = job.ranks.iter().map(|placed| placed.rank).collect();
+        let known = if is_whole { usize::MAX } else { 1 };
+        let ranks = daemon.ranks.iter().copied().take(known);
+        let records = || Records::new(ranks, job.size);
+        daemon.records = Some(daemon.holding.during(records));
+        self.later(at, 200, Step::IsReady);
+    }
+
+    /// The ranks of a node come to something.
+    fn step(&mut self, at: usize, step: Step) {
+        if self.hosts[at].daemon.has_ended {
+            return;
+        }
+        let ranks = self.hosts[at].daemon.ranks.clone();
+        let own = u32::try_from(ranks.len()).expect("a node has few ranks");
+        match step {
+            Step::IsReady => self.say(at, &[Event::Ready]),
+            Step::HasStarted => self.start_ranks(at, &ranks),
+            // Something is under way as long as somebody is looked for.
+            Step::AllAreQuiet if self.is_looking(at) => self.later(at, 1000, Step::AllAreQuiet),
+            Step::AllAreQuiet => self.with_records(at, |records| {
+                (0..own).for_each(|local| drop(records.quiet(local)));
+            }),
+            Step::Ends => {
+                self.with_records(at, |records| {
+                    (0..own).for_each(|local| {
+                        records.finalized(local);
+                        records.ended(local);
+                    });
+                });
+                let gone = Event::Gone(Gone::default());
+                let all = [reached(Phase::AllFinalized), reached(Phase::Ended), gone];
+                self.say(at, &all);
+                self.hosts[at].daemon.has_ended = true;
+                let host = &mut self.hosts[at];
+                if let Life::Running(tree) = &mut host.life {
+                    host.holding.during(|| tree.daemon_ended(None));
+                }
+            }
+        }
+    }
+
+    /// All ranks of a node are in MPI, and the first one looks for others.
+    fn start_ranks(&mut self, at: usize, ranks: &[u32]) {
+        let own = u32::try_from(ranks.len()).expect("a node has few ranks");
+        let started = (1000..).zip(ranks).map(|(pid, rank)| (*rank, pid));
+        let started = Event::Started(started.collect());
+        self.say(
+            at,
+            &[
+                started,
+                reached(Phase::Started),
+                reached(Phase::FirstGreeted),
+            ],
+        );
+        self.with_records(at, |records| {
+            let record = Record::new(&[7; RECORD_BYTES]).expect("it is short");
+            (0..own).for_each(|local| {
+                records.greeted(local, true);
+                records.published(local, record.clone());
+            });
+        });
+        for peer in self.peers(at - 1) {
+            // Ranks are dealt out in blocks, or one to each node in turn.
+            let first = if ranks[1] == ranks[0] + 1 { own } else { 1 };
+            let rank = u32::try_from(peer).expect("few nodes") * first;
+            self.with_records(at, |records| _ = records.ask(0, rank));
+        }
+        self.say(at, &[reached(Phase::AllGreeted)]);
+        let span = self.ends.end - self.ends.start;
+        let end = self.ends.start + self.dice.below(span);
+        let after = end.saturating_sub(self.now) + 1;
+        self.at(at, after, What::Daemon(Step::AllAreQuiet));
+    }
+
+    fn is_looking(&self, at: usize) -> bool {
+        let answers = &self.hosts[at].daemon.answers;
+        answers.len() < self.peers(at - 1).count()
+    }
+
+    /// Does something with what a daemon knows of records, and says what follows.
+    fn with_records(&mut self, at: usize, act: impl FnOnce(&mut Records)) {
+        let daemon = &mut self.hosts[at].daemon;
+        let Some(records) = &mut daemon.records else {
+            return;
+        };
+        let words = daemon.holding.during(|| {
+            act(records);
+            records.take_words()
+        });
+        let event = |word| match word {
+            Word::Watch(rank) => Event::Watch(rank),
+            Word::Whereabouts(of) => Event::Whereabouts(of),
+            Word::Quiet(round) => Event::Quiet(round),
+        };
+        let events: Vec<Event> = words.into_iter().map(event).collect();
+        self.say(at, &events);
+    }
+
+    fn say(&mut self, at: usize, events: &[Event]) {
+        let mut bytes = Vec::new();
+        events.iter().for_each(|event| event.put(&mut bytes));
+        let host = &mut self.hosts[at];
+        if let Life::Running(tree) = &mut host.life
+            && !bytes.is_empty()
+        {
+            host.holding.during(|| tree.hear_daemon(&bytes));
+        }
+    }
+}
+
+impl Host {
+    /// How many others it has started.
+    pub(super) fn children(&self) -> usize {
+        self.children.len()
+    }
+
+    /// The stream to a child, or to who has started it.
+    fn stream(&mut self, child: Option<usize>) -> &mut Stream {
+        match child {
+            Some(child) => &mut self.down[child],
+            None => &mut self.up,
+        }
+    }
+
+    /// A stream has taken so many bytes.
+    fn took(&mut self, child: Option<usize>, bytes: usize) {
+        let mut holding = std::mem::take(&mut self.holding);
+        holding.during(|| self.stream(child).waiting.took(bytes));
+        self.holding = holding;
+    }
+}
+
+/// How often it is looked which shepherds have something to do, in milliseconds.
+const TICK: u64 = 50;
+
+fn reached(phase: Phase) -> Event {
+    Event::Reached { phase, at: 1 }
+}
+
+/// What a host with 64 CPUs says of itself.
+fn facts(at: usize) -> Facts {
+    Facts {
+        name: format!("n{at:05}.cluster"),
+        cpus: 64,
+        cores: 64,
+        locked: u64::MAX,
+        has_devices: true,
+        machine: Machine {
+            boot: format!("{at:08x}-85a2-4c1d-9b06-5a3a26a4d6a3"),
+            mask: Cpus::new((0..64).collect()),
+        },
+    }
+}

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What such a job costs, counted: levels of the tree, connections, bytes on the heap and on the way.
+
+use super::heap::Holding;
+use super::hosts::{Fault, Host, World};
+use crate::cli::{Parsed, Request, Room, parse};
+use crate::edge::Edge;
+use crate::front::gather::{Answers, hear_facts, hear_ready};
+use crate::front::{Heard, Nodes, Processes};
+use crate::job::{Begun, Keys, Program};
+use crate::link::{Event, Order};
+use crate::over_hosts::{Asked, Parts, tell_parts};
+use crate::shepherd::shape::FAN_OUT;
+use crate::shepherd::words::{Begin, Down, Pace, Shell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
+use std::time::Duration;
+
+/// What the front may hold.
+const MOST_OF_FRONT: usize = 16 << 20;
+/// A row of the table for debuggers: two addresses and a number, as the interface has it.
+const ROW_BYTES: usize = 24;
+/// What any other process of the launcher may hold, and for each that it has started.
+const MOST_OF_OTHERS: usize = 1 << 20;
+const MOST_FOR_EACH_BELOW: usize = 64 << 10;
+/// Between two turns of the front, in milliseconds; it reads once in each.
+const TURN: u64 = 1;
+/// While it waits for all hosts, and looks at all of them in each turn.
+const LONG_TURN: u64 = 5;
+
+/// What became of a node, as the front has heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Well,
+    Lost,
+}
+
+/// A job over hosts, and what befalls these.
+struct Job {
+    hosts: usize,
+    mapping: &'static str,
+    seed: u64,
+    faults: usize,
+    /// How many others a node talks to.
+    peers: u32,
+}
+
+/// What has come of it.
+struct Done {
+    world: World,
+    front: Holding,
+    /// Bytes that the front held at most before it had a table for debuggers.
+    before_table: isize,
+    ends: BTreeMap<usize, End>,
+    struck: BTreeSet<usize>,
+}
+
+/// When programs end, in milliseconds since all are told to start.
+const ENDS: std::ops::Range<u64> = 1000..6000;
+/// When hosts are struck.
+const FAULTS: std::ops::Range<u64> = 100..5000;
+/// Shorter than usual, so that less time passes until a loss is seen.
+const PACE: Pace = Pace {
+    every: Duration::from_secs(2),
+    dead_after: Duration::from_secs(12),
+    patience: Duration::from_secs(60),
+};
+/// What the shepherd of a host does not notice.
+const SHORT_STOP: Fault = Fault::Frozen(5);
+/// Nothing of a job is left after this time.
+const LATEST: u64 = 120_000;
+
+impl Job {
+    fn request(&self) -> Request {
+        let host = |host: usize| format!("n{host:05}:{RANKS}");
+        let list: Vec<String> = (0..self.hosts).map(host).collect();
+        let words = [
+            "--map-by",
+            self.mapping,
+            "--host",
+            &list.join(","),
+            "./program",
+        ];
+        let words = words.iter().map(Into::into).collect();
+        match parse(words, Room { cpus: 2, nodes: 1 }) {
+            Ok(Parsed::Run(mut request)) => {
+                let slots = vec![u32::try_from(RANKS).unwrap(); self.hosts];
+                request.with_slots(&slots).unwrap();
+                *request
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Some hosts are slow.
+    fn slow_down(&self, world: &mut World) {
+        for _ in 0..self.hosts / 100 {
+            let (node, slowness) = (world.dice.below(self.hosts as u64), world.dice.below(8));
+            world.slow_down(usize::try_from(node).unwrap(), 2 + slowness);
+        }
+    }
+
+    /// Some hosts are struck once ranks are started; which of them are not spared.
+    fn strike(&self, world: &mut World) -> BTreeSet<usize> {
+        let mut struck = BTreeSet::new();
+        for _ in 0..self.faults {
+            let node = usize::try_from(world.dice.below(self.hosts as u64)).unwrap();
+            let fault = match world.dice.below(5) {
+                0 => Fault::Killed,
+                1 => Fault::PowerOff,
+                2 => Fault::DaemonKilled,
+                3 => Fault::Frozen(60),
+                _ => SHORT_STOP,
+            };
+            if fault != SHORT_STOP {
+                struck.insert(node);
+            }
+            let after = FAULTS.start + world.dice.below(FAULTS.end - FAULTS.start);
+            world.strike(node, after, fault);
+        }
+        struck
+    }
+
+    fn run(&self) -> Done {
+        let (ours, theirs) = Edge::pair().unwrap();
+        let mut world = World::new(self.hosts, self.peers, theirs, self.seed);
+        self.slow_down(&mut world);
+        let mut front = Holding::default();
+        let mut scratch = front.during(|| vec![0; 64 << 10]);
+        let (nodes, processes) = self.start(&mut world, &mut front, ours, &mut scratch);
+        let before_table = front.most;
+        world.ends = world.now + ENDS.start..world.now + ENDS.end;
+        let struck = self.strike(&mut world);
+        let ends = attend(&mut world, &mut front, nodes, processes, &mut scratch);
+        while world.living() > 0 {
+            assert!(
+                world.now < LATEST,
+                "seed {}: {} live",
+                self.seed,
+                world.living()
+            );
+            world.run(1000);
+        }
+        Done {
+            world,
+            front,
+            before_table,
+            ends,
+            struck,
+        }
+    }
+
+    /// As `over_hosts` does it: from the command line to the word by which all ranks start.
+    fn start(
+        &self,
+        world: &mut World,
+        front: &mut Holding,
+        mut edge: Edge,
+        scratch: &mut [u8],
+    ) -> (Nodes, Processes) {
+        let request = front.during(|| self.request());
+        let asked = front.during(|| Asked::of(&request));
+        front.during(|| {
+            let begin = asked.begin(&request, &shell()).map_err(|stop| stop.lines);
+            let begin = Begin {
+                pace: PACE,
+                ..begin.unwrap()
+            };
+            Down::Begin(Box::new(begin)).put(&mut edge.outbox);
+        });
+        let mut answers = front.during(|| Answers::of(&asked.names));
+        while !answers.are_complete() {
+            front.during(|| {
+                edge.flush().unwrap();
+                edge.fill(scratch).unwrap();
+                hear_facts(&mut edge.inbox, &mut answers).unwrap();
+            });
+            world.run(LONG_TURN);
+        }
+        let keys = Keys::draw().unwrap();
+        let mut nodes = front.during(|| {
+            let facts = answers.end().unwrap();
+            let node_of = asked.node_of(&request);
+            let mut parts = Parts::of(&request, &asked, &node_of, (keys, false));
+            parts.share_out(&facts);
+            let mut nodes = Nodes::of(node_of.clone());
+            nodes.add_way(edge, 1, true);
+            tell_parts(&mut nodes, (&request, &asked), &[program()], &parts).unwrap();
+            nodes
+        });
+        let paths = [(program().path, request.size())];
+        let processes = front.during(|| Processes::of(asked.names.iter(), paths.into_iter()));
+        let mut answers = front.during(|| Answers::of(&asked.names));
+        while !answers.are_complete() {
+            front.during(|| {
+                nodes.flush().unwrap();
+                nodes.fill(0, scratch).unwrap();
+                hear_ready(&mut nodes, &mut answers).unwrap();
+            });
+            world.run(LONG_TURN);
+        }
+        front.during(|| {
+            answers.end().unwrap();
+            nodes.order(&Order::Start(Begun::default()));
+        });
+        front.during(|| drop((asked, request)));
+        (nodes, processes)
+    }
+}
+
+/// As the front does it with `--keep-going`, until nothing of the job is left.
+fn attend(
+    world: &mut World,
+    front: &mut Holding,
+    mut nodes: Nodes,
+    mut processes: Processes,
+    scratch: &mut [u8],
+) -> BTreeMap<usize, End> {
+    let (mut ends, mut is_over, mut are_complete) = (BTreeMap::new(), false, false);
+    while !is_over {
+        assert!(
+            world.now < LATEST,
+            "{} of {} have ended",
+            ends.len(),
+            nodes.count()
+        );
+        front.during(|| {
+            nodes.flush().unwrap();
+            nodes.fill(0, scratch).unwrap();
+        });
+        while let Some((node, heard)) = front.during(|| nodes.take(0)).unwrap() {
+            let end = match &heard {
+                Heard::Event(Event::Gone(_)) => Some(End::Well),
+                Heard::Lost(_) if !nodes.is_gone(node) => Some(End::Lost),
+                _ => None,
+            };
+            if let Some(end) = end {
+                assert_eq!(ends.insert(node, end), None, "node {node} ends twice");
+            }
+            let news = front.during(|| hear(&mut nodes, node, heard));
+            for event in news {
+                match event {
+                    Event::Started(started) => {
+                        are_complete = front.during(|| processes.started(node, &started));
+                    }
+                    Event::Gone(_) => is_over = true,
+                    _ => (),
+                }
+            }
+        }
+        world.run(TURN);
+    }
+    let are_well = ends.values().all(|end| *end == End::Well);
+    assert!(are_complete || !are_well, "all ranks have processes");
+    front.during(|| nodes.hang_up());
+    ends
+}
+
+/// What follows for the job from what was heard of a node.
+fn hear(nodes: &mut Nodes, node: usize, heard: Heard) -> Vec<Event> {
+    match heard {
+        Heard::Event(event) => nodes.put_together(node, event),
+        Heard::Lost(_) if nodes.is_gone(node) => Vec::new(),
+        Heard::Lost(loss) => {
+            nodes.tell_lost(node, &loss.words);
+            nodes.lost_far(node)
+        }
+    }
+}
+
+fn shell() -> Shell {
+    Shell {
+        line: Vec::new(),
+        takes_words: false,
+        program: "/opt/rmpi/bin/rmpiexec".to_owned(),
+        from: String::new(),
+    }
+}
+
+/// A program with a usual environment.
+fn program() -> Program {
+    let variable = |number: u32| CString::new(format!("VARIABLE_{number}={}", "x".repeat(100)));
+    Program {
+        path: c"/opt/lab/program".into(),
+        arguments: vec![c"./program".into()],
+        environment: (0..100).map(|number| variable(number).unwrap()).collect(),
+        folder: Some(c"/opt/lab".into()),
+    }
+}
+
+impl Done {
+    /// Whether a node is lost with one that was struck, or through it.
+    fn may_be_lost(&self, node: usize) -> bool {
+        let path = self.world.path(node);
+        path.iter().any(|node| self.struck.contains(node))
+    }
+
+    /// Nobody is lost but by what was done, and whoever lives knows all that it has asked for.
+    fn check_ends(&self) {
+        let nodes = self.world.hosts.len() - 1;
+        assert_eq!(self.ends.len(), nodes, "each node has an end");
+        for (node, end) in &self.ends {
+            assert!(*end == End::Well || self.may_be_lost(*node), "node {node}");
+            let answers = &self.world.daemon(*node).answers;
+            if *end == End::Well {
+                assert_eq!(
+                    answers.len(),
+                    self.world.peers(*node).count(),
+                    "node {node}"
+                );
+            }
+        }
+    }
+
+    /// The bars, and all that is counted in words.
+    fn check_costs(&self, ranks: usize) {
+        let hosts = &self.world.hosts;
+        let most = |of: &dyn Fn(&Host) -> usize| hosts.iter().map(of).max().unwrap();
+        let held = |holding: &Holding| usize::try_from(holding.most).unwrap();
+        let table = ranks * ROW_BYTES;
+        let before_table = usize::try_from(self.before_table).unwrap();
+        let front = before_table.max(held(&self.front) - table);
+        let others = hosts[1..].iter().map(|host| held(&host.holding)).max();
+        eprintln!(
+            "{} hosts, {} ranks, {} s: {} levels, at most {} connections; bytes held by the front {front} and its table {table}, by its \
+             shepherd {}, by another {}, by a daemon for records {}; bytes sent by the front's shepherd {}",
+            hosts.len() - 1,
+            ranks,
+            self.world.now / 1000,
+            most(&|host| host.level as usize),
+            most(&|host| host.connections),
+            held(&hosts[0].holding),
+            others.unwrap(),
+            most(&|host| held(&host.daemon.holding)),
+            hosts[0].sent,
+        );
+        assert!(front <= MOST_OF_FRONT);
+        let full = |level: &u32| FAN_OUT.pow(*level) < hosts.len();
+        let levels = (1..).take_while(full).count() + 1;
+        assert!(most(&|host| host.level as usize) <= levels);
+        for (at, host) in hosts.iter().enumerate() {
+            assert!(host.connections <= FAN_OUT + 2, "host {at}");
+            let most = MOST_OF_OTHERS + host.children() * MOST_FOR_EACH_BELOW;
+            assert!(held(&host.holding) <= most, "host {at}");
+            let most = MOST_OF_OTHERS + RANKS * MOST_FOR_EACH_BELOW;
+            assert!(held(&host.daemon.holding) <= most, "host {at}");
+        }
+    }
+}
+
+const RANKS: usize = 64;
+
+fn check(job: &Job) {
+    let done = job.run();
+    done.check_ends();
+    done.check_costs(job.hosts * RANKS);
+}
+
+#[test]
+fn a_job_of_640_000_ranks_costs_little_anywhere() {
+    check(&Job {
+        hosts: 10_000,
+        mapping: "slot",
+        seed: 1,
+        faults: 10,
+        peers: 2,
+    });
+}
+
+#[test]
+fn whoever_is_struck_is_lost_and_nobody_else() {
+    for seed in 1..=4 {
+        check(&Job {
+            hosts: 300,
+            mapping: "node",
+            seed,
+            faults: 5,
+            peers: 9,
+        });
+    }
+}
+
+/// Takes some minutes in a debug build.
+#[test]
+#[ignore = "long: cargo test -p launcher --lib tests::scale -- --ignored --nocapture"]
+fn jobs_of_640_000_ranks_that_talk_to_many() {
+    for (seed, mapping) in [(1, "slot"), (2, "node"), (3, "slot")] {
+        check(&Job {
+            hosts: 10_000,
+            mapping,
+            seed,
+            faults: 20,
+            peers: 14,
+        });
+    }
+}
