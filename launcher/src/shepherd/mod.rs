@@ -518,7 +518,7 @@ fn begin_step(begin: &Begin, mut step: Step, children: &mut Children) -> Option<
     let meeting = Meeting::open(step.key, step.ports).ok()?;
     let port = meeting.port().ok()?;
     step.ports
-        .get_or_insert((port, port.saturating_add(OTHER_PORTS)));
+        .get_or_insert_with(|| (port, port.saturating_add(OTHER_PORTS)));
     let root = (member::own_addresses(), port);
     let call = Call::new(&step, (&begin.below, begin.own), root);
     match children.start_step(&step.command, &call.encode()) {
