@@ -126,12 +126,11 @@ impl Allocation {
             (None, Some(command)) => &command.join(" "),
             (None, None) => "ssh",
         };
-        let step = match (launcher, &self.steps) {
-            (None, Some(Steps::Srun)) => Some("one step of srun"),
-            (None, Some(Steps::Flux(_))) => Some("one flux exec"),
-            _ => None,
+        let by = match launcher {
+            Some(launcher) => launcher.split(' ').next().unwrap_or(launcher),
+            None => self.reached_by(),
         };
-        let by = step.unwrap_or_else(|| shell.split(' ').next().unwrap_or(shell));
+        let step = self.step_words().filter(|_| launcher.is_none());
         let or_by = step.map_or_else(String::new, |step| format!("{step}, or "));
         vec![
             self.asked(choice),
@@ -162,6 +161,19 @@ impl Allocation {
     pub(crate) fn unused(&self) -> String {
         let name = self.name();
         format!("{name} is not used: not all hosts that are named are of it")
+    }
+
+    /// What starts something on all hosts at once.
+    fn step_words(&self) -> Option<&'static str> {
+        self.steps.as_ref().map(|steps| match steps {
+            Steps::Srun => "one step of srun",
+            Steps::Flux(_) => "one flux exec",
+        })
+    }
+
+    fn reached_by(&self) -> &str {
+        let shell = self.command.as_ref().map_or("ssh", |command| &command[0]);
+        self.step_words().unwrap_or(shell)
     }
 
     fn words(&self) -> String {
@@ -331,7 +343,7 @@ fn told(around: &dyn Surroundings) -> Vec<String> {
     let mut lines = Vec::new();
     match find(None, around, &mut lines) {
         Ok(Some(job)) => {
-            let by = job.command.as_ref().map_or("ssh", |command| &command[0]);
+            let by = job.reached_by();
             lines.push(format!("{}, reached by {by}", job.words()));
             lines.push(format!("hosts: {}", job.hosts_shown()));
             lines.push(format!("found: {}", job.seen.join(", ")));
@@ -451,8 +463,8 @@ mod tests {
             reported(&job, "--report ./x"),
             [
                 format!("Slurm was asked first: {found}"),
-                format!("{hosts} srun"),
-                format!("daemons are started by: {srun} HOST ..."),
+                format!("{hosts} one step of srun"),
+                format!("daemons are started by: one step of srun, or {srun} HOST ..."),
             ]
         );
         assert_eq!(
@@ -501,7 +513,7 @@ mod tests {
         assert_eq!(
             told(&job)[..2],
             [
-                "job 7 of Slurm: 3 hosts with slots as SLURM_JOB_NODELIST says, reached by srun",
+                "job 7 of Slurm: 3 hosts with slots as SLURM_JOB_NODELIST says, reached by one step of srun",
                 "hosts: n1:2 n2:2 n3:1",
             ]
         );
