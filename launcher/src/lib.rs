@@ -240,7 +240,7 @@ fn divide(
     let hosts = vec![front::host(); jobs.len()];
     let node_of = (0..).zip(&jobs);
     let node_of = node_of.flat_map(|(node, job)| job.ranks.iter().map(move |_| node));
-    let mut nodes = Nodes::of(NodeMap::of_any(node_of).expect("a job has ranks"));
+    let mut nodes = Nodes::of(NodeMap::of_any(node_of).expect("a job has ranks").by_node());
     for (number, (job, host)) in jobs.iter().zip(&hosts).enumerate() {
         let first = Order::job_frame(job).map_err(too_long)?;
         let (ours, theirs) = Edge::pair()?;

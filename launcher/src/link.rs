@@ -14,6 +14,7 @@
 use crate::failure::{Failure, How};
 use crate::job::{self, Begun, NodeJob, Program};
 use crate::series::Series;
+use ring::layout::MAX_LOCAL_RANKS;
 use std::ffi::CString;
 use wireup::Record;
 
@@ -357,8 +358,12 @@ impl Order {
             4 => Self::InputEnd,
             5 => Self::OutputTaken(body.long()?),
             6 => {
-                let (ranks, why) = postcard::from_bytes(body.0).map_err(|_| Garbled)?;
-                Self::Lost { ranks, why }
+                let ((ranks, why), rest) =
+                    postcard::take_from_bytes::<(Vec<Series>, _)>(body.0).map_err(|_| Garbled)?;
+                let counts = ranks.iter().map(|series| u64::from(series.count));
+                let is_good = rest.is_empty() && counts.sum::<u64>() <= u64::from(MAX_LOCAL_RANKS);
+                let lost = Self::Lost { ranks, why };
+                is_good.then_some(lost).ok_or(Garbled)?
             }
             7 => Self::Release,
             8 => Self::Tool(body.words()?),

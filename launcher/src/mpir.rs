@@ -9,7 +9,8 @@
 //! - Exported names are the interface's, and nothing else in this program has one of them.
 //! - [`Shared`] holds what two sides write. Here only the one [`Starter`] of a process reads and writes it, on the one
 //!   thread that owns that; a tool does so while this process stands still. So no two accesses meet, and since a tool's
-//!   are invisible to the compiler, all of ours are volatile.
+//!   are invisible to the compiler, all of ours are volatile; but for rows of the table, which a tool only reads, behind the
+//!   breakpoint, an `asm!` that the compiler moves no store across.
 //! - The pointers in it lead to memory that is never given back, since a tool may follow them at any time.
 #![allow(unsafe_code, clippy::disallowed_types)]
 

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use wireup::NodeMap;
+use wireup::{ByNode, NodeMap};
 
 /// A remote shell must have brought a shepherd after this time.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -160,14 +160,14 @@ impl Asked {
     }
 
     /// The node of each rank, once ranks are dealt.
-    pub(crate) fn node_of(&self, request: &Request) -> NodeMap {
+    pub(crate) fn node_of(&self, request: &Request) -> ByNode {
         let all = hosts_of(request);
         let mut nodes = vec![0; all.list.len()];
         for (node, host) in (0..).zip(&self.numbers) {
             nodes[*host as usize] = node;
         }
         let ranks = all.dealt.iter().map(|host| nodes[*host as usize]);
-        NodeMap::of_any(ranks).expect("a job has ranks")
+        NodeMap::of_any(ranks).expect("a job has ranks").by_node()
     }
 
     /// Whether ranks of a program may be of this machine.
@@ -342,7 +342,7 @@ pub(crate) struct Parts<'a> {
     like: NodeJob,
     far: Far,
     /// Which node each rank is on.
-    node_of: &'a NodeMap,
+    node_of: &'a ByNode,
     /// By program: its last rank, and one more.
     ends: Vec<u32>,
     /// By node.
@@ -354,7 +354,7 @@ impl<'a> Parts<'a> {
     pub(crate) fn of(
         request: &Request,
         asked: &Asked,
-        node_of: &'a NodeMap,
+        node_of: &'a ByNode,
         (keys, stats): (Keys, bool),
     ) -> Self {
         let far = Far {

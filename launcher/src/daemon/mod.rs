@@ -50,7 +50,7 @@ use probe::Probes;
 use rank::Rank;
 use records::Records;
 use standstill::Standstill;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -347,10 +347,10 @@ impl Daemon {
             Order::Look(number) => self.look(number),
             Order::OutputTaken(bytes) => self.streams.restore_credit(bytes),
             Order::Lost { ranks, why } => {
-                for rank in ranks.into_iter().flat_map(Series::numbers).flatten() {
-                    let told = self.records.lost(rank, &why);
-                    self.answer_all(told);
-                }
+                let ranks = ranks.into_iter().flat_map(Series::numbers).flatten();
+                let told = ranks.flat_map(|rank| self.records.lost(rank, &why));
+                let told: BTreeSet<u32> = told.collect();
+                self.answer_all(told.into_iter().collect());
             }
             Order::Watch(rank) => self.watch(rank),
             Order::Whereabouts(of) => {

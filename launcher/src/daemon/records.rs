@@ -10,7 +10,7 @@
 //!
 //! Where a job has several nodes, the daemon of each knows its own ranks, and of others what it has asked for: it *watches* a rank
 //! of another node when one of its own first asks for it, and is told the rank's [whereabouts](Whereabouts) then and whenever they
-//! change. That all ranks of a program are quiet is for the front to find out, to whom every node says it of its own ranks.
+//! change, until all ranks are quiet. That all ranks of a program are quiet is for the front to find out, to whom every node says it of its own ranks.
 //!
 //! Ranks have their local numbers here, those of other nodes have further ones in the order in which they were first spoken of.
 //! Memory is bounded: one record and a place in two sets for every pair of ranks.
@@ -718,7 +718,7 @@ mod tests {
     impl Job {
         fn new() -> Self {
             let node_of = PLACES.map(|(node, _)| u32::try_from(node).unwrap());
-            let mut between = Between::of(NodeMap::new(node_of).unwrap());
+            let mut between = Between::of(NodeMap::new(node_of).unwrap().by_node());
             (0..3).for_each(|_| between.add());
             let nodes = [0..2, 2..4, 4..5].map(|ranks| Records::new(ranks, 5));
             Self {
@@ -746,7 +746,8 @@ mod tests {
                     return false;
                 };
                 for (to, order) in self.between.pass(node, event).unwrap() {
-                    self.down[to].push_back(order);
+                    to.into_iter()
+                        .for_each(|to| self.down[to].push_back(order.clone()));
                 }
                 return true;
             }

@@ -181,7 +181,7 @@ impl Daemon {
 
     fn look_up(&mut self, local: u32, of: u32) {
         match self.records.ask(local, of) {
-            Some(true) => self.answer(local),
+            Some(true) => self.answer_all(vec![local]),
             Some(false) => self.tell_about_records(),
             None => self.answer_wrong(local, of),
         }

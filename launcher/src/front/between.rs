@@ -4,13 +4,13 @@
 
 use crate::link::{Event, Order, Pairs, Whereabouts};
 use std::collections::{BTreeMap, BTreeSet};
-use wireup::NodeMap;
+use wireup::ByNode;
 
 /// The nodes of a job by number, and what each has said.
 #[derive(Debug)]
 pub(crate) struct Between {
     /// The node of each rank.
-    ranks: NodeMap,
+    ranks: ByNode,
     /// By rank: the nodes that watch it, in ascending order. There may be many of few.
     watchers: BTreeMap<u32, Vec<u32>>,
     /// What was said last of those that are watched.
@@ -25,12 +25,12 @@ pub(crate) struct Between {
     gone: BTreeSet<usize>,
 }
 
-/// An order, and the node that it is for.
-pub(crate) type Passed = (usize, Order);
+/// An order, and the nodes that it is for.
+pub(crate) type Passed = (Vec<usize>, Order);
 
 impl Between {
     /// For a job whose ranks are on these nodes. The nodes themselves are added one by one.
-    pub(crate) fn of(ranks: NodeMap) -> Self {
+    pub(crate) fn of(ranks: ByNode) -> Self {
         Self {
             ranks,
             watchers: BTreeMap::new(),
@@ -59,6 +59,8 @@ impl Between {
             // Of ranks that are not its own a node knows nothing.
             Event::Whereabouts(of) if self.node_of(of.rank) != Some(node) => Ok(Vec::new()),
             Event::Whereabouts(of) => Ok(self.tell(of)),
+            // It was counted among the gone.
+            Event::Quiet(_) if self.gone.contains(&node) => Ok(Vec::new()),
             Event::Quiet(round) => {
                 self.quiet.entry(round).or_default().insert(node);
                 Ok(self.release(round))
@@ -77,6 +79,9 @@ impl Between {
 
     /// Lets all ranks go that are at a fence, if those of all nodes are; each node hears what all have put.
     fn end_fence(&mut self) -> Vec<Passed> {
+        if self.fenced.is_empty() {
+            return Vec::new();
+        }
         let are_there =
             |node: usize| self.unfenced.contains(&node) || self.fenced.contains_key(&node);
         let may_be_there = self.unfenced.len() + self.fenced.len() >= self.nodes;
@@ -84,10 +89,11 @@ impl Between {
             return Vec::new();
         }
         let fenced = std::mem::take(&mut self.fenced);
-        let nodes: Vec<usize> = fenced.keys().copied().collect();
         let all: Pairs = fenced.into_values().flatten().collect();
-        let to = |node| (node, Order::Fence(all.clone()));
-        nodes.into_iter().map(to).collect()
+        // All that are there: it does no harm where nobody is at a fence, and what all are told is told once.
+        passed(self.living(), Order::Fence(all))
+            .into_iter()
+            .collect()
     }
 
     /// A node is gone, with all its ranks: who watches them is told, and nobody waits for it.
@@ -96,18 +102,20 @@ impl Between {
             return Vec::new();
         }
         self.unfenced.insert(node);
-        let mut passed = Vec::new();
+        for quiet in self.quiet.values_mut() {
+            quiet.remove(&node);
+        }
+        let mut all = Vec::new();
         for rank in self.ranks_of(node) {
             if let Some(watchers) = self.watchers.remove(&rank) {
                 let of = self.ended(rank);
-                let to = |node: u32| (node as usize, Order::Whereabouts(of.clone()));
-                passed.extend(watchers.into_iter().map(to));
+                all.extend(passed(places(&watchers), Order::Whereabouts(of)));
             }
         }
         let rounds: Vec<u32> = self.quiet.keys().copied().collect();
-        passed.extend(rounds.into_iter().flat_map(|round| self.release(round)));
-        passed.extend(self.end_fence());
-        passed
+        all.extend(rounds.into_iter().flat_map(|round| self.release(round)));
+        all.extend(self.end_fence());
+        all
     }
 
     /// The ranks of a node, in ascending order.
@@ -118,7 +126,7 @@ impl Between {
     fn watch(&mut self, node: usize, rank: u32) -> Option<Passed> {
         let owner = self.node_of(rank)?;
         if self.gone.contains(&owner) {
-            return Some((node, Order::Whereabouts(self.ended(rank))));
+            return Some((vec![node], Order::Whereabouts(self.ended(rank))));
         }
         let watchers = self.watchers.entry(rank).or_default();
         let is_first = watchers.is_empty();
@@ -128,18 +136,18 @@ impl Between {
         }
         match self.last.get(&rank) {
             // Its node says what changes. If it were asked again, it would tell all who watch it.
-            Some(of) if !is_first => Some((node, Order::Whereabouts(of.clone()))),
-            _ => is_first.then_some((owner, Order::Watch(rank))),
+            Some(of) if !is_first => Some((vec![node], Order::Whereabouts(of.clone()))),
+            _ => is_first.then_some((vec![owner], Order::Watch(rank))),
         }
     }
 
     /// Tells those who watch the rank.
     fn tell(&mut self, of: Whereabouts) -> Vec<Passed> {
-        let watchers = self.watchers.get(&of.rank).into_iter().flatten();
-        let to = |node: &u32| (*node as usize, Order::Whereabouts(of.clone()));
-        let passed = watchers.map(to).collect();
+        let watchers = self.watchers.get(&of.rank);
+        let nodes = watchers.map_or_else(Vec::new, |watchers| places(watchers));
+        let told = passed(nodes, Order::Whereabouts(of.clone()));
         self.last.insert(of.rank, of);
-        passed
+        told.into_iter().collect()
     }
 
     /// What is known of a rank whose node is gone. A record outlives it.
@@ -160,21 +168,31 @@ impl Between {
 
     /// Lets the ranks of a program go if all nodes that are there are quiet in it; once.
     fn release(&mut self, round: u32) -> Vec<Passed> {
-        let quiet = self.quiet.get(&round);
-        let may_be_quiet = self.gone.len() + quiet.map_or(0, BTreeSet::len) >= self.nodes;
-        let says = |node: &usize| {
-            self.gone.contains(node) || quiet.is_some_and(|quiet| quiet.contains(node))
-        };
-        if !may_be_quiet || !(0..self.nodes).all(|node| says(&node)) {
+        let quiet = self.quiet.get(&round).map_or(0, BTreeSet::len);
+        if self.gone.len() + quiet < self.nodes {
             return Vec::new();
         }
         self.quiet.remove(&round);
-        // Nobody asks any more where ranks are in that program; who runs another one asks again.
+        // Whoever asks again where a rank is asks its node.
         self.watchers.clear();
         self.last.clear();
-        let there = (0..self.nodes).filter(|node| !self.gone.contains(node));
-        there.map(|node| (node, Order::AllQuiet(round))).collect()
+        let told = passed(self.living(), Order::AllQuiet(round));
+        told.into_iter().collect()
     }
+
+    fn living(&self) -> Vec<usize> {
+        let there = (0..self.nodes).filter(|node| !self.gone.contains(node));
+        there.collect()
+    }
+}
+
+/// Nothing, for nobody.
+fn passed(nodes: Vec<usize>, order: Order) -> Option<Passed> {
+    (!nodes.is_empty()).then_some((nodes, order))
+}
+
+fn places(nodes: &[u32]) -> Vec<usize> {
+    nodes.iter().map(|node| *node as usize).collect()
 }
 
 fn number(node: usize) -> u32 {
@@ -187,7 +205,7 @@ mod tests {
 
     /// Ranks 0 and 1 on the first node, 2 on the second, 3 on the third.
     fn three() -> Between {
-        let mut between = Between::of(NodeMap::new([0, 0, 1, 2]).unwrap());
+        let mut between = Between::of(wireup::NodeMap::new([0, 0, 1, 2]).unwrap().by_node());
         (0..3).for_each(|_| between.add());
         between
     }
@@ -205,14 +223,14 @@ mod tests {
     #[test]
     fn who_watches_a_rank_is_told_where_it_is_and_nobody_else() {
         let mut between = three();
-        let asked = vec![(0, Order::Watch(1))];
+        let asked = vec![(vec![0], Order::Watch(1))];
         assert_eq!(between.pass(1, Event::Watch(1)), Ok(asked));
         assert_eq!(between.pass(2, Event::Watch(1)), Ok(vec![]));
         let passed = between.pass(0, Event::Whereabouts(at(1)));
-        let told = |node| (node, Order::Whereabouts(at(1)));
-        assert_eq!(passed, Ok(vec![told(1), told(2)]));
+        let told = |nodes: &[usize]| vec![(nodes.to_vec(), Order::Whereabouts(at(1)))];
+        assert_eq!(passed, Ok(told(&[1, 2])));
         // Who comes late need not ask its node.
-        assert_eq!(between.pass(1, Event::Watch(1)), Ok(vec![told(1)]));
+        assert_eq!(between.pass(1, Event::Watch(1)), Ok(told(&[1])));
         assert_eq!(between.pass(0, Event::Whereabouts(at(0))), Ok(vec![]));
         assert_eq!(between.pass(0, Event::Watch(9)), Ok(vec![]));
         assert_eq!(between.pass(0, Event::Held), Err(Event::Held));
@@ -225,7 +243,7 @@ mod tests {
         let _ = between.pass(0, Event::Whereabouts(at(0)));
         let ended = |of| Whereabouts { ended: true, ..of };
         // Where it was is still known.
-        let told = |node| (node, Order::Whereabouts(ended(at(0))));
+        let told = |node| (vec![node], Order::Whereabouts(ended(at(0))));
         assert_eq!(between.gone(0), [told(1)]);
         assert_eq!(between.gone(0), []);
         assert_eq!(between.pass(2, Event::Watch(0)), Ok(vec![told(2)]));
@@ -233,7 +251,7 @@ mod tests {
             last: None,
             ..at(1)
         });
-        let told = (2, Order::Whereabouts(unknown));
+        let told = (vec![2], Order::Whereabouts(unknown));
         assert_eq!(between.pass(2, Event::Watch(1)), Ok(vec![told]));
     }
 
@@ -244,13 +262,12 @@ mod tests {
         assert_eq!(between.pass(2, Event::Fence(put("c"))), Ok(vec![]));
         assert_eq!(between.pass(0, Event::Fence(put("a"))), Ok(vec![]));
         let all = [put("a"), put("b"), put("c")].concat();
-        let told = |node| (node, Order::Fence(all.clone()));
         let passed = between.pass(1, Event::Fence(put("b")));
-        assert_eq!(passed, Ok(vec![told(0), told(1), told(2)]));
+        assert_eq!(passed, Ok(vec![(vec![0, 1, 2], Order::Fence(all))]));
         assert_eq!(between.pass(0, Event::Fence(vec![])), Ok(vec![]));
         // Those that are gone, or have nobody left who comes, are not waited for.
         assert_eq!(between.gone(2), []);
-        let released = vec![(0, Order::Fence(vec![]))];
+        let released = vec![(vec![0, 1], Order::Fence(vec![]))];
         assert_eq!(between.pass(1, Event::NoFence), Ok(released.clone()));
         assert_eq!(between.pass(0, Event::Fence(vec![])), Ok(released));
         assert_eq!(between.gone(0), []);
@@ -262,12 +279,7 @@ mod tests {
         for (node, round) in [(0, 0), (0, 1), (2, 0), (2, 1)] {
             assert_eq!(between.pass(node, Event::Quiet(round)), Ok(vec![]));
         }
-        let all = |nodes: &[usize], round| -> Vec<Passed> {
-            nodes
-                .iter()
-                .map(|node| (*node, Order::AllQuiet(round)))
-                .collect()
-        };
+        let all = |nodes: &[usize], round| vec![(nodes.to_vec(), Order::AllQuiet(round))];
         assert_eq!(between.pass(1, Event::Quiet(0)), Ok(all(&[0, 1, 2], 0)));
         assert_eq!(between.gone(1), all(&[0, 2], 1));
     }

@@ -10,7 +10,7 @@ use crate::series::Series;
 use crate::shepherd::words::{Down, Loss, Up};
 use nix::poll::{PollFd, PollFlags};
 use std::collections::VecDeque;
-use wireup::NodeMap;
+use wireup::ByNode;
 
 /// All nodes of a job, by their numbers in its list of hosts.
 #[derive(Debug)]
@@ -177,7 +177,7 @@ fn lost(words: &str) -> Loss {
 
 impl Nodes {
     /// Those of a job whose ranks are on these nodes, each of which is to be added.
-    pub(crate) fn of(ranks: NodeMap) -> Self {
+    pub(crate) fn of(ranks: ByNode) -> Self {
         Self {
             all: Vec::new(),
             ways: Vec::new(),
@@ -320,9 +320,19 @@ impl Nodes {
 
     /// Puts an order into the way of one node.
     pub(crate) fn order_one(&mut self, node: usize, order: &Order) {
-        if self.all[node].gone.is_none() {
-            let mut bytes = Vec::new();
-            order.put(&mut bytes);
+        self.order_some(&[node], order);
+    }
+
+    /// The same of several, each of which is named once.
+    fn order_some(&mut self, nodes: &[usize], order: &Order) {
+        let there = nodes.iter().filter(|node| self.all[**node].gone.is_none());
+        let there: Vec<usize> = there.copied().collect();
+        if there.len() > 1 && there.len() == self.tally.living {
+            return self.order(order);
+        }
+        let mut bytes = Vec::new();
+        order.put(&mut bytes);
+        for node in there {
             self.order_bytes(node, &bytes);
         }
     }
@@ -502,8 +512,8 @@ impl Nodes {
     }
 
     fn pass(&mut self, passed: Vec<Passed>) {
-        for (node, order) in passed {
-            self.order_one(node, &order);
+        for (nodes, order) in passed {
+            self.order_some(&nodes, &order);
         }
     }
 
@@ -605,7 +615,7 @@ mod tests {
     /// Nodes, of which these read, and the edges of their daemons.
     fn nodes(reads: &[bool]) -> (Nodes, Vec<Edge>) {
         let count = u32::try_from(reads.len()).unwrap();
-        let mut nodes = Nodes::of(NodeMap::new(0..count).unwrap());
+        let mut nodes = Nodes::of(wireup::NodeMap::new(0..count).unwrap().by_node());
         let mut daemons = Vec::new();
         for (number, reads) in (0..).zip(reads) {
             let (ours, theirs) = Edge::pair().unwrap();
@@ -843,7 +853,7 @@ mod tests {
 
     /// Nodes with a rank each that are reached over one shepherd, and its edge.
     fn over_hosts(count: u32) -> (Nodes, Edge) {
-        let mut nodes = Nodes::of(NodeMap::new(0..count).unwrap());
+        let mut nodes = Nodes::of(wireup::NodeMap::new(0..count).unwrap().by_node());
         let (ours, theirs) = Edge::pair().unwrap();
         nodes.add_way(ours, 100, true);
         for number in 0..count {

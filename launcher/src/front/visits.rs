@@ -266,7 +266,7 @@ mod tests {
 
     /// Two nodes with a rank each, and the edges of their daemons.
     fn nodes() -> (Nodes, Vec<Edge>) {
-        let mut nodes = Nodes::of(NodeMap::new(0..2).unwrap());
+        let mut nodes = Nodes::of(NodeMap::new(0..2).unwrap().by_node());
         let daemons = (0..2).map(|number| {
             let (ours, theirs) = Edge::pair().unwrap();
             nodes.add_way(ours, 100, false);

@@ -267,7 +267,7 @@ pub(crate) fn greeting() -> Vec<u8> {
 
 /// What both ends must have in common.
 fn release() -> &'static str {
-    concat!(env!("CARGO_PKG_VERSION"), "/", 7)
+    concat!(env!("CARGO_PKG_VERSION"), "/", 8)
 }
 
 /// What came of looking for the greeting.

@@ -22,7 +22,7 @@
 //!    is found there. It asks [`ToDaemon::LookUp`] for another rank when it first has something for it; the daemon answers
 //!    [`ToRank::Record`] as soon as that rank has published, or [`ToRank::NoRecord`] if it never will. Nobody waits in
 //!    `MPI_Init`. A record belongs to one MPI program of its rank and is told to the ranks that run the same one, even
-//!    after its own rank is through with it.
+//!    after its own rank is through with it, until all are quiet.
 //! 6. What such a rank has sent is acknowledged by those that got it, and the acknowledgement may be lost. So in
 //!    `MPI_Finalize` a rank says [`ToDaemon::Quiet`] when it waits for none any more, and goes on answering others until
 //!    the daemon says [`ToRank::AllQuiet`].
@@ -54,7 +54,7 @@ mod record;
 pub use boot::{BOOT_VARIABLE, Boot, BootError, StreamKey};
 pub use launch::Launch;
 pub use message::{DecodeError, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
-pub use node_map::NodeMap;
+pub use node_map::{ByNode, NodeMap};
 pub use ranks::Ranks;
 pub use record::{MAX_RECORD_BYTES, Record};
 

@@ -33,6 +33,16 @@ impl Stretch {
         self.nodes.checked_mul(self.each)
     }
 
+    /// Those on this node.
+    fn ranks_of(self, node: u32) -> std::ops::Range<u32> {
+        let block = node.checked_sub(self.node);
+        let block = block.filter(|block| *block < self.nodes);
+        block.map_or(0..0, |block| {
+            let first = self.rank + block * self.each;
+            first..first + self.each
+        })
+    }
+
     fn is_like(self, other: &Self) -> bool {
         (self.node, self.nodes, self.each) == (other.node, other.nodes, other.each)
     }
@@ -152,16 +162,84 @@ impl NodeMap {
         Some(stretch.node + (rank - stretch.rank) / stretch.each)
     }
 
+    /// The ranks of a node, in ascending order. Looks at all stretches; see [`by_node`](Self::by_node).
+    pub fn ranks_of(&self, node: u32) -> impl Iterator<Item = u32> {
+        self.stretches
+            .iter()
+            .flat_map(move |stretch| stretch.ranks_of(node))
+    }
+
+    /// The same map for those who ask for the ranks of many nodes.
+    #[must_use]
+    pub fn by_node(self) -> ByNode {
+        let covered = |stretch: &Stretch| stretch.node..stretch.node + stretch.nodes;
+        let nodes = self.stretches.iter().map(|stretch| covered(stretch).end);
+        let nodes = nodes.max().unwrap_or(0) as usize;
+        if self.stretches.len() <= FEW_STRETCHES {
+            return ByNode {
+                map: self,
+                ends: Vec::new(),
+                stretches: Vec::new(),
+            };
+        }
+        // Places by counting: how many stretches each node has, where they end, and then which they are, from the last one on.
+        let mut ends = vec![0_u32; nodes];
+        for node in self.stretches.iter().flat_map(covered) {
+            ends[node as usize] += 1;
+        }
+        let mut sum = 0;
+        for end in &mut ends {
+            sum += *end;
+            *end = sum;
+        }
+        let mut begins = ends.clone();
+        let mut stretches = vec![0; sum as usize];
+        let count = u32::try_from(self.stretches.len()).unwrap_or(u32::MAX);
+        for (number, stretch) in (0..count).rev().zip(self.stretches.iter().rev()) {
+            for node in covered(stretch) {
+                let place = &mut begins[node as usize];
+                *place -= 1;
+                stretches[*place as usize] = number;
+            }
+        }
+        ByNode {
+            map: self,
+            ends,
+            stretches,
+        }
+    }
+}
+
+/// Of so few stretches all are looked at.
+const FEW_STRETCHES: usize = 64;
+
+/// A [`NodeMap`] with the stretches of each node: 4 bytes for each of them, and for each node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ByNode {
+    map: NodeMap,
+    /// By node: behind its last place in `stretches`. Empty where there are few.
+    ends: Vec<u32>,
+    stretches: Vec<u32>,
+}
+
+impl ByNode {
     /// The ranks of a node, in ascending order.
     pub fn ranks_of(&self, node: u32) -> impl Iterator<Item = u32> {
-        self.stretches.iter().flat_map(move |stretch| {
-            let block = node.checked_sub(stretch.node);
-            let block = block.filter(|block| *block < stretch.nodes);
-            block.into_iter().flat_map(|block| {
-                let first = stretch.rank + block * stretch.each;
-                first..first + stretch.each
-            })
-        })
+        let few = self.ends.is_empty().then(|| self.map.ranks_of(node));
+        let end = |node: Option<u32>| node.and_then(|node| self.ends.get(node as usize).copied());
+        let begin = end(node.checked_sub(1)).unwrap_or(0);
+        let own = end(Some(node)).map_or(0..0, |end| begin as usize..end as usize);
+        let own = self.stretches[own].iter();
+        let own = own.flat_map(move |number| self.map.stretches[*number as usize].ranks_of(node));
+        few.into_iter().flatten().chain(own)
+    }
+}
+
+impl std::ops::Deref for ByNode {
+    type Target = NodeMap;
+
+    fn deref(&self) -> &NodeMap {
+        &self.map
     }
 }
 
@@ -267,12 +345,15 @@ mod tests {
             let map = map(&nodes);
             let count = u32::try_from(nodes.len()).unwrap();
             prop_assert_eq!(NodeMap::parse(&map.to_string(), count), Some(map.clone()));
+            let by_node = map.clone().by_node();
             let read: Vec<u32> = (0..count).filter_map(|rank| map.node_of(rank)).collect();
             prop_assert_eq!(&read, &nodes);
             for node in 0..6 {
                 let of_node = (0..count).filter(|rank| nodes[*rank as usize] == node);
-                prop_assert!(map.ranks_of(node).eq(of_node));
+                prop_assert!(map.ranks_of(node).eq(of_node.clone()));
+                prop_assert!(by_node.ranks_of(node).eq(of_node));
             }
+            prop_assert!(by_node.ranks_of(u32::MAX).next().is_none());
         }
     }
 }
