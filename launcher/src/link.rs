@@ -24,7 +24,7 @@ pub(crate) const OUTPUT_WINDOW_BYTES: u64 = 4 << 20;
 pub(crate) const INPUT_WINDOW_BYTES: u64 = 256 << 10;
 
 /// A job of many programs, each with its environment, is long.
-const LONGEST_FRAME_BYTES: usize = 1 << 29;
+pub(crate) const LONGEST_FRAME_BYTES: usize = 1 << 29;
 
 /// Kind of the frame of [`Order::Job`].
 const JOB: u8 = 9;

@@ -7,7 +7,7 @@
 
 use super::{Daemon, Token, interest};
 use crate::failure::How;
-use crate::link::{Event, Pairs};
+use crate::link::{Event, LONGEST_FRAME_BYTES, Pairs};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
@@ -50,7 +50,8 @@ struct Store {
 impl Store {
     /// `false`: there is no room.
     fn put(&mut self, key: String, value: String) -> bool {
-        let bytes = key.len() + value.len();
+        // And what parts them in a frame.
+        let bytes = key.len() + value.len() + 2;
         if self.bytes.saturating_add(bytes) > self.most_bytes {
             return false;
         }
@@ -64,8 +65,10 @@ impl Store {
 impl PmiServer {
     /// For so many ranks here, of a job of this size.
     pub(super) fn new(local_size: u32, size: u32, nodes: Option<&NodeMap>) -> Self {
+        // All nodes are told what all have put, in one frame.
+        let share = JOB_BYTES / size.max(1) as usize * local_size as usize;
         let mut store = Store {
-            most_bytes: STORE_BYTES + local_size as usize * RANK_BYTES,
+            most_bytes: share.min(STORE_BYTES + local_size as usize * RANK_BYTES),
             ..Store::default()
         };
         let mapping = match (nodes, local_size == size) {
@@ -308,6 +311,8 @@ const LONGEST_MAPPING: usize = 1000;
 /// What a node keeps of what its ranks put, besides what each of them may put.
 const STORE_BYTES: usize = 1 << 20;
 const RANK_BYTES: usize = 64 << 10;
+/// What all ranks of a job may put together.
+const JOB_BYTES: usize = LONGEST_FRAME_BYTES / 2;
 
 #[cfg(test)]
 mod tests {
@@ -329,12 +334,26 @@ mod tests {
     #[test]
     fn a_store_keeps_no_more_than_there_is_room_for() {
         let mut store = Store {
-            most_bytes: 10,
+            most_bytes: 14,
             ..Store::default()
         };
         let mut put = |key: &str, value: &str| store.put(key.to_owned(), value.to_owned());
         assert!(put("a", "1234") && put("b", "1234"));
         assert!(!put("c", ""));
         assert_eq!(store.fresh.len(), 2);
+    }
+
+    #[test]
+    fn what_all_ranks_may_put_fits_into_a_frame() {
+        let most = |local, size| PmiServer::new(local, size, None).store.most_bytes;
+        assert_eq!(most(64, 64), STORE_BYTES + 64 * RANK_BYTES);
+        for (nodes, each) in [(1, 1024), (820, 64), (10_000, 64)] {
+            let all = most(each, nodes * each) * nodes as usize;
+            assert!(all < LONGEST_FRAME_BYTES, "{nodes} of {each}: {all}");
+            assert!(
+                most(each, nodes * each) >= each as usize * 256,
+                "there is room for addresses"
+            );
+        }
     }
 }
