@@ -282,8 +282,9 @@ pub(crate) fn host_name() -> String {
     name.trim().to_owned()
 }
 
-/// Nanoseconds since some moment before this process began.
-pub(crate) fn monotonic_ns() -> u64 {
+/// Nanoseconds since some moment before this process began, the same for all processes of a host.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use rustix::time::{ClockId, clock_gettime};
+use transport::wait::monotonic_ns;
 use wireup::Launch;
 
 /// A phase, in their order. What each holds is said by its performance variable.
@@ -36,14 +36,14 @@ fn took(phase: Lap, nanoseconds: u64) {
 
 /// MPI is being initialized from now on.
 pub(crate) fn begin() {
-    let now = now_ns();
+    let now = monotonic_ns();
     BEGAN_NS.store(now, Relaxed);
     LAP_NS.store(now, Relaxed);
 }
 
 /// A phase of it is over, and the next one begins.
 pub fn end(phase: Lap) {
-    let now = now_ns();
+    let now = monotonic_ns();
     took(phase, now.saturating_sub(LAP_NS.swap(now, Relaxed)));
 }
 
@@ -59,13 +59,6 @@ pub(crate) fn tell(launch: &Launch) {
     ] {
         took(phase, nanoseconds);
     }
-}
-
-/// The clock that all processes of a host share.
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let [seconds, rest] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
-    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
 }
 
 #[cfg(test)]
