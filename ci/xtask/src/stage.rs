@@ -44,7 +44,7 @@ Stages, in order of cost:
 Only when it is named:
   deaths   a thousand deaths, and a gibibyte of output from each rank
   deaths-over-hosts  a thousand things that befall jobs over four hosts
-  soak     random traffic: an hour on a simulated network, ten minutes over Soft-RoCE with loss and reordering
+  soak     random traffic: an hour on a simulated network, ten minutes over Soft-RoCE with loss and reordering; jobs of 10,000 hosts
 
 A failed stage does not stop the ones after it. The last line counts: `N passed, N failed`.
 

@@ -5,6 +5,7 @@
 use super::*;
 use crate::hosts::Machine;
 use crate::shepherd::words::{Step, StepKey, greeting};
+use crate::tests::chance::{Dice, Fault};
 use std::collections::{BTreeSet, BinaryHeap};
 
 const PACE: Pace = Pace {
@@ -13,33 +14,9 @@ const PACE: Pace = Pace {
     patience: Duration::from_secs(60),
 };
 
-/// Numbers by a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-
-    fn millis(&mut self, end: u64) -> Duration {
-        Duration::from_millis(self.below(end) + 1)
-    }
-}
-
-/// What happens to a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Fault {
-    /// Its shepherd is killed; all see that.
-    Killed,
-    /// Nothing is heard of it any more.
-    PowerOff,
-    /// It does nothing for so many seconds.
-    Frozen(u64),
-    /// Its daemon is killed.
-    DaemonKilled,
+/// Up to so many milliseconds.
+fn millis(dice: &mut Dice, end: u64) -> Duration {
+    Duration::from_millis(dice.below(end) + 1)
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,7 +110,7 @@ impl World {
             now: Duration::ZERO,
             count: 0,
             queue: BinaryHeap::new(),
-            dice: Dice(seed * 2 + 0x9e37_79b9),
+            dice: Dice::of(seed),
             arrivals: BTreeMap::new(),
             unreachable: BTreeSet::new(),
             altered: 0,
@@ -181,7 +158,7 @@ impl World {
                 1 => 40_000,
                 _ => 15_000,
             };
-            let after = self.dice.millis(after);
+            let after = millis(&mut self.dice, after);
             self.at(host, after, What::Comes(part[0].node));
         }
     }
@@ -195,7 +172,7 @@ impl World {
 
     /// Sends in the order of the stream.
     fn send(&mut self, from: usize, to: usize, what: What) {
-        let after = self.dice.millis(30);
+        let after = millis(&mut self.dice, 30);
         let soonest = self.arrivals.entry((from, to)).or_default();
         *soonest = (*soonest).max(self.now + after);
         let after = *soonest - self.now;
@@ -322,7 +299,7 @@ impl World {
             });
             self.hosts[host].life = Life::Running(Box::new(tree));
             let span = self.ends.end.saturating_sub(self.ends.start).as_millis();
-            let end = self.ends.start + self.dice.millis(u64::try_from(span).unwrap());
+            let end = self.ends.start + millis(&mut self.dice, u64::try_from(span).unwrap());
             self.at(host, end, What::DaemonEnds);
         }
     }
@@ -403,7 +380,7 @@ impl World {
     }
 
     fn start(&mut self, parent: usize, child: usize, at: usize) {
-        let after = self.dice.millis(2000);
+        let after = millis(&mut self.dice, 2000);
         if self.unreachable.contains(&at) {
             return self.at(parent, after, What::BelowClosed(child, Some(255)));
         }
@@ -564,7 +541,7 @@ fn whoever_dies_is_told_once_and_nobody_else_is_lost() {
                     continue;
                 }
             };
-            let when = world.dice.millis(60_000);
+            let when = millis(&mut world.dice, 60_000);
             world.at(host, when, What::Fault(fault));
         }
         world.run(seconds(300));
@@ -628,7 +605,7 @@ fn streams_that_lie_end_nodes_once_and_stop_nobody() {
 fn when_the_front_is_gone_all_end() {
     for seed in 1..=10 {
         let mut world = World::new(150, seed);
-        let when = world.dice.millis(20_000);
+        let when = millis(&mut world.dice, 20_000);
         world.at(0, when, What::Fault(Fault::Killed));
         world.run(seconds(60));
         assert_eq!(world.living(), Vec::<usize>::new(), "seed {seed}");

@@ -2,6 +2,7 @@
 //! Hosts in time that only exists here: a shepherd each, and a daemon whose ranks run a short program. Streams take a while and so many
 //! bytes at once; hosts die, lose their power, freeze, or are slow. A seed decides.
 
+use super::chance::{Dice, Fault};
 use super::heap::Holding;
 use crate::cpus::Cpus;
 use crate::daemon::records::{Records, Word};
@@ -25,31 +26,6 @@ const RECORD_BYTES: usize = 120;
 /// Each such host has a daemon that does all that a daemon does with records. The others, which would take much of a test's time, leave
 /// out what is told of failures, and ranks that nobody asks for.
 const WHOLE_EVERY: usize = 997;
-
-/// Numbers by a seed.
-pub(super) struct Dice(u64);
-
-impl Dice {
-    pub(super) fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
-
-/// What happens to a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// Its shepherd is killed; all see that.
-    Killed,
-    /// Nothing is heard of it any more.
-    PowerOff,
-    /// It does nothing for so many seconds.
-    Frozen(u64),
-    /// Its daemon is killed.
-    DaemonKilled,
-}
 
 /// What a daemon does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,7 +144,7 @@ impl World {
             hosts: (0..=nodes).map(|_| host()).collect(),
             now: 0,
             queue: BTreeMap::new(),
-            dice: Dice(seed * 2 + 0x9e37_79b9),
+            dice: Dice::of(seed),
             front,
             ends: 0..1,
             peers,

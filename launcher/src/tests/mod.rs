@@ -6,6 +6,7 @@
 //! shepherd's decisions ([`Tree`](crate::shepherd::tree::Tree)), what waits for room in a stream, all words and their bytes, and what
 //! daemons know of records. Not there are: processes, remote shells, clocks, and ranks, for which a few lines of `hosts` speak.
 
+pub(crate) mod chance;
 mod heap;
 mod hosts;
 mod scale;

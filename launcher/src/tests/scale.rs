@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What such a job costs, counted: levels of the tree, connections, bytes on the heap and on the way.
 
+use super::chance::Fault;
 use super::heap::Holding;
-use super::hosts::{Fault, Host, World};
+use super::hosts::{Host, World};
 use crate::cli::{Parsed, Request, Room, parse};
 use crate::edge::Edge;
 use crate::front::gather::{Answers, hear_facts, hear_ready};
@@ -382,7 +383,7 @@ fn whoever_is_struck_is_lost_and_nobody_else() {
 
 /// Takes some minutes in a debug build.
 #[test]
-#[ignore = "long: cargo test -p launcher --lib tests::scale -- --ignored --nocapture"]
+#[ignore = "long: cargo xtask test soak"]
 fn jobs_of_640_000_ranks_that_talk_to_many() {
     for (seed, mapping) in [(1, "slot"), (2, "node"), (3, "slot")] {
         check(&Job {

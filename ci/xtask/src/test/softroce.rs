@@ -84,8 +84,8 @@ fn told(tally: &mut Tally, who: &str, outcome: &Outcome) {
     });
 }
 
-/// Stage `soak`: an hour of what the stage `unit` has some seconds of, on a simulated network; and ten minutes of what the
-/// stage `softroce` has some seconds of.
+/// Stage `soak`: an hour of what the stage `unit` has some seconds of, on a simulated network; its jobs of 10,000 hosts with more that is
+/// said; and ten minutes of what the stage `softroce` has some seconds of.
 pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let mut simulated = cargo();
     simulated
@@ -93,6 +93,11 @@ pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), Strin
         .args(["--test", "soak", "--", "--nocapture"])
         .env("RMPI_TEST_SIMULATED_SECONDS", "3600");
     cargo_tests::run(tally, "an hour on a simulated network", simulated)?;
+    let mut scale = cargo();
+    scale
+        .args(["test", "--quiet", "--release", "--package", "launcher"])
+        .args(["--lib", "tests::scale", "--", "--ignored"]);
+    cargo_tests::run(tally, "jobs of 640,000 ranks that talk to many", scale)?;
     let command = soak::command_line(&context.prefix()?, SOAK, None)?;
     let guest = Guest::new().kernel(context.kernel.unwrap_or_default());
     let outcome = soak::guest(guest, SOAK).run(&command)?;

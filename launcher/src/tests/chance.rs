@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a seed decides for simulated hosts.
+
+/// Numbers by a seed.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn of(seed: u64) -> Self {
+        Self(seed * 2 + 0x9e37_79b9)
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// What happens to a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// Its shepherd is killed; all see that.
+    Killed,
+    /// Nothing is heard of it any more.
+    PowerOff,
+    /// It does nothing for so many seconds.
+    Frozen(u64),
+    /// Its daemon is killed.
+    DaemonKilled,
+}
