@@ -238,11 +238,14 @@ fn shell(request: &Request) -> Result<Shell, Stop> {
 
 /// Whether one step of the batch system starts all shepherds, and how.
 fn step(request: &Request, shell: &Shell, below: &[Target]) -> Result<Option<Step>, Stop> {
-    // For one host, no ports are needed to be open.
-    let is_own = request.launcher.is_none() && below.len() > 1;
-    let Some(allocation) = request.allocation.as_ref().filter(|_| is_own) else {
+    let allocation = request.allocation.as_ref();
+    let Some(allocation) = allocation.filter(|_| request.launcher.is_none()) else {
         return Ok(None);
     };
+    // Its command for single hosts needs no open port.
+    if below.len() == 1 && allocation.command.is_some() {
+        return Ok(None);
+    }
     let Some(mut command) = allocation.step(below) else {
         return Ok(None);
     };
