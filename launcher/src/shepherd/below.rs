@@ -128,71 +128,7 @@ impl Children {
         let shells = self.running.values().filter_map(|shell| shell.pid);
         shells.chain(self.step.as_ref().and_then(StepCommand::pid))
     }
-}
 
-/// A process with its three streams.
-pub(super) struct Spawned {
-    pub(super) pid: u32,
-    /// Its standard output and input.
-    pub(super) edge: Edge,
-    /// Its standard error.
-    pub(super) complaints: OwnedFd,
-}
-
-/// Starts a process that does not outlive this one.
-pub(super) fn spawn(words: &[String]) -> Result<Spawned, Closed> {
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
-    command.stdin(Stdio::piped());
-    command.stdout(Stdio::piped());
-    command.stderr(Stdio::piped());
-    for name in OPTIONS_OF_STEPS {
-        command.env_remove(name);
-    }
-    Tie::here(SigSet::empty()).hold(&mut command);
-    let not_started = |error: std::io::Error| Closed {
-        not_started: Some(cause(&error)),
-        ..Closed::default()
-    };
-    let mut child = command.spawn().map_err(not_started)?;
-    let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (Some(to), Some(from), Some(complaints)) = ends else {
-        return Err(not_started(std::io::Error::other("it has no pipes")));
-    };
-    let complaints = OwnedFd::from(complaints);
-    let edge = Edge::over(from.into(), to.into()).map_err(not_started)?;
-    do_not_block(&complaints).map_err(not_started)?;
-    Ok(Spawned {
-        pid: child.id(),
-        edge,
-        complaints,
-    })
-}
-
-impl Running {
-    fn new(pid: Option<u32>, edge: Edge, complaints: Option<OwnedFd>) -> Self {
-        Self {
-            pid,
-            edge,
-            complaints,
-            said: Vec::new(),
-            closed: None,
-            ended: None,
-            is_silent: true,
-        }
-    }
-
-    /// The streams on which something may be heard.
-    fn reading(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
-        let is_open = self.closed.is_none();
-        let words = is_open.then(|| (Stream::Words, self.edge.reading()));
-        let complaints = self.complaints.as_ref();
-        let complaints = complaints.map(|end| (Stream::Complaints, end.as_fd()));
-        words.into_iter().chain(complaints)
-    }
-}
-
-impl Children {
     /// The connections over which something can be said.
     pub(super) fn edges(&mut self) -> impl Iterator<Item = (usize, &mut Edge)> {
         let open = self.running.iter_mut();
@@ -402,7 +338,67 @@ fn left_in(tree: &Tree, process: u32, shells: &[u32]) -> Vec<u32> {
         .collect()
 }
 
+/// A process with its three streams.
+pub(super) struct Spawned {
+    pub(super) pid: u32,
+    /// Its standard output and input.
+    pub(super) edge: Edge,
+    /// Its standard error.
+    pub(super) complaints: OwnedFd,
+}
+
+/// Starts a process that does not outlive this one.
+pub(super) fn spawn(words: &[String]) -> Result<Spawned, Closed> {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command.stdin(Stdio::piped());
+    command.stdout(Stdio::piped());
+    command.stderr(Stdio::piped());
+    for name in OPTIONS_OF_STEPS {
+        command.env_remove(name);
+    }
+    Tie::here(SigSet::empty()).hold(&mut command);
+    let not_started = |error: std::io::Error| Closed {
+        not_started: Some(cause(&error)),
+        ..Closed::default()
+    };
+    let mut child = command.spawn().map_err(not_started)?;
+    let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(to), Some(from), Some(complaints)) = ends else {
+        return Err(not_started(std::io::Error::other("it has no pipes")));
+    };
+    let complaints = OwnedFd::from(complaints);
+    let edge = Edge::over(from.into(), to.into()).map_err(not_started)?;
+    do_not_block(&complaints).map_err(not_started)?;
+    Ok(Spawned {
+        pid: child.id(),
+        edge,
+        complaints,
+    })
+}
+
 impl Running {
+    fn new(pid: Option<u32>, edge: Edge, complaints: Option<OwnedFd>) -> Self {
+        Self {
+            pid,
+            edge,
+            complaints,
+            said: Vec::new(),
+            closed: None,
+            ended: None,
+            is_silent: true,
+        }
+    }
+
+    /// The streams on which something may be heard.
+    fn reading(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
+        let is_open = self.closed.is_none();
+        let words = is_open.then(|| (Stream::Words, self.edge.reading()));
+        let complaints = self.complaints.as_ref();
+        let complaints = complaints.map(|end| (Stream::Complaints, end.as_fd()));
+        words.into_iter().chain(complaints)
+    }
+
     fn hear(&mut self, scratch: &mut [u8]) {
         while let Some(end) = &self.complaints {
             match read(end, scratch) {

@@ -56,9 +56,9 @@ const TOLD_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// What is left when a shepherd ends gets this time.
 const END_WITHIN: Duration = Duration::from_secs(3);
-/// A step ends within this time after all that it has started, or is ended.
-const STEP_ENDS_WITHIN: Duration = Duration::from_secs(2);
-/// Between two looks at one that is about to, and at those who are to come.
+/// A step ends within this time after all that it has started, or is asked to.
+const STEP_OUTLIVES: Duration = Duration::from_secs(2);
+/// Between two looks at one that is about to end, and at those who are to come.
 const STEP_LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Who is above has heard all after this time, where it is there.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
@@ -173,8 +173,8 @@ enum Source {
 
 struct Shepherd {
     above: Edge,
-    /// A remote shell passes on what it says.
-    is_remote: bool,
+    /// Another shepherd is above, and not the front.
+    is_watched: bool,
     tree: Tree,
     local: Option<Local>,
     /// The daemon has closed its edge.
@@ -210,7 +210,7 @@ impl Shepherd {
         }
         Self {
             above,
-            is_remote: is_watched,
+            is_watched,
             tree,
             local: None,
             cleanup: None,
@@ -248,7 +248,7 @@ impl Shepherd {
                 return 1;
             }
             if self.tree.is_over() && self.above.is_flushed() && self.is_step_over() {
-                if self.is_remote {
+                if self.is_watched {
                     self.above.finish(HEARD_WITHIN);
                 }
                 return 0;
@@ -282,7 +282,7 @@ impl Shepherd {
     /// Whether the step has ended. It gets a moment for that when nothing else is left.
     fn is_step_over(&mut self) -> bool {
         let since = *self.step_alone.get_or_insert_with(Instant::now);
-        if self.children.is_step_running() && since.elapsed() > STEP_ENDS_WITHIN {
+        if self.children.is_step_running() && since.elapsed() > STEP_OUTLIVES {
             self.children.end_step();
             return true;
         }
@@ -393,7 +393,8 @@ impl Shepherd {
 
     fn flush_above(&mut self) -> Result<(), EdgeClosed> {
         let words = self.tree.above();
-        if self.is_remote && !words.is_empty() {
+        if self.is_watched && !words.is_empty() {
+            // A remote shell may pass on no more than whole lines.
             Up::Line.put(words);
         }
         self.above.outbox.take(self.tree.above());
