@@ -107,6 +107,8 @@ pub struct Fabric {
     /// Where this process says how it waits, if somebody may look.
     waits: Option<&'static Waits>,
     wait_set: WaitSet,
+    /// The sleep that was prepared leaves the network as it is.
+    leaves_net: bool,
 }
 
 impl Fabric {
@@ -145,6 +147,7 @@ impl Fabric {
             net,
             waits,
             wait_set: WaitSet::new(),
+            leaves_net: false,
         })
     }
 
@@ -790,8 +793,11 @@ impl Fabric {
     /// Announces that this process is about to sleep. `false`: something has happened, poll again; `true`: call
     /// [`sleep`](Self::sleep) or [`stay_awake`](Self::stay_awake) now.
     pub fn prepare_sleep(&mut self) -> bool {
+        // A process that sleeps for its neighbours, again and again, has nothing to do with the network meanwhile.
+        let is_dormant = self.net.as_ref().is_some_and(Net::is_dormant);
+        self.leaves_net = is_dormant && self.wait_set.has_watched();
         let quiet = self.sim.as_mut().is_none_or(Wire::prepare_sleep);
-        let quiet = quiet && self.net.as_mut().is_none_or(Wire::prepare_sleep);
+        let quiet = quiet && (self.leaves_net || self.net.as_mut().is_none_or(Wire::prepare_sleep));
         if !quiet || !self.loopback.prepare_sleep() || !self.shm.prepare_sleep() {
             return false;
         }
@@ -809,10 +815,13 @@ impl Fabric {
             return sim.sleep(timeout);
         }
         self.shm.stats.sleeps.add(1);
-        self.wait_set.begin(timeout);
+        match self.leaves_net {
+            true => self.wait_set.begin_as_before(timeout),
+            false => self.wait_set.begin(timeout),
+        }
         self.shm.fall_asleep(&mut self.wait_set);
         self.later.fall_asleep(&mut self.wait_set);
-        if let Some(net) = &mut self.net {
+        if let Some(net) = self.net.as_mut().filter(|_| !self.leaves_net) {
             net.fall_asleep(&mut self.wait_set);
         }
         self.wait_set.sleep();

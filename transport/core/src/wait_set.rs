@@ -51,6 +51,17 @@ impl WaitSet {
         self.longest = longest;
     }
 
+    /// The same with the descriptors of the last sleep, which are open still.
+    pub(crate) fn begin_as_before(&mut self, longest: Duration) {
+        self.doorbells.clear();
+        self.longest = longest;
+    }
+
+    /// Whether the last sleep had descriptors, and a thread to watch them.
+    pub(crate) fn has_watched(&self) -> bool {
+        self.watcher.is_some() && !self.signs.is_empty()
+    }
+
     /// Adds a bell, for which [`Bell::doze`] was called and nothing was found afterwards.
     pub(crate) fn add_doorbell(&mut self, doorbell: Doorbell) {
         if self.doorbells.len() < wait::MOST_WORDS {

@@ -87,6 +87,7 @@ impl Fabric {
             net: Some(net),
             waits: None,
             wait_set: WaitSet::new(),
+            leaves_net: false,
         }
     }
 
@@ -110,6 +111,7 @@ impl Fabric {
             net: None,
             waits: None,
             wait_set: WaitSet::new(),
+            leaves_net: false,
         }
     }
 }

@@ -235,6 +235,11 @@ impl Net {
         either!(self, _ => false, tcp => tcp.is_any_peer_lacking(), mixed => mixed.is_any_peer_lacking())
     }
 
+    /// Whether a sleep may leave the network as it is, where the descriptors of the last one are watched still.
+    pub(super) fn is_dormant(&self) -> bool {
+        matches!(self, Self::Tcp(tcp) if tcp.is_dormant())
+    }
+
     pub(super) fn needs_cores(&self) -> bool {
         either!(self, it => it.needs_cores())
     }

@@ -651,6 +651,14 @@ impl<S: Sockets> Tcp<S> {
             && self.links.wanted.is_empty()
     }
 
+    /// Whether [`prepare_sleep`](Self::prepare_sleep) would find nothing to do, and a sleep could last for any time.
+    pub(super) fn is_dormant(&self) -> bool {
+        !self.has_stirred
+            && self.moves.ready.is_empty()
+            && self.backlog.is_empty()
+            && self.links.is_dormant()
+    }
+
     /// Adds what can wake the process, and when something is due.
     pub(super) fn fall_asleep(&mut self, waits: &mut WaitSet) {
         if let Some(due) = self.links.until_due() {

@@ -196,6 +196,25 @@ impl<S: Sockets> Links<S> {
         self.joined.is_empty() && !self.has_timers()
     }
 
+    /// Whether there is nothing to do before something comes: nothing is kept back or owed, and nothing will be due.
+    pub(super) fn is_dormant(&self) -> bool {
+        let is_paused = |peer: &u32| {
+            let line = self.find(*peer).and_then(|side| side.line.as_ref());
+            line.is_some_and(|line| line.paused_until_ns != 0)
+        };
+        let keeps_nothing = self.owing.is_empty()
+            && self.held.is_empty()
+            && !self.is_corked
+            && self.wanted.is_empty()
+            && self.upshots.is_empty();
+        let is_above = self.joined.len() > self.limits.lines;
+        keeps_nothing
+            && !self.has_timers()
+            && !is_above
+            && self.railed.is_empty()
+            && !self.joined.iter().any(is_paused)
+    }
+
     /// Whether something may be due that no sign tells of.
     #[inline]
     pub(super) fn has_timers(&self) -> bool {
