@@ -161,6 +161,16 @@ impl State {
         }
     }
 
+    /// The process, to change, and the communicator of a handle.
+    pub fn universe_and_comm(&mut self, handle: MPI_Comm) -> Result<(&mut Universe, &CommObject)> {
+        let comm = match handle {
+            MPI_Comm::WORLD => &self.world,
+            MPI_Comm::SELF => &self.myself,
+            other => self.comms.get(other)?,
+        };
+        Ok((&mut self.universe, comm))
+    }
+
     /// The communicator of a handle, to change.
     pub fn comm_mut(&mut self, handle: MPI_Comm) -> Result<&mut CommObject> {
         match handle {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A turn of progress, and what a process that waits does between two turns.
 
+use transport::seat::Awaited;
+
 use crate::Universe;
 use crate::awaits::Awaits;
 use crate::var::live;
@@ -88,7 +90,7 @@ impl Universe {
             || self.channels.own.is_busy()
             || self.messages.gates.is_busy()
             || !self.messages.bundles.is_idle()
-            || self.network.wants_turns()
+            || self.network.wants_turns() && self.network.has_something(&self.messages.pump)
     }
 
     /// What to do after a turn in which nothing happened: spin while a core is free for it, else let others have it. `what` tells
@@ -118,6 +120,13 @@ impl Universe {
             network: &mut self.network,
         };
         (&mut self.waiting, around)
+    }
+
+    /// Sleeps once for what another rank of the node will do at a board, if ranks share cores. Whatever else comes wakes it too. Answers
+    /// whether it has happened.
+    pub(crate) fn sleep_at_board(&mut self, what: Awaited) -> bool {
+        let (waiting, mut around) = self.waiting_around();
+        waiting.sleep_at_board(what, &mut around)
     }
 
     /// Takes, from time to time, what the daemon says that is not expected: also that it is gone.

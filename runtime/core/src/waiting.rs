@@ -40,7 +40,15 @@ pub struct Waiting {
     pub(crate) polling: Polling,
     calls: Box<CallTable>,
     /// What a collective waits for at a board.
-    pub(crate) awaited: Option<Awaited>,
+    pub(crate) awaited: Option<AtBoard>,
+}
+
+/// Something that a collective waits for at a board.
+#[derive(Debug)]
+pub(crate) struct AtBoard {
+    pub(crate) what: Awaited,
+    /// The leader of this node waits for other nodes first: that takes longer than it takes all ranks of this one to have their turn.
+    pub(crate) is_from_afar: bool,
 }
 
 /// What a wait looks at before it sleeps, and where it counts.
@@ -319,7 +327,8 @@ impl Waiting {
             false => Variable::Yields,
         });
         let now = Instant::now();
-        let yields_well = !self.crowding.is_beside_work(now);
+        let is_from_afar = self.awaited.as_ref().is_some_and(|it| it.is_from_afar);
+        let yields_well = !is_from_afar && !self.crowding.is_beside_work(now);
         if yields_well && wait.yields < yields {
             wait.yields += 1;
             around.offer_core();
@@ -328,7 +337,7 @@ impl Waiting {
         }
         let since = *wait.since.get_or_insert(now);
         self.assess(now, around.fabric());
-        let stays = yields_well && !wait.contended && now - since < awake_time(around.fabric());
+        let stays = yields_well && !wait.contended && now - since < stay_time(around.fabric());
         if stays
             && self.crowding.sees_others()
             && !self.crowding.is_rationed()
@@ -362,10 +371,28 @@ impl Waiting {
                 let sleep = |it: &Awaited| {
                     slept = around.sleep_unless(timeout, wait, || it.has_happened());
                 };
-                awaited.doze(sleep);
+                awaited.what.doze(sleep);
                 slept
             }
         }
+    }
+
+    /// Sleeps once for something at a board that takes long, if ranks share cores; answers whether it has happened.
+    pub(crate) fn sleep_at_board(&mut self, what: Awaited, around: &mut Around<'_>) -> bool {
+        if !self.crowding.is_crowded() {
+            return false;
+        }
+        self.awaited = Some(AtBoard {
+            what,
+            is_from_afar: true,
+        });
+        self.sleep(
+            Duration::from_millis(live(Variable::LongSleep)),
+            None,
+            around,
+        );
+        let awaited = self.awaited.take();
+        awaited.is_some_and(|it| it.what.has_happened())
     }
 
     /// Looks whether ranks share cores, if the last look is long ago.
@@ -386,6 +413,16 @@ fn awake_time(fabric: &Fabric) -> Duration {
     let time = Duration::from_micros(live(Variable::SpinTime));
     match fabric.is_any_peer_lacking() {
         true => time / 10,
+        false => time,
+    }
+}
+
+/// How long a rank that shares its core stays awake on it although nobody else wants it. Where there is a network, several ranks of a node
+/// may wait for others, and the scheduler gives no work of the other cores to one that seems to be busy.
+fn stay_time(fabric: &Fabric) -> Duration {
+    let time = awake_time(fabric);
+    match fabric.has_network() {
+        true => time / 20,
         false => time,
     }
 }

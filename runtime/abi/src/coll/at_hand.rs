@@ -8,7 +8,8 @@ mod various;
 use core::ffi::c_int;
 
 use runtime::UserMemory;
-use runtime::collective::AtHand;
+use runtime::Visit;
+use runtime::collective::{AtHand, NearHand};
 
 use crate::args::{ConstBuf, CountsPtr, MutBuf};
 use crate::datatype_table::{basic, dense_size};
@@ -21,6 +22,7 @@ pub(super) use various::{allgatherv, alltoallv, gatherv, scatterv};
 
 pub(super) fn barrier(mpi: Mpi, comm: MPI_Comm) -> Option<()> {
     at_hand::<BARRIER>(mpi, comm, |it| it.barrier())
+        .or_else(|| near_hand::<BARRIER>(mpi, comm, |it| it.barrier()))
 }
 
 pub(super) fn bcast(
@@ -32,7 +34,10 @@ pub(super) fn bcast(
     comm: MPI_Comm,
 ) -> Option<()> {
     let memory = memory(buffer, count, datatype)?;
-    at_hand::<BCAST>(mpi, comm, |it| it.bcast(memory, rank(it, root)?))
+    at_hand::<BCAST>(mpi, comm, |it| it.bcast(memory, rank(it, root)?)).or_else(|| {
+        let root = u32::try_from(root).ok()?;
+        near_hand::<BCAST>(mpi, comm, |it| it.bcast(memory, root))
+    })
 }
 
 pub(super) fn gather(
@@ -133,6 +138,11 @@ pub(super) fn reduce(
         let (input, output) = both(sendbuf, recvbuf, count, datatype)?;
         it.reduce(input, Some(output), &op)
     })
+    .or_else(|| {
+        let root = u32::try_from(root).ok()?;
+        let input = memory(sendbuf.into(), count, datatype)?;
+        near_hand::<REDUCE>(mpi, comm, |it| it.reduce(input, root, &op))
+    })
 }
 
 pub(super) fn allreduce(
@@ -147,6 +157,7 @@ pub(super) fn allreduce(
     let op = combiner(op, datatype)?;
     let (input, output) = both(sendbuf, recvbuf, count, datatype)?;
     at_hand::<ALLREDUCE>(mpi, comm, |it| it.allreduce(input, output, &op))
+        .or_else(|| near_hand::<ALLREDUCE>(mpi, comm, |it| it.allreduce(input, output, &op)))
 }
 
 pub(super) fn reduce_scatter_block(
@@ -233,6 +244,22 @@ fn at_hand<const COLLECTIVE: usize>(
         state.universe.turn_at_hand();
         let comm = &state.comm(comm).ok()?.comm;
         call(&AtHand::new(&state.universe, comm, COLLECTIVE)?)
+    })
+}
+
+/// The same of a rank that does not lead its node. Other threads would have to wait while it sleeps, so there must be none.
+#[inline(never)]
+fn near_hand<const COLLECTIVE: usize>(
+    mpi: Mpi,
+    comm: MPI_Comm,
+    call: impl FnOnce(NearHand<'_>) -> Option<()>,
+) -> Option<()> {
+    if mpi.is_shared() {
+        return None;
+    }
+    mpi.state(|state| {
+        let (universe, comm) = state.universe_and_comm(comm).ok()?;
+        call(NearHand::new(universe, &comm.comm, COLLECTIVE)?)
     })
 }
 

@@ -8,7 +8,10 @@
 //! What this does not end the ordinary way does from the start, or goes on with: it finds the round that was begun here
 //! ([`Comm::begun_at_hand`]). So ranks may go different ways in one call, and results are the same, bit by bit.
 
+mod near;
 mod various;
+
+pub use near::NearHand;
 
 use transport::Seat;
 use transport::bcast_queue::Told as Entry;
@@ -47,21 +50,15 @@ impl<'a> AtHand<'a> {
     #[must_use]
     pub fn new(universe: &'a Universe, comm: &'a Comm, collective: usize) -> Option<Self> {
         let (seat, number) = (comm.seat.as_deref()?, comm.upcoming_call()?);
-        let is_watched = events::wanted().any() || gauges::are_calls_timed();
-        if is_watched || !universe.tasks.is_empty() || universe.wants_turns() {
+        if is_special(universe) {
             return None;
         }
-        let looks = if universe.messages.pump.fabric.is_attentive() {
-            LOOKS
-        } else {
-            1
-        };
         Some(Self {
             comm,
             seat,
             shape: universe.shape(),
             number,
-            looks,
+            looks: looks(universe),
             collective,
         })
     }
@@ -391,6 +388,22 @@ impl<'a> AtHand<'a> {
     fn end(&self) -> Option<()> {
         self.comm.count_call(self.collective);
         Some(())
+    }
+}
+
+/// Whether somebody watches the calls of this process, or something is under way that only turns of progress end.
+#[inline]
+fn is_special(universe: &Universe) -> bool {
+    let is_watched = events::wanted().any() || gauges::are_calls_timed();
+    is_watched || !universe.tasks.is_empty() || universe.wants_turns()
+}
+
+/// How often to look whether the others are there.
+#[inline]
+fn looks(universe: &Universe) -> u32 {
+    match universe.messages.pump.fabric.is_attentive() {
+        true => LOOKS,
+        false => 1,
     }
 }
 

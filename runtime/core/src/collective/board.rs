@@ -23,6 +23,7 @@ use super::parcels::{self, Given, PLACE_BYTES, Parcels};
 use super::parts::{Parts, Space};
 use super::told::{Kind, Told};
 use super::{Line, Reducer};
+use crate::waiting::AtBoard;
 use crate::{Error, UserMemory, Visit};
 
 /// Whether a call goes over a board.
@@ -356,7 +357,10 @@ impl<'a, V: Visit> Board<'a, V> {
         if let Some(happened) = happened() {
             return Ok(happened);
         }
-        let awaited = Some(Awaited::new(self.seat, event));
+        let awaited = Some(AtBoard {
+            what: Awaited::new(self.seat, event),
+            is_from_afar: matches!(event, Event::Entry(_)) && self.line.hears_from_afar(),
+        });
         self.line
             .visit(|universe| universe.waiting.awaited = awaited);
         let mut looks = 0u32;

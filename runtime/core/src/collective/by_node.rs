@@ -20,7 +20,7 @@ use super::reduce::{
 use super::scan::{exscan_plain, scan_plain};
 use super::tree::{self, barrier_messages, bcast_plain, tell_plain};
 use super::{Line, Reducer, Root, Shape, blocks, flat, various};
-use crate::comm::WORLD_CONTEXT;
+use crate::comm::{Comm, Group, WORLD_CONTEXT};
 use crate::nodes::Nodes;
 use crate::{Error, Payload, UserMemory, Visit};
 
@@ -68,14 +68,15 @@ impl<'a, V: Visit> ByNode<'a, V> {
     /// `root`: the rank that leads its node, if it matters who does.
     async fn of(line: &'a Line<V>, nodes: Rc<Nodes>, root: Option<u32>) -> Result<Self, Error> {
         settle(line, &nodes).await?;
-        let root = root.and_then(|root| line.comm().group.peer(root));
         let (near, place) = nodes.near();
-        let leader = root.and_then(|root| near.rank_of(root)).unwrap_or(0);
+        let near_root = place_of_root(line.comm(), near, root);
+        let root = root.and_then(|root| line.comm().group.peer(root));
         let near = line.among(Part {
             group: near.clone(),
             place,
             stand_in: None,
             seat: nodes.seat(),
+            hears_from_afar: near_root.is_none(),
         });
         let (leaders, node) = nodes.leaders();
         let across = line.among(Part {
@@ -83,13 +84,14 @@ impl<'a, V: Visit> ByNode<'a, V> {
             place: node,
             stand_in: root.and_then(|root| Some((nodes.place_of(root)?, root))),
             seat: None,
+            hears_from_afar: false,
         });
         Ok(Self {
             line,
             nodes,
             near,
             across,
-            leader,
+            leader: near_root.unwrap_or(0),
         })
     }
 
@@ -158,6 +160,11 @@ impl<'a, V: Visit> ByNode<'a, V> {
     }
 }
 
+/// The root's place among the ranks near this one, whom it leads then: nothing where it is on another node, or there is none.
+pub(super) fn place_of_root(comm: &Comm, near: &Group, root: Option<u32>) -> Option<u32> {
+    near.rank_of(comm.group.peer(root?)?)
+}
+
 /// The ranks of each node find out once whether they have a board. The word about it is of no call: one that could not take part in the
 /// first finds it in a later one.
 async fn settle<V: Visit>(line: &Line<V>, nodes: &Nodes) -> Result<(), Error> {
@@ -174,6 +181,7 @@ async fn settle<V: Visit>(line: &Line<V>, nodes: &Nodes) -> Result<(), Error> {
             place,
             stand_in: None,
             seat: None,
+            hears_from_afar: false,
         });
         let near = near.of_no_call();
         let mut claimed = [0];

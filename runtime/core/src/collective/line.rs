@@ -26,6 +26,8 @@ pub(super) struct Part {
     pub(super) stand_in: Option<(u32, Peer)>,
     /// The seat of this process at a board of theirs.
     pub(super) seat: Option<Rc<Seat>>,
+    /// Who leads them hears from other nodes what it tells them.
+    pub(super) hears_from_afar: bool,
 }
 
 /// One call of a collective, from the order of calls (MPI 5.0 section 6.14) to its end.
@@ -201,6 +203,11 @@ impl<V: Visit> Line<V> {
             None => &self.comm.seat,
         };
         seat.as_ref().filter(|_| self.blocking)
+    }
+
+    /// Whether what is told here comes from another node.
+    pub(super) fn hears_from_afar(&self) -> bool {
+        self.part.as_ref().is_some_and(|part| part.hears_from_afar)
     }
 
     /// Whether only some ranks of the communicator take part here.

@@ -35,7 +35,7 @@ mod various;
 
 pub use crate::tasks::{Moved, Starter, Task};
 pub use crate::visit::try_at_once;
-pub use at_hand::AtHand;
+pub use at_hand::{AtHand, NearHand};
 pub use blocks::{
     allgather, allgather_bytes, allgather_equal, allgather_ring, alltoall, alltoall_bytes, gather,
     gather_equal, scatter, scatter_equal,

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The part of a rank that does not lead its node in a collective [by node](super::super::by_node), at hand: it gives what it has at the
+//! board of its node, and sleeps there for what its leader tells, if ranks share cores. Most ranks of a job are such ranks, so where many
+//! share a core their way through a call is what a call costs; this one touches a fifth of the pages of the ordinary way.
+//!
+//! As for all that is done at hand, what does not end here the ordinary way goes on with.
+
+use std::rc::Rc;
+
+use transport::Seat;
+use transport::seat::{Awaited, Event, Round};
+
+use super::super::by_node;
+use super::super::parts::{Parts, Space};
+use super::super::shape::Shape;
+use super::super::told::{Kind, Told};
+use super::super::tree::queue_limit;
+use super::super::{Reducer, board::Wish};
+use super::{MOST_BYTES, is_special, looks};
+use crate::comm::Comm;
+use crate::nodes::Nodes;
+use crate::{Universe, UserMemory};
+
+/// A call about which nothing is special so far, at a rank near its leader. Each way of it answers `None` where the ordinary way must
+/// end it.
+#[derive(Debug)]
+pub struct NearHand<'a> {
+    universe: &'a mut Universe,
+    comm: &'a Comm,
+    nodes: &'a Nodes,
+    seat: Rc<Seat>,
+    shape: Shape,
+    number: u32,
+    collective: usize,
+}
+
+impl<'a> NearHand<'a> {
+    /// The next call on `comm`, of a collective (a number of `queue_layout::COLLECTIVES`). It may sleep, so nobody else must be waiting to
+    /// visit the process.
+    #[must_use]
+    pub fn new(universe: &'a mut Universe, comm: &'a Comm, collective: usize) -> Option<Self> {
+        let nodes = comm.nodes.get()?.as_deref().filter(|_| !comm.has_board())?;
+        let (seat, number) = (nodes.seat()?, comm.upcoming_call()?);
+        if is_special(universe) {
+            return None;
+        }
+        Some(Self {
+            shape: *universe.shape(),
+            universe,
+            comm,
+            nodes,
+            seat,
+            number,
+            collective,
+        })
+    }
+
+    /// As [`barrier`](super::super::barrier).
+    #[must_use]
+    pub fn barrier(mut self) -> Option<()> {
+        let choice = self.shape.choice.barrier;
+        let leader = self.leader(None)?;
+        self.hears(0)?;
+        let round = self.give(
+            choice.by_node(self.shape.boards),
+            choice.board(),
+            Kind::Barrier,
+            &[],
+        )?;
+        self.hear(leader, &mut [], Some(round))
+    }
+
+    /// As [`bcast`](super::super::bcast), at another rank than the root.
+    #[must_use]
+    pub fn bcast(mut self, mut memory: UserMemory, root: u32) -> Option<()> {
+        let goes = self.shape.choice.bcast.by_node(self.shape.boards);
+        let leader = self.leader(Some(root)).filter(|_| goes)?;
+        self.hears(memory.bytes())?;
+        self.hear(leader, memory.as_mut_slice(), None)
+    }
+
+    /// As [`reduce`](super::super::reduce), at another rank than the root.
+    #[must_use]
+    pub fn reduce(self, input: UserMemory, root: u32, op: &impl Reducer) -> Option<()> {
+        let choice = self.shape.choice.reduce;
+        self.leader(Some(root)).filter(|_| self.combines(op))?;
+        let goes = choice.by_node(self.shape.boards);
+        self.give(goes, choice.board(), Kind::Reduce, input.as_slice())?;
+        self.end()
+    }
+
+    /// As [`allreduce`](super::super::allreduce).
+    #[must_use]
+    pub fn allreduce(
+        mut self,
+        input: UserMemory,
+        mut output: UserMemory,
+        op: &impl Reducer,
+    ) -> Option<()> {
+        let choice = self.shape.choice;
+        let leader = self.leader(None).filter(|_| self.combines(op))?;
+        self.hears(input.bytes())?;
+        let goes = choice.allreduce.by_node(self.shape.boards);
+        let round = self.give(goes, choice.reduce.board(), Kind::Reduce, input.as_slice())?;
+        self.hear(leader, output.as_mut_slice(), Some(round))
+    }
+
+    /// The place of this node's leader; `None`: it is this rank, or there is no such root.
+    fn leader(&self, root: Option<u32>) -> Option<u32> {
+        if root.is_some_and(|root| root >= self.comm.size()) {
+            return None;
+        }
+        let (near, place) = self.nodes.near();
+        let leader = by_node::place_of_root(self.comm, near, root).unwrap_or(0);
+        (leader != place).then_some(leader)
+    }
+
+    /// Whether ranks of a node combine their data before those of others.
+    fn combines(&self, op: &impl Reducer) -> bool {
+        self.nodes.are_in_order() || op.commutes()
+    }
+
+    /// Whether the leader tells so many bytes over the queue of the board, in one entry.
+    fn hears(&self, bytes: usize) -> Option<()> {
+        let limit = queue_limit(&self.shape, self.shape.choice.bcast.board());
+        (limit > 0 && bytes <= limit.min(MOST_BYTES)).then_some(())
+    }
+
+    /// Arrives with its bytes at the board, and does not wait.
+    fn give(&self, goes: bool, wish: Wish, kind: Kind, bytes: &[u8]) -> Option<Round> {
+        let meets = match wish {
+            Wish::AsUsual => self.shape.boards,
+            Wish::Yes => true,
+            Wish::No => false,
+        };
+        let (limit, all) = (
+            self.shape.board_bytes,
+            bytes.len() * self.seat.members() as usize,
+        );
+        let fits =
+            limit > 0 && bytes.len() <= limit.min(MOST_BYTES) && all <= self.seat.room_bytes();
+        if !(goes && meets && fits) {
+            return None;
+        }
+        let round = Space::of(bytes.len()).begin(&self.seat)?;
+        if !bytes.is_empty() {
+            let (_, place) = self.nodes.near();
+            Parts::new(&self.seat, round, bytes.len()).put(place, bytes);
+        }
+        self.seat
+            .arrive(round, Told::of_call(self.number, kind, bytes.len()).note());
+        Some(round)
+    }
+
+    /// What the leader told, if it comes before anything else happens. `given`: the round in which this rank has arrived.
+    fn hear(&mut self, leader: u32, into: &mut [u8], given: Option<Round>) -> Option<()> {
+        let note = Told::of_call(self.number, Kind::Bcast, into.len()).note();
+        if self.is_told() {
+            let queue = self.seat.bcast_queue();
+            let told = queue
+                .told()
+                .filter(|told| told.place == leader && told.note == note);
+            if let Some(told) = told {
+                queue.read(&told, into.len(), 0, into);
+                self.seat.take_entry(&told);
+                return self.end();
+            }
+        }
+        if let Some(round) = given {
+            self.comm.begin_at_hand(self.number, round);
+        }
+        None
+    }
+
+    /// Whether the next entry of the queue was told, or is before anything else happens.
+    fn is_told(&mut self) -> bool {
+        let queue = self.seat.bcast_queue();
+        let next = queue.next();
+        let comes_soon = (0..looks(self.universe)).any(|_| {
+            std::hint::spin_loop();
+            queue.is_told(next)
+        });
+        comes_soon || {
+            let entry = Awaited::new(&self.seat, Event::Entry(next));
+            self.universe.sleep_at_board(entry)
+        }
+    }
+
+    fn end(&self) -> Option<()> {
+        self.comm.count_call(self.collective);
+        Some(())
+    }
+}
