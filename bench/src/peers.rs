@@ -14,6 +14,8 @@
 //! | many ranks, best | `-bind-to core` and the throttle variables | as on one CPU | as on one CPU |
 //! | hosts, default | nothing | nothing | nothing |
 //! | hosts, best | `MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp` (4: `UCX_TLS=tcp,self`) | `--bind-to none --mca pml ob1 --mca btl tcp,self` | `I_MPI_FABRICS=ofi FI_PROVIDER=tcp I_MPI_PIN=0` |
+//! | many ranks on hosts, default | nothing | `--oversubscribe` | nothing |
+//! | many ranks on hosts, best | as on hosts, and the throttle variables | as on one CPU | as on hosts, with shared memory and `I_MPI_THREAD_YIELD=3` |
 //!
 //! rmpi has one setting, the default: no option at all.
 //!
@@ -23,7 +25,7 @@
 //! |---|---|---|
 //! | rmpi, and others that are not known | `--host A:N,B:N` | `--launcher LINE` |
 //! | MPICH, Intel MPI | `-hosts A,B -ppn N`; MPICH with different numbers `-hosts A:N,B:M` | `-launcher ssh`; another one: `-launcher rsh -launcher-exec FILE` |
-//! | Open MPI | `--host A:N,B:N` | another one than `ssh`: `--prtemca plm_ssh_agent FILE` (4: `--mca plm_rsh_agent FILE`) |
+//! | Open MPI | `--host A:N,B:N`; of several ranks on each also `--map-by ppr:N:node`, or they all go to the first | another one than `ssh`: `--prtemca plm_ssh_agent FILE` (4: `--mca plm_rsh_agent FILE`) |
 //!
 //! Users of hosts and addresses of IPv6 are told to rmpi, and others that are not known, alone; different numbers of ranks not to Intel
 //! MPI. Who cannot be told is left out with the reason ([`Kind::cannot_be_told`]).
@@ -65,6 +67,8 @@ pub enum Case {
     Crowd,
     /// Ranks on several hosts.
     Hosts,
+    /// Many more ranks than CPUs on each of several hosts.
+    CrowdOnHosts,
 }
 
 /// How much its user knows.
@@ -155,6 +159,19 @@ const OPENMPI_TCP: &[&str] = &[
     "btl",
     "tcp,self",
 ];
+const MPICH5_CROWD_TCP: &[(&str, &str)] = &[
+    ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1"),
+    ("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1"),
+    ("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "1"),
+    ("MPIR_CVAR_CH4_NETMOD", "ofi"),
+    ("FI_PROVIDER", "tcp"),
+];
+const INTEL_CROWD_TCP: &[(&str, &str)] = &[
+    ("I_MPI_FABRICS", "shm:ofi"),
+    ("FI_PROVIDER", "tcp"),
+    ("I_MPI_PIN", "0"),
+    ("I_MPI_THREAD_YIELD", "3"),
+];
 const INTEL_TCP: &[(&str, &str)] = &[
     ("I_MPI_FABRICS", "ofi"),
     ("FI_PROVIDER", "tcp"),
@@ -191,6 +208,7 @@ impl Kind {
             (Self::Intel, Case::TwoRanks, Level::Best) => setting(&[], INTEL_SHM),
             (Self::Intel, Case::OneCpu | Case::Crowd, Level::Best) => setting(&[], INTEL_WAIT),
             (Self::Intel, Case::Hosts, Level::Best) => setting(&[], INTEL_TCP),
+            (Self::Intel, Case::CrowdOnHosts, Level::Best) => setting(&[], INTEL_CROWD_TCP),
         }
     }
 
@@ -199,8 +217,11 @@ impl Kind {
             (Case::TwoRanks, Level::Default) => setting(&["-bind-to", "core"], &[]),
             (Case::TwoRanks, Level::Best) => setting(&["-bind-to", "core"], MPICH_UCX),
             (Case::OneCpu, Level::Default) => setting(&["-bind-to", "none"], &[]),
-            (Case::Crowd | Case::Hosts, Level::Default) => setting(&[], &[]),
-            (Case::Hosts, Level::Best) if self == Self::Mpich4 => setting(&[], MPICH4_TCP),
+            (Case::Crowd | Case::Hosts | Case::CrowdOnHosts, Level::Default) => setting(&[], &[]),
+            (Case::Hosts | Case::CrowdOnHosts, Level::Best) if self == Self::Mpich4 => {
+                setting(&[], MPICH4_TCP)
+            }
+            (Case::CrowdOnHosts, Level::Best) => setting(&[], MPICH5_CROWD_TCP),
             (Case::Hosts, Level::Best) => setting(&[], MPICH5_TCP),
             (_, Level::Best) if self == Self::Mpich4 => None,
             (Case::OneCpu, Level::Best) => setting(&["-bind-to", "none"], MPICH_THROTTLE),
@@ -217,8 +238,12 @@ impl Kind {
             (Case::OneCpu, Level::Default) => {
                 setting(&["--oversubscribe", "--bind-to", "none"], &[])
             }
-            (Case::Crowd, Level::Default) => setting(&["--oversubscribe"], &[]),
-            (Case::OneCpu | Case::Crowd, Level::Best) => setting(OPENMPI_YIELD, &[]),
+            (Case::Crowd | Case::CrowdOnHosts, Level::Default) => {
+                setting(&["--oversubscribe"], &[])
+            }
+            (Case::OneCpu | Case::Crowd | Case::CrowdOnHosts, Level::Best) => {
+                setting(OPENMPI_YIELD, &[])
+            }
             (Case::Hosts, Level::Default) => setting(&[], &[]),
             (Case::Hosts, Level::Best) => setting(OPENMPI_TCP, &[]),
         }
@@ -275,6 +300,12 @@ impl Kind {
             }
             (Self::Mpich5 | Self::Mpich4 | Self::Intel, None) => {
                 vec!["-hosts".to_owned(), with_ranks()]
+            }
+            (Self::Openmpi5 | Self::Openmpi4, Some(each @ 2..)) => {
+                let mapping = format!("ppr:{each}:node");
+                ["--host", &with_ranks(), "--map-by", &mapping]
+                    .map(str::to_owned)
+                    .to_vec()
             }
             (Self::Openmpi5 | Self::Openmpi4, _) => vec!["--host".to_owned(), with_ranks()],
         }
@@ -458,7 +489,13 @@ pub fn can_mask() -> bool {
 mod tests {
     use super::*;
 
-    const CASES: [Case; 4] = [Case::TwoRanks, Case::OneCpu, Case::Crowd, Case::Hosts];
+    const CASES: [Case; 5] = [
+        Case::TwoRanks,
+        Case::OneCpu,
+        Case::Crowd,
+        Case::Hosts,
+        Case::CrowdOnHosts,
+    ];
 
     #[test]
     fn every_kind_has_a_default_in_every_case() {
@@ -516,6 +553,14 @@ mod tests {
         ] {
             assert_eq!(over(kind, None), words, "{kind:?}");
         }
+    }
+
+    #[test]
+    fn several_ranks_of_open_mpi_are_spread_over_the_hosts() {
+        let words = over_these("n1:4,n2:4", Kind::Openmpi5, None);
+        assert_eq!(words, "--host n1:4,n2:4 --map-by ppr:4:node");
+        let uneven = over_these("n1:4,n2:3", Kind::Openmpi5, None);
+        assert_eq!(uneven, "--host n1:4,n2:3");
     }
 
     #[test]

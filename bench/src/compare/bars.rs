@@ -37,7 +37,8 @@ impl Placement {
             Self::Pair | Self::Apart | Self::Counted => Case::TwoRanks,
             Self::MaskAround | Self::MaskBehind => Case::OneCpu,
             Self::Crowd => Case::Crowd,
-            Self::Hosts | Self::AllHosts => Case::Hosts,
+            Self::Hosts => Case::Hosts,
+            Self::AllHosts => Case::CrowdOnHosts,
         }
     }
 

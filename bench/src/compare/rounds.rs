@@ -387,7 +387,12 @@ impl Group<'_> {
 
     fn start(&mut self, contender: &Contender) -> Result<Vec<(&'static str, f64)>, Error> {
         let command = self.command(contender)?;
-        let outcome = start(&self.plan.program, &command, self.plan.limit)?;
+        let limit = match self.run.placement {
+            // Some take half a minute until all ranks are there.
+            Placement::AllHosts => self.plan.limit * 4,
+            _ => self.plan.limit,
+        };
+        let outcome = start(&self.plan.program, &command, limit)?;
         let wall_ms = outcome.elapsed.as_secs_f64() * 1e3;
         if self.rows().all(|row| row.source == Source::Wall) {
             return Ok(self.rows().map(|row| (row.id, wall_ms)).collect());
