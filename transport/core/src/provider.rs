@@ -16,13 +16,13 @@ mod net;
 mod record;
 mod shm;
 mod sim;
+mod sleep;
 mod tcp;
 mod transfer;
 mod verbs;
 mod wire;
 
 use std::ptr::NonNull;
-use std::time::Duration;
 
 use ring::{Bell, GateLine, Waits};
 
@@ -86,7 +86,7 @@ macro_rules! carried {
 /// | memory | `export` or `offer`, `withdraw`; `register` or `expose`, `deregister`; `allocate`, `free` |
 /// | one-sided | `post_read`, `post_write`, `post_atomic` |
 /// | a turn | `poll`, then `copy_body` and `release` of each frame, and `uncork` if that was promised (`promise_uncork`); in a lane `first_frame`, `look_far`, and `poll_beside_first` when `must_poll` says so |
-/// | waiting | `set_attentive`; `prepare_sleep`, then `sleep` or `stay_awake`; others: `nudge`, `nudge_all` |
+/// | waiting | `set_attentive`; in `provider/sleep.rs` `prepare_sleep`, then `sleep` or `stay_awake`; others: `nudge`, `nudge_all` |
 /// | the node | `claim_board`, `take_seat` or `decline_board`, `leave_board`; `make_lines`, `line_of`, `place_of` |
 /// | loss | `lose`, `why_lost`; `next_complaint`, `next_remark`, `next_port_change` |
 /// | the end | `is_quiet` |
@@ -699,28 +699,6 @@ impl Fabric {
         self.later.set_attentive(attentive);
     }
 
-    /// Says, for who looks at this node from outside, after how many seconds without progress people want to know; 0: never.
-    pub fn announce_patience(&self, seconds: u32) {
-        if let Some(waits) = self.waits {
-            waits.announce(seconds);
-        }
-    }
-
-    /// Says that this process is about to sleep: whether for the first time in this wait, and whether other threads of it may
-    /// be doing something else.
-    pub fn tell_wait(&self, begins: bool, beside_others: bool) {
-        if let Some(waits) = self.waits {
-            waits.tell(begins, beside_others);
-        }
-    }
-
-    /// Promises that this process will never [`sleep`](Self::sleep), or takes that back: while it holds the process can be
-    /// attentive where the system has no fence for it. Say whether it is [attentive](Self::set_attentive) afterwards.
-    pub fn set_sleepless(&mut self, sleepless: bool) {
-        self.shm.set_sleepless(sleepless);
-        self.later.set_sleepless(sleepless);
-    }
-
     /// Whether [`first_frame`](Self::first_frame) shows nothing before the next [`poll`](Self::poll): frame by frame, the
     /// other peers and what is under way would be forgotten, so it ends after some hundreds.
     #[inline(always)]
@@ -788,54 +766,6 @@ impl Fabric {
     #[must_use]
     pub fn is_attentive(&self) -> bool {
         self.shm.is_attentive()
-    }
-
-    /// Announces that this process is about to sleep. `false`: something has happened, poll again; `true`: call
-    /// [`sleep`](Self::sleep) or [`stay_awake`](Self::stay_awake) now.
-    pub fn prepare_sleep(&mut self) -> bool {
-        // A process that sleeps for its neighbours, again and again, has nothing to do with the network meanwhile.
-        let is_dormant = self.net.as_ref().is_some_and(Net::is_dormant);
-        self.leaves_net = is_dormant && self.wait_set.has_watched();
-        let quiet = self.sim.as_mut().is_none_or(Wire::prepare_sleep);
-        let quiet = quiet && (self.leaves_net || self.net.as_mut().is_none_or(Wire::prepare_sleep));
-        if !quiet || !self.loopback.prepare_sleep() || !self.shm.prepare_sleep() {
-            return false;
-        }
-        let quiet = self.later.prepare_sleep();
-        if !quiet {
-            self.shm.wake();
-        }
-        quiet
-    }
-
-    /// Sleeps until somebody rings, at most for `timeout`.
-    pub fn sleep(&mut self, timeout: Duration) {
-        if let Some(sim) = &mut self.sim {
-            // Its time is not that of the clock.
-            return sim.sleep(timeout);
-        }
-        self.shm.stats.sleeps.add(1);
-        match self.leaves_net {
-            true => self.wait_set.begin_as_before(timeout),
-            false => self.wait_set.begin(timeout),
-        }
-        self.shm.fall_asleep(&mut self.wait_set);
-        self.later.fall_asleep(&mut self.wait_set);
-        if let Some(net) = self.net.as_mut().filter(|_| !self.leaves_net) {
-            net.fall_asleep(&mut self.wait_set);
-        }
-        self.wait_set.sleep();
-        self.shm.wake();
-        self.later.wake();
-        if let Some(net) = &mut self.net {
-            net.wake();
-        }
-    }
-
-    /// Takes [`prepare_sleep`](Self::prepare_sleep) back.
-    pub fn stay_awake(&mut self) {
-        self.shm.wake();
-        self.later.wake();
     }
 
     /// CPUs that the other ranks of this node say they may use, one mask per rank that has introduced itself.
