@@ -44,7 +44,7 @@ pub use record::MOST_RECORD_BYTES;
 pub use shm::FirstFrame;
 use shm::Shm;
 use sim::Sim;
-pub use sim::{SimConfig, SimNet, SimStats};
+pub use sim::{SimConfig, SimHop, SimNet, SimStats};
 pub(crate) use tcp::addresses;
 pub use tcp::{Congestion, FakeStreams, StreamKey, StreamsConfig, TcpTerms};
 pub(crate) use verbs::look;

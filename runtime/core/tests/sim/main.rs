@@ -21,6 +21,7 @@
 )]
 
 mod collectives;
+mod hops;
 mod job;
 mod log;
 mod memory;

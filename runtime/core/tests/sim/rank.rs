@@ -29,6 +29,14 @@ pub struct Seat {
 }
 
 impl Seat {
+    /// One whose visits no others precede.
+    pub fn undisturbed(universe: Universe) -> Self {
+        Self {
+            interruptions: 0,
+            ..Self::new(universe, 0)
+        }
+    }
+
     pub fn new(universe: Universe, seed: u64) -> Self {
         let mut random = Random(seed);
         Self {
@@ -45,6 +53,12 @@ impl Seat {
 pub struct Hand<'a> {
     seat: &'a Seat,
     yielder: &'a Yielder<(), ()>,
+}
+
+impl<'a> Hand<'a> {
+    pub fn new(seat: &'a Seat, yielder: &'a Yielder<(), ()>) -> Self {
+        Self { seat, yielder }
+    }
 }
 
 impl Visit for Hand<'_> {

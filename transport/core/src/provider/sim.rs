@@ -44,6 +44,22 @@ pub struct SimConfig {
     pub away_permille: u32,
     /// Whether reads and writes work; else they end with [`Outcome::Unreachable`](crate::Outcome::Unreachable).
     pub one_sided: bool,
+    /// What ways between nodes cost more; `None`: all ranks are on one.
+    pub between: Option<SimHop>,
+}
+
+/// Ranks on several nodes, and what a packet from one to another costs beside the way that it has in any case. Each node has one adapter,
+/// which takes the packets that leave it one after the other, and those that reach it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimHop {
+    /// Ranks of a node, which follow each other; at least 1.
+    pub ranks_per_node: u32,
+    /// How much longer a packet is under way.
+    pub delay_ns: u64,
+    /// For how long an adapter is busy with a packet,
+    pub gap_ns: u64,
+    /// and with each byte of its data, in thousandths of a nanosecond.
+    pub byte_ps: u64,
 }
 
 impl SimConfig {
@@ -62,6 +78,7 @@ impl SimConfig {
             most_away_ns: 0,
             away_permille: 0,
             one_sided: true,
+            between: None,
         }
     }
 
@@ -110,6 +127,8 @@ pub struct SimStats {
     pub full: u64,
     /// Times that a rank was taken off its processor.
     pub away: u64,
+    /// Packets from one node to another.
+    pub between: u64,
 }
 
 /// A simulated network. Clones are the same network; give it to each rank's [`Fabric::simulated`](crate::Fabric::simulated).

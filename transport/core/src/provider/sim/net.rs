@@ -30,6 +30,8 @@ pub(super) struct Net {
     adapters: Vec<Adapter>,
     /// Flow `from * ranks + to`.
     flows: Vec<Flow>,
+    /// Until when the adapter of each node is busy with packets that leave it, and with those that reach it.
+    busy_until: Vec<[u64; 2]>,
     pub(super) stats: SimStats,
 }
 
@@ -77,6 +79,18 @@ pub(super) enum Item {
     Done(Completion),
 }
 
+impl Item {
+    /// Bytes of data that go with it: those of a read come back, which takes the adapters as long.
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Frame { body, .. } => body.len() as u64,
+            Self::Read { lease, .. } | Self::Write { lease, .. } => lease.bytes() as u64,
+            Self::Atomic { .. } => 8,
+            Self::Gone | Self::Done(_) => 0,
+        }
+    }
+}
+
 /// One rank's side of the network.
 #[derive(Debug)]
 struct Adapter {
@@ -107,8 +121,11 @@ enum Packet {
 impl Net {
     pub(super) fn new(config: SimConfig) -> Self {
         let mut random = Random::new(config.seed);
-        // Twice the longest round trip, so that a wire without loss repeats nothing.
-        let timeout = 4 * config.most_delay_ns + 1;
+        // Twice the longest round trip, so that a wire without loss repeats nothing. How long packets wait at adapters nobody knows.
+        let timeout = match config.between {
+            Some(hop) => 4 * (config.most_delay_ns + hop.delay_ns) + WAITS_AT_ADAPTERS_NS,
+            None => 4 * config.most_delay_ns + 1,
+        };
         let flows = (0..config.ranks * config.ranks)
             .map(|_| Flow::new(timeout, random.next()))
             .collect();
@@ -123,6 +140,7 @@ impl Net {
             scheduled: 0,
             adapters,
             flows,
+            busy_until: vec![[0; 2]; index(config.ranks)],
             stats: SimStats::default(),
         };
         for rank in 0..config.ranks {
@@ -469,7 +487,7 @@ impl Net {
                 self.stats.lost += 1;
                 continue;
             }
-            let time = self.now + self.delay();
+            let time = self.arrival(from, to, what);
             self.schedule(time, Happening::Packet { from, to, what });
         }
     }
@@ -505,6 +523,33 @@ impl Net {
         self.scheduled += 1;
         let id = self.scheduled << PLACE_BITS | place as u64;
         self.events.push(Reverse((time, id)));
+    }
+
+    /// When a packet that is sent now arrives.
+    fn arrival(&mut self, from: u32, to: u32, what: Packet) -> u64 {
+        let way_ns = self.delay();
+        let nodes = self.config.between.map(|hop| {
+            let node = |rank: u32| index(rank / hop.ranks_per_node.max(1));
+            (hop, node(from), node(to))
+        });
+        let Some((hop, from_node, to_node)) = nodes.filter(|(_, from, to)| from != to) else {
+            return self.now + way_ns;
+        };
+        let bytes = match what {
+            Packet::Item { sequence, .. } => {
+                let item = self.flow(from, to).sender.item(sequence);
+                item.map_or(0, |item| item.bytes())
+            }
+            Packet::Probe | Packet::Ack(_) => 0,
+        };
+        self.stats.between += 1;
+        let busy_ns = hop.gap_ns + bytes * hop.byte_ps / 1000;
+        let [out, _] = &mut self.busy_until[from_node];
+        *out = self.now.max(*out) + busy_ns;
+        let there = *out + way_ns + hop.delay_ns;
+        let [_, into] = &mut self.busy_until[to_node];
+        *into = (there - busy_ns).max(*into) + busy_ns;
+        *into
     }
 
     fn delay(&mut self) -> u64 {
@@ -627,6 +672,8 @@ fn place_of(id: u64) -> usize {
 
 /// Events that can be scheduled at one time: 2^24.
 const PLACE_BITS: u32 = 24;
+/// Nobody's packets wait longer.
+const WAITS_AT_ADAPTERS_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What collectives cost where a way between nodes costs more than one inside a node: four nodes of sixteen ranks, each with one adapter. Time
+//! is simulated, and ranks need none of it for themselves: what is measured is the shape of an algorithm, its steps one after the other
+//! and how many packets queue at an adapter. No way may take less time than the one that is chosen. The table is printed:
+//!
+//! ```text
+//! cargo test -p runtime --test sim hops -- --nocapture
+//! ```
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use corosensei::Coroutine;
+use runtime::collective::{self, Reducer};
+use runtime::var::Values;
+use runtime::{Comm, ContextId, Group, Line, Peer, Universe, UserMemory};
+use transport::{Fabric, SimConfig, SimHop, SimNet};
+use wireup::NodeMap;
+
+use crate::rank::{Hand, Seat};
+
+const NODES: u32 = 4;
+const EACH: u32 = 16;
+const RANKS: u32 = NODES * EACH;
+/// Calls of one measurement, each by another root.
+const CALLS: u32 = 2;
+
+/// Inside a node some 300 ns; between nodes 2 us more, 100 ns a packet and 12.5 GB/s.
+fn net() -> SimConfig {
+    SimConfig {
+        least_delay_ns: 300,
+        most_delay_ns: 300,
+        window_frames: 1024,
+        lent_buffers: 1024,
+        between: Some(SimHop {
+            ranks_per_node: EACH,
+            delay_ns: 2000,
+            gap_ns: 100,
+            byte_ps: 80,
+        }),
+        ..SimConfig::calm(1, RANKS)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Barrier,
+    Bcast,
+    Reduce,
+    Allreduce,
+    Allgather,
+    Alltoall,
+}
+
+impl Call {
+    /// The variable that chooses its way.
+    fn variable(self) -> &'static str {
+        match self {
+            Self::Barrier => "RMPI_BARRIER",
+            Self::Bcast => "RMPI_BCAST",
+            Self::Reduce => "RMPI_REDUCE",
+            Self::Allreduce => "RMPI_ALLREDUCE",
+            Self::Allgather => "RMPI_ALLGATHER",
+            Self::Alltoall => "RMPI_ALLTOALL",
+        }
+    }
+}
+
+/// The sum of words.
+struct Sum;
+
+impl Reducer for Sum {
+    fn reduce(&self, earlier: &[u8], later: &mut [u8]) {
+        for (later, earlier) in later.chunks_exact_mut(8).zip(earlier.chunks_exact(8)) {
+            let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap());
+            let sum = word(later).wrapping_add(word(earlier));
+            later.copy_from_slice(&sum.to_ne_bytes());
+        }
+    }
+
+    fn item_bytes(&self) -> usize {
+        8
+    }
+
+    fn commutes(&self) -> bool {
+        true
+    }
+}
+
+/// What a call takes on average.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    us: f64,
+    /// Packets between nodes.
+    between: f64,
+}
+
+impl std::fmt::Display for Cost {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{:.1} ({:.0})", self.us, self.between)
+    }
+}
+
+fn cost(call: Call, bytes: usize, way: &str) -> Cost {
+    let words = [(call.variable(), way), ("RMPI_SINGLE_COPY", "on")];
+    let words = words.map(|(name, word)| (name.to_owned(), word.to_owned()));
+    let (values, complaints) = Values::from_environment(words.into_iter());
+    assert_eq!(complaints, Vec::<String>::new());
+    let net = SimNet::new(net());
+    let map = NodeMap::new((0..RANKS).map(|rank| rank / EACH)).unwrap();
+    let seat = |rank| {
+        let fabric = Fabric::simulated(&net, transport::Peer(rank));
+        let universe = Universe::new(fabric, Peer(rank), RANKS, &values);
+        Rc::new(Seat::undisturbed(universe.over_nodes(map.clone())))
+    };
+    let seats: Vec<_> = (0..RANKS).map(seat).collect();
+    let ends = Rc::new(RefCell::new(0_u64));
+    let rank = |me: u32| {
+        let (seat, ends) = (Rc::clone(&seats[me as usize]), Rc::clone(&ends));
+        Coroutine::new(move |yielder, ()| {
+            let hand = Hand::new(&seat, yielder);
+            let mut comm = Comm::new(ContextId(0), Group::world(RANKS), me);
+            seat.universe.borrow_mut().adopt(&mut comm);
+            for number in 0..CALLS {
+                run(call, bytes, number * 17 % RANKS, hand, &comm);
+                *ends.borrow_mut() += 1;
+            }
+        })
+    };
+    let mut ranks: Vec<Coroutine<(), (), ()>> = (0..RANKS).map(rank).collect();
+    let position = || (net.stats().packets, *ends.borrow());
+    while ranks.iter().any(|rank| !rank.done()) {
+        // All do what they can before time goes on.
+        let mut quiet = 0;
+        while quiet < 2 {
+            let before = position();
+            let running = ranks.iter_mut().filter(|rank| !rank.done());
+            running.for_each(|rank| _ = rank.resume(()));
+            quiet = if position() == before { quiet + 1 } else { 0 };
+        }
+        net.advance();
+    }
+    let stats = net.stats();
+    assert_eq!(stats.repeated, 0);
+    Cost {
+        us: net.now_ns() as f64 / 1e3 / f64::from(CALLS),
+        between: stats.between as f64 / f64::from(CALLS),
+    }
+}
+
+fn run(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
+    let (ranks, me) = (RANKS as usize, comm.rank);
+    let mine = vec![me as u8; bytes];
+    let mut out = vec![0; bytes];
+    let ended = match call {
+        Call::Barrier => Line::run(hand, comm, async |line| collective::barrier(line).await),
+        Call::Bcast => {
+            out.copy_from_slice(&vec![root as u8 + u8::from(me != root); bytes]);
+            let ended = Line::run(hand, comm, async |line| {
+                collective::bcast(line, &mut out, root).await
+            });
+            assert!(out.iter().all(|byte| *byte == root as u8), "bcast");
+            ended
+        }
+        Call::Reduce => {
+            let output = UserMemory::of(&mut out);
+            Line::run(hand, comm, async |line| {
+                let output = (me == root).then_some(output);
+                collective::reduce(line, UserMemory::of_const(&mine), output, root, &Sum).await
+            })
+        }
+        Call::Allreduce => {
+            let output = UserMemory::of(&mut out);
+            Line::run(hand, comm, async |line| {
+                collective::allreduce(line, UserMemory::of_const(&mine), output, &Sum).await
+            })
+        }
+        Call::Allgather => {
+            let mut all = vec![0; bytes * ranks];
+            all[me as usize * bytes..][..bytes].copy_from_slice(&mine);
+            let ended = Line::run(hand, comm, async |line| {
+                collective::allgather_bytes(line, &mut all).await
+            });
+            for (rank, block) in all.chunks_exact(bytes).enumerate() {
+                assert!(block.iter().all(|byte| *byte == rank as u8), "allgather");
+            }
+            ended
+        }
+        Call::Alltoall => {
+            let (out, mut into) = (vec![me as u8; bytes * ranks], vec![0; bytes * ranks]);
+            let ended = Line::run(hand, comm, async |line| {
+                collective::alltoall_bytes(line, &out, &mut into).await
+            });
+            for (rank, block) in into.chunks_exact(bytes).enumerate() {
+                assert!(block.iter().all(|byte| *byte == rank as u8), "alltoall");
+            }
+            ended
+        }
+    };
+    ended.unwrap();
+}
+
+/// So much may what is chosen be slower than another way.
+const NOISE: f64 = 1.05;
+
+#[test]
+fn no_way_is_faster_between_nodes_than_the_one_that_is_chosen() {
+    use Call::{Allgather, Allreduce, Alltoall, Barrier, Bcast, Reduce};
+    println!("{NODES} nodes of {EACH} ranks: us a call, and packets between nodes");
+    let mut slower = Vec::new();
+    for (call, sizes, others) in [
+        (Barrier, &[0][..], &["nodes", "rounds", "tree"][..]),
+        (Bcast, &[8, 4 << 10, 64 << 10, 1 << 20], &["nodes", "tree"]),
+        (Reduce, &[8, 64 << 10], &["nodes", "tree"]),
+        (
+            Allreduce,
+            &[8, 4 << 10, 64 << 10],
+            &["nodes", "rounds", "rooted", "halves"],
+        ),
+        // Not more bytes: the copies that a leader makes for its node take no time here.
+        (Allgather, &[8, 256], &["nodes", "rounds"]),
+        (Alltoall, &[8, 256], &["nodes", "rounds", "direct"]),
+    ] {
+        for bytes in sizes {
+            let chosen = cost(call, *bytes, "auto");
+            let mut line = format!("{call:?} of {bytes} B: auto {chosen}");
+            let mut least_us = f64::INFINITY;
+            for way in others {
+                let other = cost(call, *bytes, way);
+                line += &format!(", {way} {other}");
+                least_us = least_us.min(other.us);
+            }
+            println!("{line}");
+            if chosen.us > NOISE * least_us {
+                slower.push(line);
+            }
+        }
+    }
+    assert_eq!(slower, Vec::<String>::new());
+}
