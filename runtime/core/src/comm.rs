@@ -179,6 +179,8 @@ struct Calls {
     missed: Cell<bool>,
     /// The number of the call that comes, if this rank has arrived for it at the board already, and the round.
     begun: Cell<Option<(u32, Round)>>,
+    /// A call that was begun at hand, and how many of its entries of a broadcast queue were taken there.
+    heard: Cell<(u32, usize)>,
 }
 
 impl Comm {
@@ -318,6 +320,17 @@ impl Comm {
     /// This rank has arrived in `round` for the call of this number, which the ordinary way goes on with.
     pub(crate) fn begin_at_hand(&self, number: u32, round: Round) {
         self.calls.begun.set(Some((number, round)));
+    }
+
+    /// This rank has taken so many entries for the call of this number, which the ordinary way goes on with.
+    pub(crate) fn hear_at_hand(&self, number: u32, entries: usize) {
+        self.calls.heard.set((number, entries));
+    }
+
+    /// How many entries were [taken](Self::hear_at_hand) for the call of this number; once.
+    pub(crate) fn heard_at_hand(&self, number: u32) -> usize {
+        let (heard, entries) = self.calls.heard.take();
+        if heard == number { entries } else { 0 }
     }
 
     /// The round that was [begun](Self::begin_at_hand) for the call of this number; once.

@@ -106,7 +106,9 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
     ) -> Result<(), Error> {
         let told = Told::new(self.0.line, kind, total);
         let wanted = at..at + into.len();
-        for chunk in chunks(total) {
+        let line = self.0.line;
+        let heard = line.comm().heard_at_hand(line.number(u32::MAX));
+        for chunk in chunks(total).skip(heard) {
             let entry = self.entry(root, told).await?;
             if entry.place != root || entry.note != told.note() {
                 return self.pass_over(&entry, told).await;
@@ -404,7 +406,7 @@ enum Seen {
 }
 
 /// The parts of data that are one entry each: at least one, so that those who expect more hear of it.
-fn chunks(bytes: usize) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn chunks(bytes: usize) -> impl Iterator<Item = Range<usize>> {
     let count = bytes.div_ceil(CHUNK_BYTES).max(1);
     (0..count).map(move |at| at * CHUNK_BYTES..bytes.min((at + 1) * CHUNK_BYTES))
 }

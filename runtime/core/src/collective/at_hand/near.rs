@@ -10,6 +10,7 @@ use std::rc::Rc;
 use transport::Seat;
 use transport::seat::{Awaited, Event, Round};
 
+use super::super::bcast_queue::chunks;
 use super::super::by_node;
 use super::super::parts::{Parts, Space};
 use super::super::shape::Shape;
@@ -120,10 +121,10 @@ impl<'a> NearHand<'a> {
         self.nodes.are_in_order() || op.commutes()
     }
 
-    /// Whether the leader tells so many bytes over the queue of the board, in one entry.
+    /// Whether the leader tells so many bytes over the queue of the board.
     fn hears(&self, bytes: usize) -> Option<()> {
         let limit = queue_limit(&self.shape, self.shape.choice.bcast.board());
-        (limit > 0 && bytes <= limit.min(MOST_BYTES)).then_some(())
+        (limit > 0 && bytes <= limit).then_some(())
     }
 
     /// Arrives with its bytes at the board, and does not wait.
@@ -152,24 +153,26 @@ impl<'a> NearHand<'a> {
         Some(round)
     }
 
-    /// What the leader told, if it comes before anything else happens. `given`: the round in which this rank has arrived.
+    /// What the leader tells, if it comes before anything else happens. `given`: the round in which this rank has arrived.
     fn hear(&mut self, leader: u32, into: &mut [u8], given: Option<Round>) -> Option<()> {
         let note = Told::of_call(self.number, Kind::Bcast, into.len()).note();
-        if self.is_told() {
+        for (heard, chunk) in chunks(into.len()).enumerate() {
+            let told = match self.is_told() {
+                true => self.seat.bcast_queue().told(),
+                false => None,
+            };
+            let Some(told) = told.filter(|told| told.place == leader && told.note == note) else {
+                self.comm.hear_at_hand(self.number, heard);
+                if let Some(round) = given {
+                    self.comm.begin_at_hand(self.number, round);
+                }
+                return None;
+            };
             let queue = self.seat.bcast_queue();
-            let told = queue
-                .told()
-                .filter(|told| told.place == leader && told.note == note);
-            if let Some(told) = told {
-                queue.read(&told, into.len(), 0, into);
-                self.seat.take_entry(&told);
-                return self.end();
-            }
+            queue.read(&told, chunk.len(), 0, &mut into[chunk]);
+            self.seat.take_entry(&told);
         }
-        if let Some(round) = given {
-            self.comm.begin_at_hand(self.number, round);
-        }
-        None
+        self.end()
     }
 
     /// Whether the next entry of the queue was told, or is before anything else happens.
