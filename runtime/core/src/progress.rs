@@ -122,11 +122,17 @@ impl Universe {
         (&mut self.waiting, around)
     }
 
-    /// Sleeps once for what another rank of the node will do at a board, if ranks share cores. Whatever else comes wakes it too. Answers
-    /// whether it has happened.
-    pub(crate) fn sleep_at_board(&mut self, what: Awaited) -> bool {
+    /// Sleeps once for what another rank of the node will do at a board, if ranks share cores. Whatever else comes wakes it too, and is looked
+    /// at. Answers whether it has happened.
+    pub(crate) fn sleep_at_board(&mut self, what: &Awaited) -> bool {
         let (waiting, mut around) = self.waiting_around();
-        waiting.sleep_at_board(what, &mut around)
+        if !waiting.shares_core(around.fabric()) {
+            return false;
+        }
+        if !waiting.sleep_at_board(what.clone(), &mut around) {
+            self.progress();
+        }
+        what.has_happened()
     }
 
     /// Takes, from time to time, what the daemon says that is not expected: also that it is gone.

@@ -59,7 +59,7 @@ pub(crate) struct Around<'a> {
 }
 
 impl Around<'_> {
-    fn fabric(&mut self) -> &mut Fabric {
+    pub(crate) fn fabric(&mut self) -> &mut Fabric {
         &mut self.messages.pump.fabric
     }
 
@@ -303,11 +303,8 @@ impl Waiting {
         if let Some(number) = wait.noted {
             self.calls.end(number);
         }
-        let time = wait.long_since.map(|since| since.elapsed().as_nanos());
-        tally.waits.add(1);
-        tally
-            .waited_ns
-            .add(u64::try_from(time.unwrap_or(0)).unwrap_or(u64::MAX));
+        let time = wait.long_since.map(|since| since.elapsed());
+        count_wait(tally, time.unwrap_or_default());
     }
 
     /// Gives the core to others, or sleeps where they keep it busy. As long as nobody else wants the core this rank stays awake on it,
@@ -328,6 +325,7 @@ impl Waiting {
         });
         let now = Instant::now();
         let is_from_afar = self.awaited.as_ref().is_some_and(|it| it.is_from_afar);
+        let is_from_afar = is_from_afar && self.crowding.is_crowded();
         let yields_well = !is_from_afar && !self.crowding.is_beside_work(now);
         if yields_well && wait.yields < yields {
             wait.yields += 1;
@@ -337,7 +335,12 @@ impl Waiting {
         }
         let since = *wait.since.get_or_insert(now);
         self.assess(now, around.fabric());
-        let stays = yields_well && !wait.contended && now - since < stay_time(around.fabric());
+        let stay_time = match wait.patient && around.fabric().has_network() {
+            // Several ranks of a node may wait for others, and the scheduler gives no work of the other cores to one that seems busy.
+            true => awake_time(around.fabric()) / 20,
+            false => awake_time(around.fabric()),
+        };
+        let stays = yields_well && !wait.contended && now - since < stay_time;
         if stays
             && self.crowding.sees_others()
             && !self.crowding.is_rationed()
@@ -377,22 +380,27 @@ impl Waiting {
         }
     }
 
-    /// Sleeps once for something at a board that takes long, if ranks share cores; answers whether it has happened.
+    /// Whether ranks share cores, as far as is known now.
+    pub(crate) fn shares_core(&mut self, fabric: &mut Fabric) -> bool {
+        self.assess(Instant::now(), fabric);
+        self.crowding.is_crowded()
+    }
+
+    /// Sleeps once for something at a board that takes long. `false`: it did not sleep, since something has come.
     pub(crate) fn sleep_at_board(&mut self, what: Awaited, around: &mut Around<'_>) -> bool {
-        if !self.crowding.is_crowded() {
-            return false;
-        }
         self.awaited = Some(AtBoard {
             what,
             is_from_afar: true,
         });
-        self.sleep(
+        let since = Instant::now();
+        let slept = self.sleep(
             Duration::from_millis(live(Variable::LongSleep)),
             None,
             around,
         );
-        let awaited = self.awaited.take();
-        awaited.is_some_and(|it| it.what.has_happened())
+        self.awaited = None;
+        count_wait(around.tally(), since.elapsed());
+        slept
     }
 
     /// Looks whether ranks share cores, if the last look is long ago.
@@ -417,14 +425,11 @@ fn awake_time(fabric: &Fabric) -> Duration {
     }
 }
 
-/// How long a rank that shares its core stays awake on it although nobody else wants it. Where there is a network, several ranks of a node
-/// may wait for others, and the scheduler gives no work of the other cores to one that seems to be busy.
-fn stay_time(fabric: &Fabric) -> Duration {
-    let time = awake_time(fabric);
-    match fabric.has_network() {
-        true => time / 20,
-        false => time,
-    }
+/// A wait that was long has ended.
+fn count_wait(tally: &Tally, time: Duration) {
+    tally.waits.add(1);
+    let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    tally.waited_ns.add(ns);
 }
 
 /// A sleeper looks around this often where nobody would ring.

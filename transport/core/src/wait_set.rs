@@ -51,7 +51,7 @@ impl WaitSet {
         self.longest = longest;
     }
 
-    /// The same with the descriptors of the last sleep, which are open still.
+    /// The same with the descriptors of the last sleep, which are open still: nobody adds his to this one.
     pub(crate) fn begin_as_before(&mut self, longest: Duration) {
         self.doorbells.clear();
         self.longest = longest;
@@ -255,6 +255,34 @@ mod tests {
             write(&mut to_other)
         });
         assert!(slept < FOR_EVER / 2, "another descriptor");
+    }
+
+    #[test]
+    fn descriptors_of_the_last_sleep_end_the_next_one_too() {
+        let mut set = WaitSet::new();
+        let (sign, mut to_sign) = pipe().unwrap();
+        let bell = bell();
+        assert!(!set.has_watched());
+        let slept = sleep(&mut set, &[bell], &[&sign], FOR_EVER, || ring(bell));
+        assert!(slept < FOR_EVER / 2 && set.has_watched());
+        for by_bell in [true, false] {
+            bell.bell.doze();
+            set.begin_as_before(FOR_EVER);
+            set.add_doorbell(bell);
+            let since = Instant::now();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(20));
+                    match by_bell {
+                        true => ring(bell),
+                        false => write(&mut to_sign),
+                    }
+                });
+                set.sleep();
+            });
+            bell.bell.rise();
+            assert!(since.elapsed() < FOR_EVER / 2, "by bell: {by_bell}");
+        }
     }
 
     #[test]

@@ -371,7 +371,7 @@ pub const ROWS: [Row; 95] = [
             unit: "microseconds",
         },
         text: "From then on, and for so long, such a rank goes on polling; then it sleeps. A rank that shares its core does so \
-               too, as long as nobody else wants the core. Where a process on another host says that it has to wait for its core, it \
+               too, as long as nobody else wants the core; in collectives of a whole job over hosts for a twentieth of the time. Where a process on another host says that it has to wait for its core, it \
                is a tenth of that time: hosts may be virtual machines of one.",
     },
     Row {

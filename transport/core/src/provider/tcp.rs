@@ -637,6 +637,7 @@ impl<S: Sockets> Tcp<S> {
 
     /// Whether nothing is here and nothing can be done: then there is a sign when there is.
     pub(super) fn prepare_sleep(&mut self) -> bool {
+        debug_assert!(!self.is_dormant() || self.links.until_due().is_none());
         self.uncork();
         self.links.tell_all_owed();
         self.links.look_at_clock();

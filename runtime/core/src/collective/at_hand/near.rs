@@ -185,7 +185,7 @@ impl<'a> NearHand<'a> {
         });
         comes_soon || {
             let entry = Awaited::new(&self.seat, Event::Entry(next));
-            self.universe.sleep_at_board(entry)
+            self.universe.sleep_at_board(&entry)
         }
     }
 
