@@ -10,15 +10,61 @@
 //! |     12 |     – | addresses | each 4 or 6, and so many or 16 bytes of an address of the Internet, as the network writes it |
 //! |        |       | host  | its name, for messages |
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
-/// Where a process is found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Where a process is found: 24 bytes of each, and what all processes of its host have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) host: Arc<Host>,
     /// Which process it is: addresses may lead to another one.
     pub(super) identity: u64,
-    pub(super) host: String,
+    port: u16,
+}
+
+/// A host, as its processes tell of it.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Host {
+    addresses: Box<[IpAddr]>,
+    /// For messages.
+    pub(super) name: Box<str>,
+}
+
+/// The hosts of all peers, each once.
+#[derive(Debug, Default)]
+pub(super) struct Hosts {
+    all: HashSet<Arc<Host>>,
+    /// When there are so many, those that no peer is at any more are forgotten.
+    many: usize,
+}
+
+impl Place {
+    /// Where to connect to.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        let addresses = self.host.addresses.iter();
+        addresses
+            .map(|address| SocketAddr::new(*address, self.port))
+            .collect()
+    }
+}
+
+impl Hosts {
+    /// The same place, at the one host that is kept.
+    pub(super) fn share(&mut self, place: Place) -> Place {
+        if self.all.len() >= self.many {
+            self.all.retain(|host| Arc::strong_count(host) > 1);
+            self.many = 2 * self.all.len().max(8);
+        }
+        let host = match self.all.get(&place.host) {
+            Some(known) => Arc::clone(known),
+            None => {
+                self.all.insert(Arc::clone(&place.host));
+                place.host
+            }
+        };
+        Place { host, ..place }
+    }
 }
 
 /// The record of a process with these addresses.
@@ -70,14 +116,18 @@ pub(super) fn from_record(record: &[u8]) -> Option<Place> {
             _ => return None,
         };
         rest = &after[if address.is_ipv4() { 4 } else { 16 }..];
-        addresses.push(SocketAddr::new(address, port));
+        addresses.push(address);
     }
     // It is shown to people.
-    let host = String::from_utf8_lossy(rest).replace(char::is_control, "?");
+    let name = String::from_utf8_lossy(rest).replace(char::is_control, "?");
+    let host = Arc::new(Host {
+        addresses: addresses.into(),
+        name: name.into(),
+    });
     Some(Place {
-        addresses,
-        identity,
         host,
+        identity,
+        port,
     })
 }
 
@@ -100,14 +150,17 @@ mod tests {
         let record = to_record(&addresses, 777, u64::MAX - 4, "node7");
         let place = from_record(&record).unwrap();
         let expected = addresses.map(|address| SocketAddr::new(address, 777));
-        assert_eq!((&*place.addresses, &*place.host), (&expected[..], "node7"));
+        assert_eq!(
+            (&*place.addresses(), &*place.host.name),
+            (&expected[..], "node7")
+        );
         assert_eq!(place.identity, u64::MAX - 4);
         let longest = to_record(&[addresses[1]; 20], 1, 5, &"x".repeat(99));
         assert_eq!(longest.len(), MOST_RECORD_BYTES);
-        assert_eq!(from_record(&longest).unwrap().addresses.len(), 4);
+        assert_eq!(from_record(&longest).unwrap().addresses().len(), 4);
         let longest = to_record(&[addresses[0]; 20], 1, 5, &"x".repeat(99));
         assert_eq!(longest.len(), MOST_RECORD_BYTES - 3);
-        assert_eq!(from_record(&longest).unwrap().addresses.len(), 13);
+        assert_eq!(from_record(&longest).unwrap().addresses().len(), 13);
         for length in 0..record.len() - 5 {
             assert_eq!(from_record(&record[..length]), None, "{length} bytes");
         }
@@ -116,5 +169,30 @@ mod tests {
             bad[at] = wrong;
             assert_eq!(from_record(&bad), None, "byte {at}");
         }
+    }
+
+    #[test]
+    fn processes_of_a_host_share_its_addresses_and_take_24_bytes_each() {
+        assert_eq!(size_of::<Place>(), 24);
+        let address = |host: u8| IpAddr::from([10, 0, 0, host]);
+        let read = |host, port| {
+            let record = to_record(&[address(host)], port, u64::from(port), "");
+            from_record(&record).unwrap()
+        };
+        let mut hosts = Hosts::default();
+        let ranks = (0..10).flat_map(|host| (0..64).map(move |rank| (host, rank)));
+        let mut kept: Vec<Place> = ranks
+            .map(|(host, rank)| hosts.share(read(host, 1000 + u16::from(host) * 64 + rank)))
+            .collect();
+        assert_eq!(hosts.all.len(), 10);
+        assert!(Arc::ptr_eq(&kept[0].host, &kept[63].host));
+        let expected = SocketAddr::new(address(9), 1639);
+        assert_eq!(kept[639].addresses(), [expected]);
+        // Whoever tells of other hosts again and again leaves nothing behind.
+        kept.truncate(64);
+        for host in 0..=255 {
+            hosts.share(read(host, 1));
+        }
+        assert!(hosts.all.len() <= 32, "{}", hosts.all.len());
     }
 }

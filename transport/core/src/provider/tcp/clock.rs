@@ -120,7 +120,7 @@ impl<S: Sockets> Links<S> {
         };
         let words = format!(
             "{} cannot be reached ({})",
-            match &*place.host {
+            match &*place.host.name {
                 "" => "its host".to_owned(),
                 host => format!("host {host}"),
             },

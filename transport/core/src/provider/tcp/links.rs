@@ -19,6 +19,7 @@ use std::sync::Arc;
 use session::{Ack, Numbers, Slot, Via};
 
 use super::super::ledger::NetCounts;
+use super::address::Hosts;
 use super::calls::Calls;
 use super::news::News;
 use super::packet::{HEADER_BYTES, Header, Kind};
@@ -78,6 +79,7 @@ pub(super) struct Limits {
 pub(super) struct Links<S> {
     pub(super) sockets: S,
     pub(super) known: Known,
+    pub(super) hosts: Hosts,
     pub(super) secrets: Secrets,
     /// Which process this is, for those who connect.
     pub(super) identity: u64,
@@ -132,6 +134,7 @@ impl<S: Sockets> Links<S> {
             identity: sockets.random(),
             sockets,
             known,
+            hosts: Hosts::default(),
             secrets: Secrets::new(key),
             limits,
             interfaces: Vec::new(),

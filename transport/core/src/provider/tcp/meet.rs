@@ -63,7 +63,7 @@ impl<S: Sockets> Links<S> {
         side.call = side
             .place
             .as_ref()
-            .map(|place| Box::new(Call::new(&place.addresses, now_ns)));
+            .map(|place| Box::new(Call::new(&place.addresses(), now_ns)));
         if self.is_full() {
             self.calls.wait(peer);
         } else if self.calls.begin(peer, now_ns) {
@@ -76,7 +76,7 @@ impl<S: Sockets> Links<S> {
         let now_ns = self.now_ns;
         let side = self.of(peer);
         let place = side.place.as_ref().filter(|_| side.call.is_none());
-        match place.map(|place| Call::new(&place.addresses, now_ns)) {
+        match place.map(|place| Call::new(&place.addresses(), now_ns)) {
             Some(call) => {
                 side.call = Some(Box::new(call));
                 self.calls.wait(peer);
@@ -297,7 +297,7 @@ impl<S: Sockets> Links<S> {
         let Some(address) = call.map(|call| call.tries[index].address) else {
             return;
         };
-        let host = side.place.as_ref().map_or("", |place| &*place.host);
+        let host = side.place.as_ref().map_or("", |place| &*place.host.name);
         let words = format!(
             "rank {peer}{}{host} cannot be reached at {address}: it {}",
             if host.is_empty() { "" } else { " on host " },
@@ -698,10 +698,11 @@ impl<S: Sockets> Links<S> {
     /// Takes in where a peer is found.
     pub(super) fn learn_address(&mut self, peer: u32, part: Option<&[u8]>) {
         let place = part.and_then(address::from_record);
-        let Some(place) = place.filter(|place| !place.addresses.is_empty()) else {
+        let Some(place) = place.filter(|place| !place.addresses().is_empty()) else {
             let why = "it has told no address at which it can be reached by tcp: is tcp in its RMPI_PROVIDERS?";
             return self.lose(peer, why);
         };
+        let place = self.hosts.share(place);
         self.of(peer).place = Some(place);
         self.flush(peer);
     }

@@ -65,7 +65,7 @@ impl<S: Sockets> Links<S> {
             }
             return;
         };
-        let mut addresses = place.addresses.clone();
+        let mut addresses = place.addresses();
         let turns = usize::from(rails.failures) % addresses.len().max(1);
         addresses.rotate_left(turns);
         for address in addresses {
