@@ -15,7 +15,7 @@ use crate::{Body, Engine, Event, OutFrame, Output, Peer, RequestId};
 /// One peer's queue of frames. `clear` is what the fast path asks.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    waiting: VecDeque<Outgoing>,
+    waiting: Waiting,
     /// Nothing waits and the peer takes eager messages.
     clear: bool,
     /// The peer asked for announcements only.
@@ -27,11 +27,52 @@ pub(crate) struct Outbox {
 impl Default for Outbox {
     fn default() -> Self {
         Self {
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             clear: true,
             throttled: false,
             lost: false,
         }
+    }
+}
+
+/// What waits for a peer, in order. A job has many peers for whom nothing ever does: until then it takes a word.
+#[derive(Debug, Default)]
+struct Waiting(
+    #[allow(clippy::box_collection, reason = "a word for each peer, not four")]
+    Option<Box<VecDeque<Outgoing>>>,
+);
+
+impl Waiting {
+    fn iter(&self) -> impl Iterator<Item = &Outgoing> {
+        self.0.iter().flat_map(|all| all.iter())
+    }
+
+    fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |all| all.len())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn front(&self) -> Option<&Outgoing> {
+        self.0.as_ref()?.front()
+    }
+
+    fn front_mut(&mut self) -> Option<&mut Outgoing> {
+        self.0.as_mut()?.front_mut()
+    }
+
+    fn back_mut(&mut self) -> Option<&mut Outgoing> {
+        self.0.as_mut()?.back_mut()
+    }
+
+    fn push_back(&mut self, outgoing: Outgoing) {
+        self.0.get_or_insert_default().push_back(outgoing);
+    }
+
+    fn pop_front(&mut self) -> Option<Outgoing> {
+        self.0.as_mut()?.pop_front()
     }
 }
 
@@ -221,7 +262,7 @@ impl Engine {
     pub(crate) fn shut_outbox(&mut self, peer: Peer) {
         let outbox = &mut self.outboxes[peer.0 as usize];
         outbox.lost = true;
-        outbox.waiting = VecDeque::new();
+        outbox.waiting = Waiting::default();
         self.set_clear(peer, false);
         self.busy.retain(|busy| *busy != peer);
         self.throttling.retain(|throttling| *throttling != peer);
@@ -502,6 +543,11 @@ mod tests {
             engine.refund(0);
         }
         (most, count(&engine))
+    }
+
+    #[test]
+    fn a_peer_for_whom_nothing_ever_waited_takes_16_bytes() {
+        assert_eq!(size_of::<Outbox>(), 16);
     }
 
     #[test]
