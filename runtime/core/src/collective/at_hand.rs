@@ -246,17 +246,9 @@ impl<'a> AtHand<'a> {
         self.end()
     }
 
-    /// Whether data of this size of each rank go over the board here, as they do in the ordinary way.
+    /// As [`goes`], over the board of the communicator.
     fn goes(&self, bytes: usize, wish: Wish) -> Option<()> {
-        let goes = match wish {
-            Wish::AsUsual => self.shape.boards,
-            Wish::Yes => true,
-            Wish::No => false,
-        };
-        let limit = self.shape.board_bytes.min(MOST_BYTES);
-        let all = bytes.saturating_mul(self.size() as usize);
-        let fits = bytes <= limit && all <= self.seat.room_bytes();
-        (goes && limit > 0 && fits).then_some(())
+        goes(self.shape, self.seat, bytes, wish)
     }
 
     fn told(&self, kind: Kind, bytes: usize) -> Told {
@@ -302,10 +294,7 @@ impl<'a> AtHand<'a> {
     }
 
     fn arrive(&self, kind: Kind, bytes: &[u8]) -> Option<Round> {
-        let round = Space::of(bytes.len()).begin(self.seat)?;
-        Parts::new(self.seat, round, bytes.len()).put(self.rank(), bytes);
-        self.seat.arrive(round, self.told(kind, bytes.len()).note());
-        Some(round)
+        arrive(self.seat, self.rank(), self.told(kind, bytes.len()), bytes)
     }
 
     /// Arrives with its bytes, and waits for those of all others, but not long.
@@ -396,6 +385,29 @@ impl<'a> AtHand<'a> {
 fn is_special(universe: &Universe) -> bool {
     let is_watched = events::wanted().any() || gauges::are_calls_timed();
     is_watched || !universe.tasks.is_empty() || universe.wants_turns()
+}
+
+/// Whether data of this size of each rank go over a board here, as they do in the ordinary way.
+#[inline]
+fn goes(shape: &Shape, seat: &Seat, bytes: usize, wish: Wish) -> Option<()> {
+    let goes = match wish {
+        Wish::AsUsual => shape.boards,
+        Wish::Yes => true,
+        Wish::No => false,
+    };
+    let limit = shape.board_bytes.min(MOST_BYTES);
+    let all = bytes.saturating_mul(seat.members() as usize);
+    let fits = bytes <= limit && all <= seat.room_bytes();
+    (goes && limit > 0 && fits).then_some(())
+}
+
+/// Arrives at a board, where this rank has this place, with its bytes.
+#[inline]
+fn arrive(seat: &Seat, place: u32, told: Told, bytes: &[u8]) -> Option<Round> {
+    let round = Space::of(bytes.len()).begin(seat)?;
+    Parts::new(seat, round, bytes.len()).put(place, bytes);
+    seat.arrive(round, told.note());
+    Some(round)
 }
 
 /// How often to look whether the others are there.

@@ -56,9 +56,9 @@ pub struct SimHop {
     pub ranks_per_node: u32,
     /// How much longer a packet is under way.
     pub delay_ns: u64,
-    /// For how long an adapter is busy with a packet,
+    /// For how long an adapter is busy with a packet without data.
     pub gap_ns: u64,
-    /// and with each byte of its data, in thousandths of a nanosecond.
+    /// For how long it is busy with each byte of data, in thousandths of a nanosecond.
     pub byte_ps: u64,
 }
 

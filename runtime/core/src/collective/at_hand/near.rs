@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The part of a rank that does not lead its node in a collective [by node](super::super::by_node), at hand: it gives what it has at the
 //! board of its node, and sleeps there for what its leader tells, if ranks share cores. Most ranks of a job are such ranks, so where many
-//! share a core their way through a call is what a call costs; this one touches a fifth of the pages of the ordinary way.
+//! share a core their way through a call is what a call costs.
 //!
 //! As for all that is done at hand, what does not end here the ordinary way goes on with.
 
@@ -12,12 +12,11 @@ use transport::seat::{Awaited, Event, Round};
 
 use super::super::bcast_queue::chunks;
 use super::super::by_node;
-use super::super::parts::{Parts, Space};
 use super::super::shape::Shape;
 use super::super::told::{Kind, Told};
 use super::super::tree::queue_limit;
 use super::super::{Reducer, board::Wish};
-use super::{MOST_BYTES, is_special, looks};
+use super::{arrive, goes, is_special, looks};
 use crate::comm::Comm;
 use crate::nodes::Nodes;
 use crate::{Universe, UserMemory};
@@ -127,30 +126,12 @@ impl<'a> NearHand<'a> {
         (limit > 0 && bytes <= limit).then_some(())
     }
 
-    /// Arrives with its bytes at the board, and does not wait.
-    fn give(&self, goes: bool, wish: Wish, kind: Kind, bytes: &[u8]) -> Option<Round> {
-        let meets = match wish {
-            Wish::AsUsual => self.shape.boards,
-            Wish::Yes => true,
-            Wish::No => false,
-        };
-        let (limit, all) = (
-            self.shape.board_bytes,
-            bytes.len() * self.seat.members() as usize,
-        );
-        let fits =
-            limit > 0 && bytes.len() <= limit.min(MOST_BYTES) && all <= self.seat.room_bytes();
-        if !(goes && meets && fits) {
-            return None;
-        }
-        let round = Space::of(bytes.len()).begin(&self.seat)?;
-        if !bytes.is_empty() {
-            let (_, place) = self.nodes.near();
-            Parts::new(&self.seat, round, bytes.len()).put(place, bytes);
-        }
-        self.seat
-            .arrive(round, Told::of_call(self.number, kind, bytes.len()).note());
-        Some(round)
+    /// Arrives with its bytes at the board, if the call goes that way, and does not wait.
+    fn give(&self, by_node: bool, wish: Wish, kind: Kind, bytes: &[u8]) -> Option<Round> {
+        goes(&self.shape, &self.seat, bytes.len(), wish).filter(|()| by_node)?;
+        let (_, place) = self.nodes.near();
+        let told = Told::of_call(self.number, kind, bytes.len());
+        arrive(&self.seat, place, told, bytes)
     }
 
     /// What the leader tells, if it comes before anything else happens. `given`: the round in which this rank has arrived.
