@@ -102,6 +102,16 @@ impl UserMemory {
         }
     }
 
+    /// This memory and what follows it, as one; `None`: `next` begins elsewhere. Both are parts of one buffer of the application, as the
+    /// blocks of a collective are (MPI 5.0 sections 6.5 to 6.8: they lie at offsets from one address), so the whole is lent as they are.
+    pub(crate) fn joined(self, next: Self) -> Option<Self> {
+        let follows = self.address() + self.bytes as u64 == next.address();
+        follows.then_some(Self {
+            base: self.base,
+            bytes: self.bytes + next.bytes,
+        })
+    }
+
     /// Copies from other memory of the same length, which may be the same or overlap.
     pub fn copy_from(self, from: Self) {
         let bytes = self.bytes.min(from.bytes);

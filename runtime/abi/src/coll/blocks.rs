@@ -413,7 +413,7 @@ mod looked_up {
         let way = match data::shape(mpi).choice.scatter {
             _ if group.is_inter() => ScatterWay::Direct,
             choice::Scatter::Tree => ScatterWay::Tree,
-            choice::Scatter::Auto => ScatterWay::Equal,
+            choice::Scatter::Auto | choice::Scatter::Nodes => ScatterWay::Equal,
             choice::Scatter::Direct => ScatterWay::Direct,
         };
         Ok(Scatter { way, ..call })
@@ -637,7 +637,7 @@ mod looked_up {
         if let Some(out) = &out {
             data::not_the_same_block(out, &into, group.rank, group.size())?;
         }
-        let way = AlltoallWay::Direct;
+        let way = AlltoallWay::Various;
         Ok(Alltoall { out, into, way })
     }
 }

@@ -60,6 +60,13 @@ pub async fn gather_equal<V: Visit>(
     };
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
     let (shape, wish) = (line.shape(), gather_wish(&line.shape()));
+    let goes = shape
+        .choice
+        .gather
+        .by_node(by_node::collects(&shape, block));
+    if let Some(nodes) = by_node::nodes_of(line, goes) {
+        return Box::pin(by_node::gather(line, nodes, mine, all, root)).await;
+    }
     let on_board = |bytes: usize| {
         bytes <= gather_most(&shape) || block_pieces::are_gathered(&shape, bytes, line.size())
     };
@@ -133,7 +140,7 @@ pub(super) fn gather_most(shape: &Shape) -> usize {
 /// Whether few bytes are gathered over a board.
 pub(super) fn gather_wish(shape: &Shape) -> Wish {
     match shape.choice.gather {
-        choice::Gather::Auto => Wish::AsUsual,
+        choice::Gather::Auto | choice::Gather::Nodes => Wish::AsUsual,
         _ => Wish::No,
     }
 }
@@ -181,6 +188,13 @@ pub async fn scatter_equal<V: Visit>(
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
     let total = block.saturating_mul(line.size() as usize);
     let shape = line.shape();
+    let goes = shape
+        .choice
+        .scatter
+        .by_node(by_node::collects(&shape, block));
+    if let Some(nodes) = by_node::nodes_of(line, goes) {
+        return Box::pin(by_node::scatter(line, nodes, all, mine, root)).await;
+    }
     let limit = bcast_queue::limit(&shape, usize::MAX, scatter_wish(&shape));
     if block_pieces::are_told_of(&shape, block) {
         return scatter_as(line, Kind::Scatter, all, mine, root).await;
@@ -212,7 +226,7 @@ pub async fn scatter_equal<V: Visit>(
 /// Whether few bytes are dealt out over a queue.
 pub(super) fn scatter_wish(shape: &Shape) -> Wish {
     match shape.choice.scatter {
-        choice::Scatter::Auto => Wish::AsUsual,
+        choice::Scatter::Auto | choice::Scatter::Nodes => Wish::AsUsual,
         _ => Wish::No,
     }
 }

@@ -10,19 +10,26 @@
 //! another order than that of ranks, so operations that may not commute go the way of the whole communicator. The same ranks on the
 //! same nodes get the same bits.
 
+mod blocks;
+mod exchange;
+mod reductions;
+mod rooted;
+mod slots;
+
 use std::rc::Rc;
 
-use super::blocks::{allgather_plain, alltoall_plain, gather_equal, scatter_equal};
 use super::line::Part;
-use super::reduce::{
-    allreduce_messages, cut_mut, reduce_messages, reduce_plain, reduce_scatter_messages,
-};
-use super::scan::{exscan_plain, scan_plain};
+use super::reduce::{cut_mut, reduce_plain};
 use super::tree::{self, barrier_messages, bcast_plain, tell_plain};
-use super::{Line, Reducer, Root, Shape, blocks, flat, various};
+use super::{Line, Reducer, Root, Shape, flat};
 use crate::comm::{Comm, Group, WORLD_CONTEXT};
 use crate::nodes::Nodes;
 use crate::{Error, Payload, UserMemory, Visit};
+
+pub(super) use blocks::{allgather, allgather_various, alltoall};
+pub(super) use exchange::alltoall_various;
+pub(super) use reductions::{allreduce, exscan, reduce, reduce_scatter, scan};
+pub(super) use rooted::{gather, scatter};
 
 /// How the ranks of this call are spread over nodes, if it goes by node.
 #[inline]
@@ -42,9 +49,20 @@ pub(super) fn nodes_in_order<V: Visit>(
     nodes_of(line, goes).filter(|nodes| nodes.are_in_order() || op.commutes())
 }
 
-/// Whether blocks of so many bytes of one rank each are carried by the leaders where nothing is chosen.
+/// Whether blocks of so many bytes, one for each two ranks, are carried by the leaders where nothing is chosen.
 pub(super) fn carries(shape: &Shape, block: usize) -> bool {
     shape.boards && block <= shape.node_bytes
+}
+
+/// The same of blocks whose lengths only the two ranks know. Others have to be told them first; where each rank has a core, that takes
+/// longer than the messages would.
+pub(super) fn carries_various(shape: &Shape, ranks: u32) -> bool {
+    shape.boards && shape.flat && ranks <= exchange::TABLED_RANKS
+}
+
+/// The same of blocks that the root has for the others, or they for it.
+pub(super) fn collects(shape: &Shape, block: usize) -> bool {
+    shape.boards && block <= shape.node_gather_bytes
 }
 
 /// Whether data of so many bytes of each rank, which the ranks of a node combine twice, go by node where nothing is chosen.
@@ -121,6 +139,13 @@ impl<'a, V: Visit> ByNode<'a, V> {
             members[self.node_of(rank) as usize].push(rank);
         }
         members
+    }
+
+    /// The other nodes, by their places among the leaders, with their ranks.
+    fn other_nodes(&self) -> impl Iterator<Item = (u32, Vec<u32>)> {
+        let here = self.across.rank();
+        let nodes = (0..).zip(self.members());
+        nodes.filter(move |(node, _)| *node != here)
     }
 
     /// The ranks of this node.
@@ -244,257 +269,6 @@ pub(super) async fn bcast_from_here<V: Visit>(
     sent.finish().await.and(told)
 }
 
-/// As [`reduce`](super::reduce).
-pub(super) async fn reduce<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
-    input: UserMemory,
-    output: Option<UserMemory>,
-    root: u32,
-    op: &impl Reducer,
-) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, Some(root)).await?;
-    if !by.leads() {
-        return by.reduce_near(input, None, op).await;
-    }
-    let mut partial = match output {
-        Some(_) => Vec::new(),
-        None => vec![0; input.bytes()],
-    };
-    let mut combined = output.unwrap_or_else(|| UserMemory::of(&mut partial));
-    by.reduce_near(input, Some(combined), op).await?;
-    reduce_messages(&by.across, combined.as_mut_slice(), by.node_of(root), op).await
-}
-
-/// As [`allreduce`](super::allreduce).
-pub(super) async fn allreduce<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
-    input: UserMemory,
-    mut output: UserMemory,
-    op: &impl Reducer,
-) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
-    let leads = by.leads();
-    by.reduce_near(input, leads.then_some(output), op).await?;
-    if leads {
-        allreduce_messages(&by.across, output.as_mut_slice(), op).await?;
-    }
-    by.tell_near(output.as_mut_slice()).await
-}
-
-/// As [`reduce_scatter`](super::reduce_scatter) of `input` in parts of these lengths. The ranks of each node follow each other.
-pub(super) async fn reduce_scatter<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
-    (input, lengths): (UserMemory, &[usize]),
-    output: UserMemory,
-    op: &impl Reducer,
-) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
-    let mine = Payload::Dense(output);
-    if !by.leads() {
-        by.reduce_near(input, None, op).await?;
-        return various::scatter_various(&by.near, &[], Some(&mine), by.root()).await;
-    }
-    let mut combined = vec![0; input.bytes()];
-    by.reduce_near(input, Some(UserMemory::of(&mut combined)), op)
-        .await?;
-    let length_of = |rank: u32| lengths[rank as usize];
-    let of_nodes: Vec<usize> = by
-        .members()
-        .into_iter()
-        .map(|ranks| ranks.into_iter().map(length_of).sum())
-        .collect();
-    let mut part = vec![0; of_nodes[by.across.rank() as usize]];
-    reduce_scatter_messages(&by.across, &mut combined, &of_nodes, &mut part, op).await?;
-    let of_near: Vec<usize> = by.ranks_near().map(length_of).collect();
-    let parts: Vec<Payload> = cut_mut(&mut part, &of_near).map(dense).collect();
-    various::scatter_various(&by.near, &parts, Some(&mine), by.root()).await
-}
-
-/// As [`scan`](super::scan). The ranks of each node follow each other.
-pub(super) async fn scan<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
-    input: UserMemory,
-    mut output: UserMemory,
-    op: &impl Reducer,
-) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
-    let before = before_node(&by, input, op).await?;
-    by.go_on(scan_plain(&by.near, input, output, op).await)?;
-    if let Some(before) = hear_before(&by, before, input.bytes()).await? {
-        op.reduce(&before, output.as_mut_slice());
-    }
-    Ok(())
-}
-
-/// As [`exscan`](super::exscan). The ranks of each node follow each other.
-pub(super) async fn exscan<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
-    input: UserMemory,
-    mut output: UserMemory,
-    op: &impl Reducer,
-) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
-    let before = before_node(&by, input, op).await?;
-    by.go_on(exscan_plain(&by.near, input, output, op).await)?;
-    if let Some(before) = hear_before(&by, before, input.bytes()).await? {
-        match by.near.rank() {
-            0 => output.copy_from(UserMemory::of_const(&before)),
-            _ => op.reduce(&before, output.as_mut_slice()),
-        }
-    }
-    Ok(())
-}
-
-/// At the leader: the combination of what all ranks of the nodes before this one have.
-async fn before_node<V: Visit>(
-    by: &ByNode<'_, V>,
-    input: UserMemory,
-    op: &impl Reducer,
-) -> Result<Option<Vec<u8>>, Error> {
-    if !by.leads() {
-        return by.reduce_near(input, None, op).await.map(|()| None);
-    }
-    let mut all = vec![0; input.bytes()];
-    let all = UserMemory::of(&mut all);
-    by.reduce_near(input, Some(all), op).await?;
-    let mut before = vec![0; input.bytes()];
-    exscan_plain(&by.across, all, UserMemory::of(&mut before), op).await?;
-    Ok(Some(before))
-}
-
-/// The same at all ranks of the node; nothing on the first one.
-async fn hear_before<V: Visit>(
-    by: &ByNode<'_, V>,
-    before: Option<Vec<u8>>,
-    bytes: usize,
-) -> Result<Option<Vec<u8>>, Error> {
-    if by.across.rank() == 0 {
-        return Ok(None);
-    }
-    let mut before = before.unwrap_or_else(|| vec![0; bytes]);
-    by.tell_near(&mut before).await?;
-    Ok((!by.line.has_fault()).then_some(before))
-}
-
-/// As [`allgather_bytes`](super::allgather_bytes).
-pub(super) async fn allgather<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
-    all: &mut [u8],
-) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
-    let block = all.len() / line.size() as usize;
-    let at = |rank: u32| rank as usize * block..(rank as usize + 1) * block;
-    if !by.leads() {
-        let mine = dense(&mut all[at(line.rank())]);
-        by.go_on(gather_equal(&by.near, Some(&mine), &[], by.root()).await)?;
-        return by.tell_near(all).await;
-    }
-    let near: Vec<Payload> = by
-        .ranks_near()
-        .map(|rank| dense(&mut all[at(rank)]))
-        .collect();
-    by.go_on(gather_equal(&by.near, None, &near, Root::Here).await)?;
-    let members = by.members();
-    if by.nodes.are_in_order() {
-        exchange_all(&by, &members, all).await?;
-    } else {
-        let order = || members.iter().flatten().copied();
-        let mut packed = Vec::with_capacity(all.len());
-        order().for_each(|rank| packed.extend_from_slice(&all[at(rank)]));
-        exchange_all(&by, &members, &mut packed).await?;
-        for (rank, bytes) in order().zip(packed.chunks_exact(block)) {
-            all[at(rank)].copy_from_slice(bytes);
-        }
-    }
-    by.tell_near(all).await
-}
-
-/// The leaders tell each other the blocks of their nodes, which lie node by node; the own ones are there.
-async fn exchange_all<V: Visit>(
-    by: &ByNode<'_, V>,
-    members: &[Vec<u32>],
-    all: &mut [u8],
-) -> Result<(), Error> {
-    if by.nodes.are_even() {
-        return allgather_plain(&by.across, all).await;
-    }
-    let block = all.len() / by.line.size() as usize;
-    let lengths: Vec<usize> = members.iter().map(|ranks| ranks.len() * block).collect();
-    let parts: Vec<Payload> = cut_mut(all, &lengths).map(dense).collect();
-    blocks::allgather(&by.across, None, &parts).await
-}
-
-/// As [`alltoall_bytes`](super::alltoall_bytes).
-pub(super) async fn alltoall<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
-    out: &[u8],
-    into: &mut [u8],
-) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
-    let given = Payload::Dense(UserMemory::of_const(out));
-    let taken = dense(into);
-    if !by.leads() {
-        by.go_on(gather_equal(&by.near, Some(&given), &[], by.root()).await)?;
-        return scatter_equal(&by.near, &[], Some(&taken), by.root()).await;
-    }
-    let count = by.near.size() as usize;
-    let mut rows = vec![0; count * out.len()];
-    let near = parts_of(&mut rows, count);
-    by.go_on(gather_equal(&by.near, Some(&given), &near, Root::Here).await)?;
-    let members = by.members();
-    let block = out.len() / line.size() as usize;
-    // From each rank near this one to each rank of a node, node by node.
-    let mut packed = Vec::with_capacity(rows.len());
-    for ranks in &members {
-        for row in rows.chunks_exact(out.len()) {
-            for rank in ranks {
-                packed.extend_from_slice(&row[*rank as usize * block..][..block]);
-            }
-        }
-    }
-    let mut come = vec![0; packed.len()];
-    exchange_parcels(&by, &members, &mut packed, &mut come).await?;
-    // From each rank of a node to each rank near this one.
-    let mut parcels = come.chunks_exact(block);
-    for rank in members.iter().flatten() {
-        for (row, bytes) in rows.chunks_exact_mut(out.len()).zip(parcels.by_ref()) {
-            row[*rank as usize * block..][..block].copy_from_slice(bytes);
-        }
-    }
-    let near = parts_of(&mut rows, count);
-    scatter_equal(&by.near, &near, Some(&taken), Root::Here).await
-}
-
-/// The leaders exchange what their nodes have for each other, which is as much in both directions.
-async fn exchange_parcels<V: Visit>(
-    by: &ByNode<'_, V>,
-    members: &[Vec<u32>],
-    packed: &mut [u8],
-    come: &mut [u8],
-) -> Result<(), Error> {
-    if by.nodes.are_even() {
-        return alltoall_plain(&by.across, packed, come).await;
-    }
-    let each = packed.len() / by.line.size() as usize;
-    let lengths: Vec<usize> = members.iter().map(|ranks| ranks.len() * each).collect();
-    let out: Vec<Payload> = cut_mut(packed, &lengths).map(dense).collect();
-    let into: Vec<Payload> = cut_mut(come, &lengths).map(dense).collect();
-    blocks::alltoall(&by.across, &out, &into).await
-}
-
 fn dense(bytes: &mut [u8]) -> Payload {
     Payload::Dense(UserMemory::of(bytes))
-}
-
-/// Bytes in so many parts of one length, which may be 0.
-fn parts_of(bytes: &mut [u8], count: usize) -> Vec<Payload> {
-    let each = bytes.len() / count;
-    cut_mut(bytes, &vec![each; count]).map(dense).collect()
 }

@@ -93,23 +93,23 @@ ways! {
         Auto = "auto", Board = "board", Rounds = "rounds", Chain = "chain", Nodes = "nodes"
     }
     /// `MPI_Gather`.
-    Gather { Auto = "auto", Direct = "direct", Tree = "tree" }
+    Gather { Auto = "auto", Direct = "direct", Tree = "tree", Nodes = "nodes" }
     /// `MPI_Scatter`.
-    Scatter { Auto = "auto", Direct = "direct", Tree = "tree" }
+    Scatter { Auto = "auto", Direct = "direct", Tree = "tree", Nodes = "nodes" }
     /// `MPI_Allgather`.
     Allgather {
         Auto = "auto", Board = "board", Flat = "flat", Rounds = "rounds", Direct = "direct",
         Ring = "ring", Nodes = "nodes"
     }
     /// `MPI_Allgatherv`.
-    Allgatherv { Auto = "auto", Direct = "direct", Ring = "ring" }
+    Allgatherv { Auto = "auto", Direct = "direct", Ring = "ring", Nodes = "nodes" }
     /// `MPI_Alltoall`.
     Alltoall {
         Auto = "auto", Board = "board", Rounds = "rounds", Direct = "direct", Nodes = "nodes"
     }
 }
 
-nodes!(Barrier Bcast Reduce Allreduce ReduceScatter Scan Allgather Alltoall);
+nodes!(Barrier Bcast Reduce Allreduce ReduceScatter Scan Gather Scatter Allgather Allgatherv Alltoall);
 boards!(Barrier Bcast Reduce Allreduce ReduceScatter Scan Allgather Alltoall);
 
 /// The algorithms that were chosen.

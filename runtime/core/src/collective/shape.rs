@@ -39,8 +39,10 @@ pub struct Shape {
     pub sliced_bytes: usize,
     /// Largest block, in bytes, that other ranks carry along.
     pub carried_bytes: usize,
-    /// Largest block, in bytes, that one rank of a node carries for the others to other nodes.
+    /// Largest block, in bytes, that one rank of a node carries from one of the others to a rank of another node.
     pub node_bytes: usize,
+    /// The same between the others and a root on another node.
+    pub node_gather_bytes: usize,
     /// Least number of ranks of which some carry blocks of others: of fewer, all may as well talk to all.
     pub carrying_ranks: usize,
     /// Least broadcast, in bytes, that goes in slices.
@@ -63,6 +65,8 @@ impl Shape {
         };
         // A second round costs a wait; where ranks share cores that is as much as to read three times more.
         let read_for_a_wait = if flat { 4 } else { 1 };
+        // So is a message between nodes, and there are as many as pairs of ranks.
+        let carried_for_a_wait = if flat { 64 } else { 1 };
         Self {
             flat,
             choice: Choices::new(values),
@@ -73,7 +77,8 @@ impl Shape {
             flat_bytes: size(Variable::FlatLimit),
             sliced_bytes: size(Variable::SliceLimit),
             carried_bytes: size(Variable::CarryLimit),
-            node_bytes: size(Variable::NodeLimit),
+            node_bytes: size(Variable::NodeLimit).saturating_mul(carried_for_a_wait),
+            node_gather_bytes: size(Variable::NodeGatherLimit).saturating_mul(carried_for_a_wait),
             carrying_ranks: size(Variable::CarryRanks),
             scattered_bytes: size(Variable::BcastSliceLimit),
             ring_bytes: size(Variable::RingLimit),

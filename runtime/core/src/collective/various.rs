@@ -20,7 +20,7 @@ use super::gather_tree::of_root;
 use super::line::Pending;
 use super::parcels::{self, Given, Parcels};
 use super::told::Kind;
-use super::{Line, Root, Shape};
+use super::{Line, Root, Shape, by_node};
 use crate::{Error, Payload, UserMemory, Visit};
 
 /// As [`gather`], of blocks whose lengths the root alone knows.
@@ -33,11 +33,14 @@ pub async fn gather_various<V: Visit>(
     all: &[Payload],
     root: Root,
 ) -> Result<(), Error> {
-    let board = Board::of_parcels(line, gather_wish(&line.shape()));
+    let shape = line.shape();
+    if let Some(nodes) = by_node::nodes_of(line, shape.choice.gather.by_node(shape.boards)) {
+        return Box::pin(by_node::gather(line, nodes, mine, all, root)).await;
+    }
+    let board = Board::of_parcels(line, gather_wish(&shape));
     let (Some(board), Some((to, given))) = (board, of_root(line, mine, all, root)) else {
         return Box::pin(gather(line, mine, all, root)).await;
     };
-    let shape = line.shape();
     let place = gatherv_place(&shape, line.size());
     if line.rank() != to {
         let bytes = usize::try_from(given.bytes()).unwrap_or(usize::MAX);
@@ -94,6 +97,10 @@ pub async fn scatter_various<V: Visit>(
     mine: Option<&Payload>,
     root: Root,
 ) -> Result<(), Error> {
+    let shape = line.shape();
+    if let Some(nodes) = by_node::nodes_of(line, shape.choice.scatter.by_node(shape.boards)) {
+        return Box::pin(by_node::scatter(line, nodes, all, mine, root)).await;
+    }
     scatter_as(line, Kind::Scatterv, all, mine, root).await
 }
 
@@ -147,13 +154,17 @@ pub async fn allgather_various<V: Visit>(
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
-    let board = Board::of_parcels(line, allgather_wish(&line.shape()));
+    let shape = line.shape();
+    if let Some(nodes) = by_node::nodes_of(line, shape.choice.allgatherv.by_node(shape.boards)) {
+        return Box::pin(by_node::allgather_various(line, nodes, mine, all)).await;
+    }
+    let board = Board::of_parcels(line, allgather_wish(&shape));
     let (Some(board), Some(given)) = (board, mine.or_else(|| own(line, all))) else {
         return Box::pin(allgather(line, mine, all)).await;
     };
-    let most = allgatherv_most(&line.shape(), line.size()) as u64;
+    let most = allgatherv_most(&shape, line.size()) as u64;
     if all.iter().any(|block| block.bytes() > most) {
-        return allgather_as(line, mine, all, allgather_wish(&line.shape())).await;
+        return allgather_as(line, mine, all, allgather_wish(&shape)).await;
     }
     let parcel = (given.bytes() <= most).then(|| given.to_dense());
     let turn = loop {
@@ -195,11 +206,18 @@ pub async fn alltoall_various<V: Visit>(
     out: &[Payload],
     into: &[Payload],
 ) -> Result<(), Error> {
-    let wish = line.shape().choice.alltoall.board();
+    let (shape, ranks) = (line.shape(), line.size());
+    let goes = shape
+        .choice
+        .alltoall
+        .by_node(by_node::carries_various(&shape, ranks));
+    if let Some(nodes) = by_node::nodes_of(line, goes) {
+        return Box::pin(by_node::alltoall_various(line, nodes, out, into)).await;
+    }
+    let wish = shape.choice.alltoall.board();
     let Some(board) = Board::of_parcels(line, wish) else {
         return Box::pin(alltoall(line, out, into)).await;
     };
-    let shape = line.shape();
     let parcel = packed(out, alltoall_most(&shape));
     let later = parcel.is_none() && shape.exchanges_in_rounds(out);
     let lengths: Vec<u64> = match later {
@@ -377,7 +395,7 @@ const SCATTER_BYTES: usize = 4 << 10;
 /// Whether few bytes are collected everywhere over a board.
 pub(super) fn allgather_wish(shape: &Shape) -> Wish {
     match shape.choice.allgatherv {
-        choice::Allgatherv::Auto => Wish::AsUsual,
+        choice::Allgatherv::Auto | choice::Allgatherv::Nodes => Wish::AsUsual,
         _ => Wish::No,
     }
 }

@@ -104,18 +104,18 @@ pub(super) const GATHER: Row = choice(
     Variable::Gather,
     "RMPI_GATHER",
     choice::Gather::WORDS,
-    "How MPI_Gather goes: auto, over a board where the ranks have one and the blocks have room there, else direct; \
-     each block straight to the root (direct); or along a binomial tree, where blocks are handed on together (tree). \
-     MPI_Gatherv goes as auto does, or direct.",
+    "How MPI_Gather goes: auto, over a board where the ranks have one and the blocks have room there, by node where \
+     there are several, else direct; nodes; each block straight to the root (direct); or along a binomial tree, where \
+     blocks are handed on together (tree). MPI_Gatherv goes as auto does, nodes or direct.",
 );
 
 pub(super) const SCATTER: Row = choice(
     Variable::Scatter,
     "RMPI_SCATTER",
     choice::Scatter::WORDS,
-    "How MPI_Scatter goes: auto, over a board where the ranks have one and the blocks have room there, else direct; \
-     each block straight from the root (direct); or along a binomial tree, where blocks are handed on together \
-     (tree). MPI_Scatterv goes as auto does, or direct.",
+    "How MPI_Scatter goes: auto, over a board where the ranks have one and the blocks have room there, by node where \
+     there are several, else direct; nodes; each block straight from the root (direct); or along a binomial tree, \
+     where blocks are handed on together (tree). MPI_Scatterv goes as auto does, nodes or direct.",
 );
 
 pub(super) const ALLGATHER: Row = choice(
@@ -131,8 +131,8 @@ pub(super) const ALLGATHERV: Row = choice(
     Variable::Allgatherv,
     "RMPI_ALLGATHERV",
     choice::Allgatherv::WORDS,
-    "How MPI_Allgatherv goes: auto, over a board where the ranks have one and the blocks have room there, else \
-     direct; each block straight to all (direct); or round a ring (ring).",
+    "How MPI_Allgatherv goes: auto, over a board where the ranks have one and the blocks have room there, by node \
+     where there are several, else direct; nodes; each block straight to all (direct); or round a ring (ring).",
 );
 
 pub(super) const ALLTOALL: Row = choice(
@@ -140,8 +140,8 @@ pub(super) const ALLTOALL: Row = choice(
     "RMPI_ALLTOALL",
     choice::Alltoall::WORDS,
     "How MPI_Alltoall goes: auto; board; nodes; in a logarithmic number of rounds, where blocks are carried along \
-     (rounds); or each block straight to its rank (direct). MPI_Alltoallv goes over a board with auto, if the blocks \
-     have room there, else direct, and MPI_Alltoallw is always direct.",
+     (rounds); or each block straight to its rank (direct). MPI_Alltoallv and MPI_Alltoallw go over a board with auto, \
+     if the blocks have room there, by node where there are several and ranks share cores, else direct.",
 );
 
 pub(super) const ALLTOALL_WINDOW: Row = size(
@@ -159,7 +159,18 @@ pub(super) const NODE_LIMIT: Row = size(
     "bytes",
     (0, 1 << 20, 256),
     "Where ranks are on several nodes, blocks of at most so much data are handed on by one rank of each node in \
-     MPI_Alltoall; larger ones go straight to their rank.",
+     MPI_Alltoall; larger ones go straight to their rank. Where ranks share cores, 64 times as much is, in \
+     MPI_Alltoallv and MPI_Alltoallw too.",
+);
+
+pub(super) const NODE_GATHER_LIMIT: Row = size(
+    Variable::NodeGatherLimit,
+    "RMPI_NODE_GATHER_LIMIT",
+    "bytes",
+    (0, 1 << 20, 1 << 10),
+    "Where ranks are on several nodes, blocks of at most so much data are handed on by one rank of each node in \
+     MPI_Gather, MPI_Gatherv, MPI_Scatter and MPI_Scatterv; larger ones go straight to or from the root. Where ranks \
+     share cores, 64 times as much is.",
 );
 
 pub(super) const RING_LIMIT: Row = size(

@@ -59,6 +59,7 @@ pub enum Variable {
     Alltoall,
     AlltoallWindow,
     NodeLimit,
+    NodeGatherLimit,
     RingLimit,
     BcastSliceLimit,
     BcastSegment,
@@ -106,7 +107,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 95] = [
+pub const ROWS: [Row; 96] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -484,6 +485,7 @@ pub const ROWS: [Row; 95] = [
     collectives::ALLTOALL,
     collectives::ALLTOALL_WINDOW,
     collectives::NODE_LIMIT,
+    collectives::NODE_GATHER_LIMIT,
     collectives::RING_LIMIT,
     collectives::BCAST_SLICE_LIMIT,
     collectives::BCAST_SEGMENT,

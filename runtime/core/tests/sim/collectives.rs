@@ -34,10 +34,22 @@ pub fn run<V: Visit>(visit: V, shared: &Shared, number: usize, comms: &[Comm]) {
         CollectiveKind::Bcast => call.bcast(visit),
         CollectiveKind::Reduce => call.reduce(visit),
         CollectiveKind::Allreduce => call.allreduce(visit),
-        CollectiveKind::Gather => call.gather(visit),
-        CollectiveKind::Scatter => call.scatter(visit),
-        CollectiveKind::Allgather => call.allgather(visit),
-        CollectiveKind::Alltoall => call.alltoall(visit),
+        CollectiveKind::Gather => {
+            call.gather(visit);
+            call.gather_various(visit);
+        }
+        CollectiveKind::Scatter => {
+            call.scatter(visit);
+            call.scatter_various(visit);
+        }
+        CollectiveKind::Allgather => {
+            call.allgather(visit);
+            call.allgather_various(visit);
+        }
+        CollectiveKind::Alltoall => {
+            call.alltoall(visit);
+            call.alltoall_various(visit);
+        }
         CollectiveKind::ReduceScatter => call.reduce_scatter(visit),
         CollectiveKind::Scan => call.scan(visit),
         CollectiveKind::Exscan => call.exscan(visit),
@@ -189,9 +201,20 @@ impl Call<'_> {
             choice::Gather::Tree => {
                 collective::gather_tree(line, Some(&mine), &blocks, self.root()).await
             }
-            _ => collective::gather(line, Some(&mine), &blocks, self.root()).await,
+            _ => collective::gather_equal(line, Some(&mine), &blocks, self.root()).await,
         });
         assert!(!self.is_root() || all == self.column(0), "gather");
+    }
+
+    fn gather_various<V: Visit>(&self, visit: V) {
+        let mine = self.mine();
+        let mine = lent(&mine[..self.part_bytes(self.comm.rank)]);
+        let mut all = vec![0; if self.is_root() { self.all_bytes() } else { 0 }];
+        let blocks = self.parts(&mut all);
+        self.run(visit, async |line| {
+            collective::gather_various(line, Some(&mine), &blocks, self.root()).await
+        });
+        assert!(!self.is_root() || all == self.column_of_parts(), "gatherv");
     }
 
     fn scatter<V: Visit>(&self, visit: V) {
@@ -205,9 +228,23 @@ impl Call<'_> {
             choice::Scatter::Tree => {
                 collective::scatter_tree(line, &blocks, Some(&target), self.root()).await
             }
-            _ => collective::scatter(line, &blocks, Some(&target), self.root()).await,
+            _ => collective::scatter_equal(line, &blocks, Some(&target), self.root()).await,
         });
         assert!(mine == self.block(self.it.root, self.comm.rank), "scatter");
+    }
+
+    fn scatter_various<V: Visit>(&self, visit: V) {
+        let mut all = match self.is_root() {
+            true => self.row(self.it.root),
+            false => Vec::new(),
+        };
+        let mut mine = vec![0; self.part_bytes(self.comm.rank)];
+        let (blocks, target) = (self.parts(&mut all), lent_to(&mut mine));
+        self.run(visit, async |line| {
+            collective::scatter_various(line, &blocks, Some(&target), self.root()).await
+        });
+        let expected = self.block(self.it.root, self.comm.rank);
+        assert!(mine == expected[..mine.len()], "scatterv");
     }
 
     fn allgather<V: Visit>(&self, visit: V) {
@@ -224,10 +261,28 @@ impl Call<'_> {
                 choice::Allgatherv::Ring => {
                     collective::allgather_ring(line, Some(&mine), &blocks).await
                 }
-                _ => collective::allgather(line, Some(&mine), &blocks).await,
+                // All blocks lie one after the other.
+                _ => collective::allgather_various(line, Some(&mine), &blocks).await,
             });
         }
         assert!(all == self.column(0), "allgather");
+    }
+
+    fn allgather_various<V: Visit>(&self, visit: V) {
+        let mine = self.mine();
+        let mine = lent(&mine[..self.part_bytes(self.comm.rank)]);
+        for in_place in [false, true] {
+            let mut all = match in_place {
+                true => self.column_of_parts(),
+                false => vec![0; self.all_bytes()],
+            };
+            let blocks = self.parts(&mut all);
+            let mine = (!in_place).then_some(&mine);
+            self.run(visit, async |line| {
+                collective::allgather_various(line, mine, &blocks).await
+            });
+            assert!(all == self.column_of_parts(), "allgatherv");
+        }
     }
 
     fn alltoall<V: Visit>(&self, visit: V) {
@@ -244,6 +299,33 @@ impl Call<'_> {
             });
         }
         assert!(into == self.column(self.comm.rank), "alltoall");
+    }
+
+    fn alltoall_various<V: Visit>(&self, visit: V) {
+        let (ranks, me) = (self.comm.size(), self.comm.rank);
+        // How much of its block a rank gets from another one.
+        let bytes = |from: u32, to: u32| self.part_bytes(from + 2 * to);
+        let part = |block: Payload, bytes| match block {
+            Payload::Dense(memory) => Payload::Dense(memory.part(0..bytes)),
+            block => block,
+        };
+        let mut out = self.row(me);
+        let mut into = vec![0; out.len()];
+        let to = (0..ranks).zip(self.blocks(&mut out));
+        let to: Vec<Payload> = to.map(|(to, block)| part(block, bytes(me, to))).collect();
+        let from = (0..ranks).zip(self.blocks(&mut into));
+        let from: Vec<Payload> = from
+            .map(|(from, block)| part(block, bytes(from, me)))
+            .collect();
+        self.run(visit, async |line| {
+            collective::alltoall_various(line, &to, &from).await
+        });
+        let mut expected = self.column(me);
+        for from in 0..ranks {
+            let block = &mut expected[from as usize * self.bytes()..][..self.bytes()];
+            block[bytes(from, me)..].fill(0);
+        }
+        assert!(into == expected, "alltoallv");
     }
 
     /// Runs one collective, which must end well.
@@ -276,6 +358,32 @@ impl Call<'_> {
             lent_to(block)
         };
         (0..self.comm.size()).map(block).collect()
+    }
+
+    /// How much of its block a rank has in a form with many lengths: all, some or nothing.
+    fn part_bytes(&self, rank: u32) -> usize {
+        self.bytes() * ((rank + self.it.root + 1) as usize % 3) / 2
+    }
+
+    /// The first part of each block, where there are any.
+    fn parts(&self, all: &mut [u8]) -> Vec<Payload> {
+        let blocks = (0..).zip(self.blocks(all));
+        let part = |(rank, block): (u32, Payload)| match block {
+            Payload::Dense(memory) => Payload::Dense(memory.part(0..self.part_bytes(rank))),
+            block => block,
+        };
+        blocks.map(part).collect()
+    }
+
+    /// The first part of each rank's block, and zeros instead of the rest.
+    fn column_of_parts(&self) -> Vec<u8> {
+        let mut column = self.column(0);
+        for rank in 0..self.comm.size() {
+            let end = (rank as usize + 1) * self.bytes();
+            let rest = self.bytes() - self.part_bytes(rank);
+            column[end - rest..end].fill(0);
+        }
+        column
     }
 
     /// Puts this rank's own block into its place.

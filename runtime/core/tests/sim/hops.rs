@@ -11,9 +11,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use corosensei::Coroutine;
-use runtime::collective::{self, Reducer};
+use runtime::collective::choice::{Gather, Scatter};
+use runtime::collective::{self, Reducer, Root};
 use runtime::var::Values;
-use runtime::{Comm, ContextId, Group, Line, Peer, Universe, UserMemory};
+use runtime::{Comm, ContextId, Group, Line, Payload, Peer, Universe, UserMemory};
 use transport::{Fabric, SimConfig, SimHop, SimNet};
 use wireup::NodeMap;
 
@@ -50,6 +51,8 @@ enum Call {
     Allreduce,
     Allgather,
     Alltoall,
+    Gather,
+    Scatter,
 }
 
 impl Call {
@@ -62,6 +65,8 @@ impl Call {
             Self::Allreduce => "RMPI_ALLREDUCE",
             Self::Allgather => "RMPI_ALLGATHER",
             Self::Alltoall => "RMPI_ALLTOALL",
+            Self::Gather => "RMPI_GATHER",
+            Self::Scatter => "RMPI_SCATTER",
         }
     }
 }
@@ -196,8 +201,53 @@ fn run(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
             }
             ended
         }
+        Call::Gather | Call::Scatter => return deal(call, bytes, root, hand, comm),
     };
     ended.unwrap();
+}
+
+/// A gather, or a scatter.
+fn deal(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
+    let (ranks, me) = (RANKS as usize, comm.rank);
+    let mine = vec![me as u8; bytes];
+    let to = match me == root {
+        true => Root::Here,
+        false => Root::There(root),
+    };
+    let ended = if call == Call::Gather {
+        let mut all = vec![0; bytes * ranks];
+        let blocks = blocks(&mut all, bytes);
+        let mine = Payload::Dense(UserMemory::of_const(&mine));
+        let ended = Line::run(hand, comm, async |line| match line.shape().choice.gather {
+            Gather::Tree => collective::gather_tree(line, Some(&mine), &blocks, to).await,
+            _ => collective::gather_equal(line, Some(&mine), &blocks, to).await,
+        });
+        for (rank, block) in all.chunks_exact(bytes).enumerate() {
+            let is_right = block.iter().all(|byte| *byte == rank as u8);
+            assert!(me != root || is_right, "gather");
+        }
+        ended
+    } else {
+        let mut out = vec![0; bytes];
+        let mut all: Vec<u8> = (0..RANKS)
+            .flat_map(|rank| vec![rank as u8; bytes])
+            .collect();
+        let blocks = blocks(&mut all, bytes);
+        let place = Payload::Dense(UserMemory::of(&mut out));
+        let ended = Line::run(hand, comm, async |line| match line.shape().choice.scatter {
+            Scatter::Tree => collective::scatter_tree(line, &blocks, Some(&place), to).await,
+            Scatter::Direct => collective::scatter(line, &blocks, Some(&place), to).await,
+            _ => collective::scatter_equal(line, &blocks, Some(&place), to).await,
+        });
+        assert_eq!(out, mine, "scatter");
+        ended
+    };
+    ended.unwrap();
+}
+
+fn blocks(all: &mut [u8], bytes: usize) -> Vec<Payload> {
+    let blocks = all.chunks_exact_mut(bytes).map(UserMemory::of);
+    blocks.map(Payload::Dense).collect()
 }
 
 /// So much may what is chosen be slower than another way.
@@ -205,7 +255,7 @@ const NOISE: f64 = 1.05;
 
 #[test]
 fn no_way_is_faster_between_nodes_than_the_one_that_is_chosen() {
-    use Call::{Allgather, Allreduce, Alltoall, Barrier, Bcast, Reduce};
+    use Call::{Allgather, Allreduce, Alltoall, Barrier, Bcast, Gather, Reduce, Scatter};
     println!("{NODES} nodes of {EACH} ranks: us a call, and packets between nodes");
     let mut slower = Vec::new();
     for (call, sizes, others) in [
@@ -220,6 +270,8 @@ fn no_way_is_faster_between_nodes_than_the_one_that_is_chosen() {
         // Not more bytes: the copies that a leader makes for its node take no time here.
         (Allgather, &[8, 256], &["nodes", "rounds"]),
         (Alltoall, &[8, 256], &["nodes", "rounds", "direct"]),
+        (Gather, &[8, 256, 4 << 10], &["nodes", "tree", "direct"]),
+        (Scatter, &[8, 256, 4 << 10], &["nodes", "tree", "direct"]),
     ] {
         for bytes in sizes {
             let chosen = cost(call, *bytes, "auto");

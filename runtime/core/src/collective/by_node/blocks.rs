@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Blocks that all ranks get, by node: allgather and all-to-all. A block crosses to a node once, in a message of the leaders.
+
+use std::rc::Rc;
+
+use super::super::blocks::{
+    self, allgather_plain, alltoall_plain, gather_equal, own, scatter_equal,
+};
+use super::super::various::gather_various;
+use super::{ByNode, Error, Line, Nodes, Payload, Root, UserMemory, Visit, cut_mut, dense};
+
+/// As [`allgather_bytes`](super::super::allgather_bytes).
+pub(in super::super) async fn allgather<V: Visit>(
+    line: &Line<V>,
+    nodes: Rc<Nodes>,
+    all: &mut [u8],
+) -> Result<(), Error> {
+    let by = ByNode::of(line, nodes, None).await?;
+    let block = all.len() / line.size() as usize;
+    let at = |rank: u32| rank as usize * block..(rank as usize + 1) * block;
+    if !by.leads() {
+        let mine = dense(&mut all[at(line.rank())]);
+        by.go_on(gather_equal(&by.near, Some(&mine), &[], by.root()).await)?;
+        return by.tell_near(all).await;
+    }
+    let near: Vec<Payload> = by
+        .ranks_near()
+        .map(|rank| dense(&mut all[at(rank)]))
+        .collect();
+    by.go_on(gather_equal(&by.near, None, &near, Root::Here).await)?;
+    let members = by.members();
+    if by.nodes.are_in_order() {
+        exchange_all(&by, &members, all).await?;
+    } else {
+        let order = || members.iter().flatten().copied();
+        let mut packed = Vec::with_capacity(all.len());
+        order().for_each(|rank| packed.extend_from_slice(&all[at(rank)]));
+        exchange_all(&by, &members, &mut packed).await?;
+        for (rank, bytes) in order().zip(packed.chunks_exact(block)) {
+            all[at(rank)].copy_from_slice(bytes);
+        }
+    }
+    by.tell_near(all).await
+}
+
+/// As [`allgather_various`](super::super::allgather_various).
+pub(in super::super) async fn allgather_various<V: Visit>(
+    line: &Line<V>,
+    nodes: Rc<Nodes>,
+    mine: Option<&Payload>,
+    all: &[Payload],
+) -> Result<(), Error> {
+    let Some(given) = mine.or_else(|| own(line, all)) else {
+        return Ok(());
+    };
+    let by = ByNode::of(line, nodes, None).await?;
+    let members = by.members();
+    let order = || members.iter().flatten().map(|rank| &all[*rank as usize]);
+    // Node by node: where the program has them like that, or aside.
+    let mut aside = Vec::new();
+    let in_place = one_after_the_other(order());
+    let whole = in_place.unwrap_or_else(|| {
+        let bytes: u64 = order().map(Payload::bytes).sum();
+        aside.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
+        UserMemory::of(&mut aside)
+    });
+    let parts = parts_like(whole, order());
+    if by.leads() {
+        let first = members[..by.across.rank() as usize].iter().map(Vec::len);
+        let first: usize = first.sum();
+        let near = &parts[first..first + by.near.size() as usize];
+        let given = if in_place.is_some() {
+            mine
+        } else {
+            Some(given)
+        };
+        by.go_on(gather_various(&by.near, given, near, Root::Here).await)?;
+        let mut parts = parts.iter();
+        let of_node = |ranks: &Vec<u32>| parts.by_ref().take(ranks.len()).map(Payload::bytes).sum();
+        let of_nodes: Vec<u64> = members.iter().map(of_node).collect();
+        let nodes = parts_of_lengths(whole, of_nodes.into_iter());
+        blocks::allgather(&by.across, None, &nodes).await?;
+    } else {
+        by.go_on(gather_various(&by.near, Some(given), &[], by.root()).await)?;
+    }
+    let mut told = whole;
+    by.tell_near(told.as_mut_slice()).await?;
+    if in_place.is_none() {
+        let mut copies = parts.iter().zip(order());
+        copies.try_for_each(|(part, place)| part.copy_to(place))?;
+    }
+    Ok(())
+}
+
+/// Blocks that lie one after the other, as one.
+fn one_after_the_other<'a>(blocks: impl Iterator<Item = &'a Payload>) -> Option<UserMemory> {
+    let mut whole: Option<UserMemory> = None;
+    for block in blocks {
+        let Payload::Dense(block) = *block else {
+            return None;
+        };
+        whole = match whole {
+            _ if block.bytes() == 0 => whole,
+            None => Some(block),
+            Some(whole) => Some(whole.joined(block)?),
+        };
+    }
+    whole
+}
+
+/// Parts of some memory that are as long as these blocks.
+fn parts_like<'a>(whole: UserMemory, blocks: impl Iterator<Item = &'a Payload>) -> Vec<Payload> {
+    parts_of_lengths(whole, blocks.map(Payload::bytes))
+}
+
+fn parts_of_lengths(whole: UserMemory, lengths: impl Iterator<Item = u64>) -> Vec<Payload> {
+    let parts = lengths.scan(0, |start, bytes| {
+        let from = *start;
+        *start += usize::try_from(bytes).unwrap_or(usize::MAX);
+        Some(Payload::Dense(whole.part(from..*start)))
+    });
+    parts.collect()
+}
+
+/// The leaders tell each other the blocks of their nodes, which lie node by node; the own ones are there.
+async fn exchange_all<V: Visit>(
+    by: &ByNode<'_, V>,
+    members: &[Vec<u32>],
+    all: &mut [u8],
+) -> Result<(), Error> {
+    if by.nodes.are_even() {
+        return allgather_plain(&by.across, all).await;
+    }
+    let block = all.len() / by.line.size() as usize;
+    let lengths: Vec<usize> = members.iter().map(|ranks| ranks.len() * block).collect();
+    let parts: Vec<Payload> = cut_mut(all, &lengths).map(dense).collect();
+    blocks::allgather(&by.across, None, &parts).await
+}
+
+/// As [`alltoall_bytes`](super::super::alltoall_bytes).
+pub(in super::super) async fn alltoall<V: Visit>(
+    line: &Line<V>,
+    nodes: Rc<Nodes>,
+    out: &[u8],
+    into: &mut [u8],
+) -> Result<(), Error> {
+    let by = ByNode::of(line, nodes, None).await?;
+    let given = Payload::Dense(UserMemory::of_const(out));
+    let taken = dense(into);
+    if !by.leads() {
+        by.go_on(gather_equal(&by.near, Some(&given), &[], by.root()).await)?;
+        return scatter_equal(&by.near, &[], Some(&taken), by.root()).await;
+    }
+    let count = by.near.size() as usize;
+    let mut rows = vec![0; count * out.len()];
+    let near = parts_of(&mut rows, count);
+    by.go_on(gather_equal(&by.near, Some(&given), &near, Root::Here).await)?;
+    let members = by.members();
+    let block = out.len() / line.size() as usize;
+    // From each rank near this one to each rank of a node, node by node.
+    let mut packed = Vec::with_capacity(rows.len());
+    for ranks in &members {
+        for row in rows.chunks_exact(out.len()) {
+            for rank in ranks {
+                packed.extend_from_slice(&row[*rank as usize * block..][..block]);
+            }
+        }
+    }
+    let mut come = vec![0; packed.len()];
+    exchange_parcels(&by, &members, &mut packed, &mut come).await?;
+    // From each rank of a node to each rank near this one.
+    let mut parcels = come.chunks_exact(block);
+    for rank in members.iter().flatten() {
+        for (row, bytes) in rows.chunks_exact_mut(out.len()).zip(parcels.by_ref()) {
+            row[*rank as usize * block..][..block].copy_from_slice(bytes);
+        }
+    }
+    let near = parts_of(&mut rows, count);
+    scatter_equal(&by.near, &near, Some(&taken), Root::Here).await
+}
+
+/// The leaders exchange what their nodes have for each other, which is as much in both directions.
+async fn exchange_parcels<V: Visit>(
+    by: &ByNode<'_, V>,
+    members: &[Vec<u32>],
+    packed: &mut [u8],
+    come: &mut [u8],
+) -> Result<(), Error> {
+    if by.nodes.are_even() {
+        return alltoall_plain(&by.across, packed, come).await;
+    }
+    let each = packed.len() / by.line.size() as usize;
+    let lengths: Vec<usize> = members.iter().map(|ranks| ranks.len() * each).collect();
+    let out: Vec<Payload> = cut_mut(packed, &lengths).map(dense).collect();
+    let into: Vec<Payload> = cut_mut(come, &lengths).map(dense).collect();
+    blocks::alltoall(&by.across, &out, &into).await
+}
+
+/// Bytes in so many parts of one length, which may be 0.
+fn parts_of(bytes: &mut [u8], count: usize) -> Vec<Payload> {
+    let each = bytes.len() / count;
+    cut_mut(bytes, &vec![each; count]).map(dense).collect()
+}

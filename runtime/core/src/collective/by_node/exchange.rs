@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All-to-all by node of blocks whose lengths only the two ranks know that have them: what a node has for another one goes in two messages of
+//! their leaders, not in one for each pair of ranks.
+//!
+//! Blocks for ranks of the own node go there directly. Of the others a rank gives its leader a table of their lengths, and the blocks
+//! behind it. The first message between two leaders has the lengths (a row for each sender, in it an entry for each receiver), the second one
+//! the blocks in the same order. Then each rank gets the lengths of what is for it, and the blocks. A block of more than `RMPI_NODE_LIMIT`
+//! goes straight to its rank, and only its length goes this way: a receiver follows the lengths, and not what it expects, so that all
+//! come to an end if some disagree.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::super::blocks::{gather_equal, scatter_equal};
+use super::super::various::{self, read_into};
+use super::{ByNode, Error, Line, Nodes, Payload, Root, Visit, dense};
+
+/// As [`alltoall_various`](super::super::alltoall_various).
+pub(in super::super) async fn alltoall_various<V: Visit>(
+    line: &Line<V>,
+    nodes: Rc<Nodes>,
+    out: &[Payload],
+    into: &[Payload],
+) -> Result<(), Error> {
+    let by = ByNode::of(line, nodes, None).await?;
+    let far = Far::of(&by);
+    let near = |all: &[Payload]| -> Vec<Payload> {
+        let near = by.ranks_near();
+        near.map(|rank| all[rank as usize].clone()).collect()
+    };
+    let (near_out, near_into) = (near(out), near(into));
+    let near = Box::pin(various::alltoall_various(&by.near, &near_out, &near_into));
+    by.go_on(near.await)?;
+
+    let mut given = Parcel::default();
+    for rank in &far.ranks {
+        let block = &out[*rank as usize];
+        given.lengths.push(block.bytes());
+        if far.together(block.bytes()).is_some() {
+            given.blocks.extend_from_slice(&block.to_dense());
+        }
+    }
+    let got = match by.leads() {
+        true => lead(&by, &far, given).await,
+        false => follow(&by, &far, given).await,
+    }?;
+    // Behind those of the leaders, from whom others may come too.
+    let mut alone = line.pending();
+    let mut rest = &got.blocks[..];
+    for (rank, bytes) in far.ranks.iter().zip(&got.lengths) {
+        let place = &into[*rank as usize];
+        match far.together(*bytes) {
+            None => alone.receive_payload(*rank, place),
+            Some(bytes) => {
+                let block = rest.split_off(..bytes).unwrap_or(&[]);
+                let taken = read_into(place, block.len(), |into| into.copy_from_slice(block));
+                taken.unwrap_or_else(|error| line.note(error));
+            }
+        }
+    }
+    for rank in &far.ranks {
+        let block = &out[*rank as usize];
+        if far.together(block.bytes()).is_none() {
+            alone.send_payload(*rank, block);
+        }
+    }
+    alone.finish().await
+}
+
+/// The ranks of the other nodes.
+struct Far {
+    /// Node by node.
+    ranks: Vec<u32>,
+    /// Each node's place among the leaders, and where its ranks stand.
+    nodes: Vec<(u32, Range<usize>)>,
+    /// Most bytes of a block that travels with others.
+    limit: u64,
+}
+
+impl Far {
+    fn of<V: Visit>(by: &ByNode<'_, V>) -> Self {
+        let mut far = Self {
+            ranks: Vec::new(),
+            nodes: Vec::new(),
+            limit: by.line.shape().node_bytes as u64,
+        };
+        for (node, ranks) in by.other_nodes() {
+            let start = far.ranks.len();
+            far.ranks.extend(ranks);
+            far.nodes.push((node, start..far.ranks.len()));
+        }
+        far
+    }
+
+    /// The bytes of a block that travels with others; `None`: it travels alone.
+    fn together(&self, bytes: u64) -> Option<usize> {
+        let bytes = usize::try_from(bytes).ok()?;
+        (bytes as u64 <= self.limit).then_some(bytes)
+    }
+
+    /// The bytes of the blocks of these lengths that travel together.
+    fn sum(&self, lengths: &[u64]) -> usize {
+        lengths
+            .iter()
+            .filter_map(|bytes| self.together(*bytes))
+            .sum()
+    }
+}
+
+/// Blocks that travel together, and the lengths of these and of those that do not.
+#[derive(Clone, Debug, Default)]
+struct Parcel {
+    lengths: Vec<u64>,
+    blocks: Vec<u8>,
+}
+
+/// A rank that does not lead gives what it has for others, and gets what they have for it.
+async fn follow<V: Visit>(by: &ByNode<'_, V>, far: &Far, given: Parcel) -> Result<Parcel, Error> {
+    let mut table = to_bytes(&given.lengths);
+    let place = dense(&mut table);
+    by.go_on(gather_equal(&by.near, Some(&place), &[], by.root()).await)?;
+    if !given.blocks.is_empty() {
+        by.go_on(by.near.send(by.leader, &given.blocks).await)?;
+    }
+    by.go_on(scatter_equal(&by.near, &[], Some(&place), by.root()).await)?;
+    let lengths = from_bytes(&table);
+    let mut blocks = vec![0; far.sum(&lengths)];
+    if !blocks.is_empty() {
+        by.go_on(by.near.receive(by.leader, &mut blocks).await)?;
+    }
+    Ok(Parcel { lengths, blocks })
+}
+
+/// The leader of a node hands on what its ranks have for others, and what others have for them.
+async fn lead<V: Visit>(by: &ByNode<'_, V>, far: &Far, given: Parcel) -> Result<Parcel, Error> {
+    let given = collect(by, far, given).await?;
+    let come = exchange(by, far, &given).await?;
+    let mut got = vec![Parcel::default(); given.len()];
+    for come in &come {
+        let mut rest = &come.blocks[..];
+        for row in come.lengths.chunks_exact(got.len()) {
+            for (got, bytes) in got.iter_mut().zip(row) {
+                got.lengths.push(*bytes);
+                let block = rest.split_off(..far.together(*bytes).unwrap_or(0));
+                got.blocks.extend_from_slice(block.unwrap_or(&[]));
+            }
+        }
+    }
+    deal_out(by, got).await
+}
+
+/// What each rank of the node has for others.
+async fn collect<V: Visit>(
+    by: &ByNode<'_, V>,
+    far: &Far,
+    own: Parcel,
+) -> Result<Vec<Parcel>, Error> {
+    let mut tables = vec![to_bytes(&own.lengths); by.near.size() as usize];
+    let places: Vec<Payload> = tables.iter_mut().map(|table| dense(table)).collect();
+    by.go_on(gather_equal(&by.near, None, &places, Root::Here).await)?;
+    let parcel = |table: &Vec<u8>| {
+        let lengths = from_bytes(table);
+        let blocks = vec![0; far.sum(&lengths)];
+        Parcel { lengths, blocks }
+    };
+    let mut given: Vec<Parcel> = tables.iter().map(parcel).collect();
+    let mut coming = by.near.pending();
+    for (rank, parcel) in (0..).zip(&mut given) {
+        if rank != by.leader && !parcel.blocks.is_empty() {
+            coming.receive(rank, &mut parcel.blocks);
+        }
+    }
+    by.go_on(coming.finish().await)?;
+    given[by.leader as usize] = own;
+    Ok(given)
+}
+
+/// Exchanges what the ranks of the node have for others with the other leaders: of each other node, a row of lengths for each of its ranks.
+async fn exchange<V: Visit>(
+    by: &ByNode<'_, V>,
+    far: &Far,
+    given: &[Parcel],
+) -> Result<Vec<Parcel>, Error> {
+    let mut rests: Vec<&[u8]> = given.iter().map(|parcel| &parcel.blocks[..]).collect();
+    let mut tables: Vec<Vec<u8>> = Vec::new();
+    let (mut sent, mut coming) = (by.across.pending(), by.across.pending());
+    for (_, ranks) in &far.nodes {
+        tables.push(vec![0; ranks.len() * given.len() * LENGTH_BYTES]);
+    }
+    for ((node, _), table) in far.nodes.iter().zip(&mut tables) {
+        coming.receive(*node, table);
+    }
+    let is_wrong = by.line.has_fault();
+    let mut messages = Vec::new();
+    for (_, ranks) in &far.nodes {
+        let (mut table, mut blocks) = (Vec::new(), Vec::new());
+        for (parcel, rest) in given.iter().zip(&mut rests) {
+            let lengths = &parcel.lengths[ranks.clone()];
+            table.extend(to_bytes(lengths));
+            blocks.extend_from_slice(rest.split_off(..far.sum(lengths)).unwrap_or(&[]));
+        }
+        messages.push((table, blocks));
+    }
+    for ((node, _), (table, blocks)) in far.nodes.iter().zip(&messages) {
+        sent.send(*node, table);
+        if !blocks.is_empty() && !is_wrong {
+            sent.send(*node, blocks);
+        }
+    }
+    by.go_on(coming.finish().await)?;
+    let parcel = |table: &Vec<u8>| {
+        let lengths = from_bytes(table);
+        let blocks = vec![0; far.sum(&lengths)];
+        Parcel { lengths, blocks }
+    };
+    let mut come: Vec<Parcel> = tables.iter().map(parcel).collect();
+    let mut coming = by.across.pending();
+    for ((node, _), parcel) in far.nodes.iter().zip(&mut come) {
+        if !parcel.blocks.is_empty() {
+            coming.receive(*node, &mut parcel.blocks);
+        }
+    }
+    let come_all = coming.finish().await;
+    by.go_on(come_all.and(sent.finish().await))?;
+    Ok(come)
+}
+
+/// Gives each rank of the node what has come for it.
+async fn deal_out<V: Visit>(by: &ByNode<'_, V>, mut got: Vec<Parcel>) -> Result<Parcel, Error> {
+    let mut tables: Vec<Vec<u8>> = got.iter().map(|parcel| to_bytes(&parcel.lengths)).collect();
+    let places: Vec<Payload> = tables.iter_mut().map(|table| dense(table)).collect();
+    by.go_on(scatter_equal(&by.near, &places, None, Root::Here).await)?;
+    let mut sent = by.near.pending();
+    for (rank, parcel) in (0..).zip(&got) {
+        if rank != by.leader && !parcel.blocks.is_empty() {
+            sent.send(rank, &parcel.blocks);
+        }
+    }
+    sent.finish().await?;
+    Ok(got.swap_remove(by.leader as usize))
+}
+
+fn to_bytes(lengths: &[u64]) -> Vec<u8> {
+    lengths
+        .iter()
+        .flat_map(|bytes| bytes.to_ne_bytes())
+        .collect()
+}
+
+fn from_bytes(table: &[u8]) -> Vec<u64> {
+    let (lengths, _) = table.as_chunks::<LENGTH_BYTES>();
+    lengths.iter().copied().map(u64::from_ne_bytes).collect()
+}
+
+const LENGTH_BYTES: usize = size_of::<u64>();
+/// Most ranks of which each has a table of the lengths of its blocks.
+pub(in super::super) const TABLED_RANKS: u32 = 4096;

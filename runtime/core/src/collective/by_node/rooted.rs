@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Gather and scatter by node, of blocks whose lengths the root alone knows. The ranks of the root's node and the root do as they would
+//! among themselves. Those of another node have a [slot](super::slots) each: a leader has the slots of its node in one message, and in a
+//! second one the blocks that have no room there; blocks of more than `RMPI_NODE_GATHER_LIMIT` go straight between the root and their rank.
+//!
+//! A rank follows what a slot says, and not what it expects: so those that do not agree about a length all come to an end, and who notices
+//! gets an error.
+
+use std::rc::Rc;
+
+use super::super::blocks::{gather_equal, scatter_equal};
+use super::super::gather_tree::of_root;
+use super::super::various::{gather_various, scatter_various};
+use super::slots::{self, Slots, Travels};
+use super::{ByNode, Error, Line, Nodes, Payload, Root, UserMemory, Visit};
+
+/// As [`gather`](super::super::gather).
+pub(in super::super) async fn gather<V: Visit>(
+    line: &Line<V>,
+    nodes: Rc<Nodes>,
+    mine: Option<&Payload>,
+    all: &[Payload],
+    root: Root,
+) -> Result<(), Error> {
+    let Some((to, own)) = of_root(line, mine, all, root) else {
+        return Ok(());
+    };
+    let by = ByNode::of(line, nodes, Some(to)).await?;
+    match (by.is_with(to), by.leads()) {
+        (true, true) => collect(&by, mine, all).await,
+        (true, false) => gather_various(&by.near, Some(own), &[], by.root()).await,
+        (false, true) => pass_up(&by, own, to).await,
+        (false, false) => give(&by, own, to).await,
+    }
+}
+
+/// A rank gives its block.
+async fn give<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
+    let mut slot = by.slots(1);
+    slot.put(0, own);
+    let one = slot.whole();
+    by.go_on(gather_equal(&by.near, Some(&one), &[], by.root()).await)?;
+    match slot.travels(0) {
+        Travels::InSlot => Ok(()),
+        Travels::Together => send_to(&by.near, by.leader, own).await,
+        Travels::Alone => send_to(by.line, root, own).await,
+    }
+}
+
+/// The leader of a node hands on what its ranks give.
+async fn pass_up<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
+    let (mut slot, mut all) = (by.slots(1), by.slots(by.near.size() as usize));
+    slot.put(0, own);
+    let (one, places) = (slot.whole(), all.places());
+    by.go_on(gather_equal(&by.near, Some(&one), &places, Root::Here).await)?;
+    let lengths = all.together();
+    let mut packed = vec![0; lengths.iter().sum()];
+    let mut coming = by.near.pending();
+    for (rank, mut part) in (0..).zip(slots::parts(&mut packed, &lengths)) {
+        if rank == by.leader {
+            if part.bytes() > 0 {
+                own.copy_to(&Payload::Dense(part))?;
+            }
+        } else if part.bytes() > 0 {
+            coming.receive(rank, part.as_mut_slice());
+        }
+    }
+    by.go_on(coming.finish().await)?;
+    let node = by.node_of(root);
+    let mut sent = by.across.pending();
+    sent.send(node, all.bytes());
+    if !packed.is_empty() {
+        sent.send(node, &packed);
+    }
+    if slot.travels(0) == Travels::Alone {
+        sent.send_payload(node, own);
+    }
+    sent.finish().await
+}
+
+/// The root collects what all give.
+async fn collect<V: Visit>(
+    by: &ByNode<'_, V>,
+    mine: Option<&Payload>,
+    all: &[Payload],
+) -> Result<(), Error> {
+    let near: Vec<Payload> = by
+        .ranks_near()
+        .map(|rank| all[rank as usize].clone())
+        .collect();
+    let mut others = by.others();
+    let mut coming = by.across.pending();
+    for (node, _, slots) in &mut others {
+        coming.receive(*node, slots.bytes());
+    }
+    let gathered = gather_various(&by.near, mine, &near, Root::Here).await;
+    let come = coming.finish().await;
+    by.go_on(gathered.and(come))?;
+
+    let (mut coming, mut alone) = (by.across.pending(), by.line.pending());
+    let mut messages = Vec::new();
+    for (node, ranks, slots) in &others {
+        let lengths = slots.together();
+        let mut packed = vec![0; lengths.iter().sum()];
+        if !packed.is_empty() {
+            coming.receive(*node, &mut packed);
+        }
+        for (at, rank) in ranks.iter().enumerate() {
+            if slots.travels(at) == Travels::Alone {
+                alone.receive_payload(*rank, &all[*rank as usize]);
+            }
+        }
+        messages.push((packed, lengths));
+    }
+    let come = coming.finish().await;
+    come.and(alone.finish().await)?;
+    for ((_, ranks, slots), (mut packed, lengths)) in others.into_iter().zip(messages) {
+        let parts = slots::parts(&mut packed, &lengths);
+        for ((at, rank), part) in ranks.iter().enumerate().zip(parts) {
+            let place = &all[*rank as usize];
+            let taken = take(&slots, at, part, place);
+            taken.unwrap_or_else(|error| by.line.note(error));
+        }
+    }
+    Ok(())
+}
+
+/// As [`scatter`](super::super::scatter).
+pub(in super::super) async fn scatter<V: Visit>(
+    line: &Line<V>,
+    nodes: Rc<Nodes>,
+    all: &[Payload],
+    mine: Option<&Payload>,
+    root: Root,
+) -> Result<(), Error> {
+    let Some((from, own)) = of_root(line, mine, all, root) else {
+        return Ok(());
+    };
+    let by = ByNode::of(line, nodes, Some(from)).await?;
+    match (by.is_with(from), by.leads()) {
+        (true, true) => deal_out(&by, all, mine).await,
+        (true, false) => scatter_various(&by.near, &[], Some(own), by.root()).await,
+        (false, true) => pass_down(&by, own, from).await,
+        (false, false) => get(&by, own, from).await,
+    }
+}
+
+/// The root deals out what all get.
+async fn deal_out<V: Visit>(
+    by: &ByNode<'_, V>,
+    all: &[Payload],
+    mine: Option<&Payload>,
+) -> Result<(), Error> {
+    let near: Vec<Payload> = by
+        .ranks_near()
+        .map(|rank| all[rank as usize].clone())
+        .collect();
+    let mut others = by.others();
+    let (mut sent, mut alone) = (by.across.pending(), by.line.pending());
+    let mut messages = Vec::new();
+    for (node, ranks, slots) in &mut others {
+        let mut packed = Vec::new();
+        let blocks = || ranks.iter().map(|rank| (*rank, &all[*rank as usize]));
+        for (at, (_, block)) in blocks().enumerate() {
+            slots.put(at, block);
+            if slots.travels(at) == Travels::Together {
+                packed.extend_from_slice(&block.to_dense());
+            }
+        }
+        sent.send(*node, slots.bytes());
+        if !packed.is_empty() {
+            sent.send(*node, &packed);
+        }
+        for (at, (rank, block)) in blocks().enumerate() {
+            if slots.travels(at) == Travels::Alone {
+                alone.send_payload(rank, block);
+            }
+        }
+        messages.push(packed);
+    }
+    let told = scatter_various(&by.near, &near, mine, Root::Here).await;
+    let sent = sent.finish().await;
+    told.and(sent).and(alone.finish().await)
+}
+
+/// The leader of a node hands on what its ranks get.
+async fn pass_down<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
+    let (mut slot, mut all) = (by.slots(1), by.slots(by.near.size() as usize));
+    let node = by.node_of(root);
+    by.go_on(by.across.receive(node, all.bytes()).await)?;
+    let lengths = all.together();
+    let mut packed = vec![0; lengths.iter().sum()];
+    if !packed.is_empty() {
+        by.go_on(by.across.receive(node, &mut packed).await)?;
+    }
+    let (one, places) = (slot.whole(), all.places());
+    by.go_on(scatter_equal(&by.near, &places, Some(&one), Root::Here).await)?;
+    let parts = slots::parts(&mut packed, &lengths);
+    let mut sent = by.near.pending();
+    for (rank, part) in (0..).zip(&parts) {
+        if rank != by.leader && part.bytes() > 0 {
+            sent.send(rank, part.as_slice());
+        }
+    }
+    let own = match slot.travels(0) {
+        Travels::Alone => receive_from(&by.across, node, own).await,
+        _ => take(&slot, 0, parts[by.leader as usize], own),
+    };
+    sent.finish().await.and(own)
+}
+
+/// A rank gets its block.
+async fn get<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
+    let mut slot = by.slots(1);
+    let one = slot.whole();
+    by.go_on(scatter_equal(&by.near, &[], Some(&one), by.root()).await)?;
+    match slot.travels(0) {
+        Travels::InSlot => slot.take(0, own),
+        Travels::Together => receive_from(&by.near, by.leader, own).await,
+        Travels::Alone => receive_from(by.line, root, own).await,
+    }
+}
+
+impl<V: Visit> ByNode<'_, V> {
+    /// Whether a rank is on this node.
+    fn is_with(&self, rank: u32) -> bool {
+        self.node_of(rank) == self.across.rank()
+    }
+
+    fn slots(&self, ranks: usize) -> Slots {
+        Slots::new(ranks, self.line.shape().node_gather_bytes)
+    }
+
+    /// The other nodes, with their ranks and slots for these.
+    fn others(&self) -> Vec<(u32, Vec<u32>, Slots)> {
+        let others = self.other_nodes().map(|(node, ranks)| {
+            let slots = self.slots(ranks.len());
+            (node, ranks, slots)
+        });
+        others.collect()
+    }
+}
+
+/// Takes a block that did not travel alone; `part`: where it lies if it is not in its slot.
+fn take(slots: &Slots, at: usize, part: UserMemory, place: &Payload) -> Result<(), Error> {
+    match slots.travels(at) {
+        Travels::InSlot => slots.take(at, place),
+        Travels::Together => Payload::Dense(part).copy_to(place),
+        Travels::Alone => Ok(()),
+    }
+}
+
+async fn send_to<V: Visit>(line: &Line<V>, to: u32, data: &Payload) -> Result<(), Error> {
+    let mut pending = line.pending();
+    pending.send_payload(to, data);
+    pending.finish().await
+}
+
+async fn receive_from<V: Visit>(line: &Line<V>, from: u32, place: &Payload) -> Result<(), Error> {
+    let mut pending = line.pending();
+    pending.receive_payload(from, place);
+    pending.finish().await
+}

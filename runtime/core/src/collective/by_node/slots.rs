@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Blocks of the ranks of a node, whose lengths not everybody knows, on their way between the root and a leader. Each has a *slot*: its
+//! length, and behind it the block itself if that fits. Longer ones follow together in one message, and still longer ones go straight
+//! between the root and their rank. Who reads a slot knows which of it comes.
+//!
+//! ```text
+//! bytes   what
+//! 0..8    length of the block
+//! 8..56   the block, if it has at most 48 bytes
+//! ```
+
+use transport::seat::LINE_BODY_BYTES;
+
+use super::super::various::read_into;
+use super::{Error, Payload, UserMemory};
+
+/// How a block travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Travels {
+    InSlot,
+    /// In one message with others.
+    Together,
+    /// In a message between the root and its rank.
+    Alone,
+}
+
+/// The slots of some ranks.
+#[derive(Debug)]
+pub(super) struct Slots {
+    bytes: Vec<u8>,
+    /// Most bytes of a block that travels with others.
+    limit: u64,
+}
+
+impl Slots {
+    /// Of so many ranks, with empty blocks so far.
+    pub(super) fn new(ranks: usize, limit: usize) -> Self {
+        Self {
+            bytes: vec![0; ranks * SLOT_BYTES],
+            limit: limit as u64,
+        }
+    }
+
+    /// As they travel.
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
+    /// All of them, as others fill or read them.
+    pub(super) fn whole(&mut self) -> Payload {
+        super::dense(&mut self.bytes)
+    }
+
+    /// Each of them, as others fill or read it.
+    pub(super) fn places(&mut self) -> Vec<Payload> {
+        let slots = self.bytes.chunks_exact_mut(SLOT_BYTES);
+        slots.map(super::dense).collect()
+    }
+
+    /// Fills a slot.
+    pub(super) fn put(&mut self, at: usize, block: &Payload) {
+        let (slots, _) = self.bytes.as_chunks_mut::<SLOT_BYTES>();
+        let (length, body) = slots[at].split_at_mut(LENGTH_BYTES);
+        length.copy_from_slice(&block.bytes().to_ne_bytes());
+        if let Some(body) = body.get_mut(..in_memory(block.bytes())) {
+            body.copy_from_slice(&block.to_dense());
+        }
+    }
+
+    /// How the block of a slot travels.
+    pub(super) fn travels(&self, at: usize) -> Travels {
+        match self.length(at) {
+            0..=IN_SLOT_BYTES => Travels::InSlot,
+            length if length <= self.limit => Travels::Together,
+            _ => Travels::Alone,
+        }
+    }
+
+    /// Takes a block that has come in its slot.
+    ///
+    /// # Errors
+    /// When it is not as long as its place.
+    pub(super) fn take(&self, at: usize, place: &Payload) -> Result<(), Error> {
+        let length = in_memory(self.length(at));
+        let body = self.slot(at).get(LENGTH_BYTES..).unwrap_or(&[]);
+        read_into(place, length, |into| into.copy_from_slice(&body[..length]))
+    }
+
+    /// How many bytes each block has in the message of those that travel together: none, if it does not.
+    pub(super) fn together(&self) -> Vec<usize> {
+        let length = |at| match self.travels(at) {
+            Travels::Together => in_memory(self.length(at)),
+            Travels::InSlot | Travels::Alone => 0,
+        };
+        (0..self.bytes.len() / SLOT_BYTES).map(length).collect()
+    }
+
+    fn length(&self, at: usize) -> u64 {
+        let length = self.slot(at).first_chunk();
+        u64::from_ne_bytes(*length.unwrap_or(&[0; LENGTH_BYTES]))
+    }
+
+    fn slot(&self, at: usize) -> &[u8] {
+        &self.bytes[at * SLOT_BYTES..][..SLOT_BYTES]
+    }
+}
+
+/// The blocks of a message, one after the other, by slots: where each lies.
+pub(super) fn parts(packed: &mut [u8], lengths: &[usize]) -> Vec<UserMemory> {
+    let parts = super::cut_mut(packed, lengths);
+    parts.map(UserMemory::of).collect()
+}
+
+fn in_memory(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+const LENGTH_BYTES: usize = size_of::<u64>();
+/// What fits the lines of a rank on a board.
+const SLOT_BYTES: usize = LINE_BODY_BYTES;
+const IN_SLOT_BYTES: u64 = (SLOT_BYTES - LENGTH_BYTES) as u64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_blocks_travel_in_their_slots_and_longer_ones_behind_them() {
+        let mut slots = Slots::new(5, 256);
+        for (at, bytes, travels) in [
+            (0, 0, Travels::InSlot),
+            (1, 48, Travels::InSlot),
+            (2, 49, Travels::Together),
+            (3, 256, Travels::Together),
+            (4, 257, Travels::Alone),
+        ] {
+            let mut block = vec![7; bytes];
+            let block = super::super::dense(&mut block);
+            slots.put(at, &block);
+            assert_eq!(slots.travels(at), travels, "{bytes}");
+        }
+        assert_eq!(slots.together(), [0, 0, 49, 256, 0]);
+        let mut taken = [0; 48];
+        slots.take(1, &super::super::dense(&mut taken)).unwrap();
+        assert_eq!(taken, [7; 48]);
+        let shorter = super::super::dense(&mut taken[1..]);
+        assert!(matches!(
+            slots.take(1, &shorter),
+            Err(Error::Unequal {
+                given: 48,
+                expected: 47
+            })
+        ));
+    }
+}
