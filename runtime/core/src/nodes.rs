@@ -2,7 +2,7 @@
 //! The ranks of a communicator by the nodes that they are on: for collectives that go over shared memory inside a node and once
 //! between any two nodes. All members find the same, from what the launcher has told all ranks of the job.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use engine::Peer;
@@ -30,6 +30,10 @@ pub(crate) struct Nodes {
     in_order: bool,
     /// All nodes have as many members.
     even: bool,
+    /// Members of the node that has the fewest.
+    fewest: u32,
+    /// The member of each node that has the place of this process there: found once.
+    same_place: OnceCell<Group>,
     /// The seat of this process at a board of `near`: asked for once.
     seat: RefCell<Option<Rc<Seat>>>,
     is_settled: Cell<bool>,
@@ -73,6 +77,8 @@ impl Nodes {
             map: Rc::clone(map),
             in_order,
             even: counts.iter().all(|count| *count == counts[0]),
+            fewest: counts.iter().copied().min()?,
+            same_place: OnceCell::new(),
             seat: RefCell::default(),
             is_settled: Cell::new(false),
         })
@@ -101,6 +107,27 @@ impl Nodes {
     /// Whether all nodes have as many members.
     pub(crate) fn are_even(&self) -> bool {
         self.even
+    }
+
+    /// How many places there are on all nodes.
+    pub(crate) fn common_places(&self) -> u32 {
+        self.fewest
+    }
+
+    /// The member of each node that has the place of this process there, in the order of the nodes.
+    pub(crate) fn same_place(&self, group: &Group) -> &Group {
+        let find = || {
+            let mut passed = vec![0; self.leaders.size() as usize];
+            let stands_here = |peer: &Peer| {
+                let node = self.place_of(*peer);
+                let passed = node.and_then(|node| passed.get_mut(node as usize));
+                passed.is_some_and(|passed| std::mem::replace(passed, *passed + 1) == self.place)
+            };
+            let mut found: Vec<Peer> = group.peers().filter(stands_here).collect();
+            found.sort_by_key(|peer| self.place_of(*peer));
+            Group::of(found)
+        };
+        self.same_place.get_or_init(find)
     }
 
     /// Whether it is known which seat this process has.
@@ -144,6 +171,13 @@ mod tests {
         assert_eq!((nodes.are_in_order(), nodes.are_even()), (true, false));
         assert_eq!(nodes.place_of(Peer(5)), Some(2));
         assert_eq!(nodes.place_of(Peer(6)), None);
+        assert_eq!(
+            (
+                nodes.common_places(),
+                peers(nodes.same_place(&Group::world(6)))
+            ),
+            (1, vec![1, 3])
+        );
         // Node 9 first, then node 4, then node 9 again.
         let some = Group::of(vec![Peer(4), Peer(1), Peer(0), Peer(2)]);
         let nodes = Nodes::of(&some, 2, &map).unwrap();
@@ -153,6 +187,7 @@ mod tests {
             (vec![4, 1], 1)
         );
         assert_eq!((nodes.are_in_order(), nodes.are_even()), (false, true));
+        assert_eq!(peers(nodes.same_place(&some)), [2, 0]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::{Error, Payload, UserMemory, Visit};
 
 pub(super) use blocks::{allgather, allgather_various, alltoall};
 pub(super) use exchange::alltoall_various;
-pub(super) use reductions::{allreduce, exscan, reduce, reduce_scatter, scan};
+pub(super) use reductions::{allreduce, allreduce_in_slices, exscan, reduce, reduce_scatter, scan};
 pub(super) use rooted::{gather, scatter};
 
 /// How the ranks of this call are spread over nodes, if it goes by node.
@@ -60,9 +60,10 @@ pub(super) fn carries_various(shape: &Shape, ranks: u32) -> bool {
     shape.boards && shape.flat && ranks <= exchange::TABLED_RANKS
 }
 
-/// The same of blocks that the root has for the others, or they for it.
+/// The same of blocks that the root has for the others, or they for it. Where ranks share cores all sizes go that way, which is then that
+/// of ranks that do not agree about it too.
 pub(super) fn collects(shape: &Shape, block: usize) -> bool {
-    shape.boards && block <= shape.node_gather_bytes
+    shape.boards && (shape.flat || block <= shape.node_gather_bytes)
 }
 
 /// Whether data of so many bytes of each rank, which the ranks of a node combine twice, go by node where nothing is chosen.
@@ -139,6 +140,17 @@ impl<'a, V: Visit> ByNode<'a, V> {
             members[self.node_of(rank) as usize].push(rank);
         }
         members
+    }
+
+    /// The ranks that have the place of this one on their nodes, in the order of the nodes: if all nodes have such a place.
+    fn same_place(&self) -> Line<V> {
+        self.line.among(Part {
+            group: self.nodes.same_place(&self.line.comm().group).clone(),
+            place: self.across.rank(),
+            stand_in: None,
+            seat: None,
+            hears_from_afar: false,
+        })
     }
 
     /// The other nodes, by their places among the leaders, with their ranks.

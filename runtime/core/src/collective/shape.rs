@@ -2,7 +2,7 @@
 //! What algorithms are chosen by, besides sizes: the same on all ranks.
 
 use super::block_pieces;
-use super::choice::{Allgather, Alltoall, Choices};
+use super::choice::{Allgather, Allreduce, Alltoall, Choices};
 use crate::Payload;
 use crate::var::{Values, Variable};
 
@@ -43,6 +43,8 @@ pub struct Shape {
     pub node_bytes: usize,
     /// The same between the others and a root on another node.
     pub node_gather_bytes: usize,
+    /// Least slice, in bytes, that each rank of a node combines with those of other nodes.
+    pub node_slice_bytes: usize,
     /// Least number of ranks of which some carry blocks of others: of fewer, all may as well talk to all.
     pub carrying_ranks: usize,
     /// Least broadcast, in bytes, that goes in slices.
@@ -66,7 +68,7 @@ impl Shape {
         // A second round costs a wait; where ranks share cores that is as much as to read three times more.
         let read_for_a_wait = if flat { 4 } else { 1 };
         // So is a message between nodes, and there are as many as pairs of ranks.
-        let carried_for_a_wait = if flat { 64 } else { 1 };
+        let carried_for_a_wait = if flat { 128 } else { 1 };
         Self {
             flat,
             choice: Choices::new(values),
@@ -76,6 +78,7 @@ impl Shape {
             board_whole_bytes: size(Variable::BoardWholeLimit).saturating_mul(read_for_a_wait),
             flat_bytes: size(Variable::FlatLimit),
             sliced_bytes: size(Variable::SliceLimit),
+            node_slice_bytes: size(Variable::NodeSliceLimit),
             carried_bytes: size(Variable::CarryLimit),
             node_bytes: size(Variable::NodeLimit).saturating_mul(carried_for_a_wait),
             node_gather_bytes: size(Variable::NodeGatherLimit).saturating_mul(carried_for_a_wait),
@@ -100,9 +103,21 @@ impl Shape {
         bytes / ranks as usize >= self.sliced_bytes
     }
 
+    /// Whether each of so many ranks of a node combines a slice of data of this size with other nodes, where nothing is chosen.
+    pub(crate) fn goes_in_slices_by_node(self, bytes: usize, ranks: u32) -> bool {
+        ranks > 1 && !self.flat && bytes / ranks as usize >= self.node_slice_bytes
+    }
+
     /// Whether slices of data of this size go round a ring, if their operation commutes.
     pub(crate) fn goes_round(self, bytes: usize, ranks: u32) -> bool {
         bytes / ranks as usize >= self.ring_bytes
+    }
+
+    /// The same of a ring through several nodes: there what goes to the next node and what is combined take their time together, and
+    /// a step costs more in any case.
+    pub(crate) fn goes_round_nodes(self, bytes: usize, ranks: u32) -> bool {
+        let is_auto = self.choice.allreduce == Allreduce::Auto;
+        is_auto && !self.flat && bytes / ranks as usize >= self.ring_bytes / 8
     }
 
     /// Whether a broadcast of this size goes in slices: of few ranks, the root may as well tell all.

@@ -157,9 +157,9 @@ pub(super) const NODE_LIMIT: Row = size(
     Variable::NodeLimit,
     "RMPI_NODE_LIMIT",
     "bytes",
-    (0, 1 << 20, 256),
+    (0, 1 << 20, 128),
     "Where ranks are on several nodes, blocks of at most so much data are handed on by one rank of each node in \
-     MPI_Alltoall; larger ones go straight to their rank. Where ranks share cores, 64 times as much is, in \
+     MPI_Alltoall; larger ones go straight to their rank. Where ranks share cores, 128 times as much is, in \
      MPI_Alltoallv and MPI_Alltoallw too.",
 );
 
@@ -170,7 +170,16 @@ pub(super) const NODE_GATHER_LIMIT: Row = size(
     (0, 1 << 20, 1 << 10),
     "Where ranks are on several nodes, blocks of at most so much data are handed on by one rank of each node in \
      MPI_Gather, MPI_Gatherv, MPI_Scatter and MPI_Scatterv; larger ones go straight to or from the root. Where ranks \
-     share cores, 64 times as much is.",
+     share cores, 128 times as much is.",
+);
+
+pub(super) const NODE_SLICE_LIMIT: Row = size(
+    Variable::NodeSliceLimit,
+    "RMPI_NODE_SLICE_LIMIT",
+    "bytes",
+    (0, 1 << 40, 1 << 10),
+    "Where MPI_Allreduce goes by node and ranks have a core each, slices of at least so much data are combined by all \
+     ranks of a node, each with the ranks at its place on other nodes; else one rank of each node does it all.",
 );
 
 pub(super) const RING_LIMIT: Row = size(
@@ -178,7 +187,8 @@ pub(super) const RING_LIMIT: Row = size(
     "RMPI_RING_LIMIT",
     "bytes",
     (0, 1 << 40, 128 << 10),
-    "Where RMPI_ALLREDUCE is auto, slices of at least so much data go round a ring if the operation is a predefined one.",
+    "Where RMPI_ALLREDUCE is auto, slices of at least so much data go round a ring if the operation is a predefined one. \
+     Where ranks are on several nodes, and have a core each, an eighth of it is enough.",
 );
 
 pub(super) const BCAST_SLICE_LIMIT: Row = size(

@@ -60,6 +60,7 @@ pub enum Variable {
     AlltoallWindow,
     NodeLimit,
     NodeGatherLimit,
+    NodeSliceLimit,
     RingLimit,
     BcastSliceLimit,
     BcastSegment,
@@ -107,7 +108,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 96] = [
+pub const ROWS: [Row; 97] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -486,6 +487,7 @@ pub const ROWS: [Row; 96] = [
     collectives::ALLTOALL_WINDOW,
     collectives::NODE_LIMIT,
     collectives::NODE_GATHER_LIMIT,
+    collectives::NODE_SLICE_LIMIT,
     collectives::RING_LIMIT,
     collectives::BCAST_SLICE_LIMIT,
     collectives::BCAST_SEGMENT,

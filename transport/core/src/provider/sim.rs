@@ -60,6 +60,10 @@ pub struct SimHop {
     pub gap_ns: u64,
     /// For how long it is busy with each byte of data, in thousandths of a nanosecond.
     pub byte_ps: u64,
+    /// For how long the core of the rank that gets it is busy with a packet, from whatever node, that is more than an answer.
+    pub core_gap_ns: u64,
+    /// And with each byte of data, in thousandths of a nanosecond: to copy or combine it.
+    pub core_byte_ps: u64,
 }
 
 impl SimConfig {

@@ -3,7 +3,10 @@
 
 use std::rc::Rc;
 
-use super::super::reduce::{allreduce_messages, reduce_messages, reduce_scatter_messages};
+use super::super::reduce::{
+    allreduce_messages, reduce_messages, reduce_scatter as reduce_scatter_near,
+    reduce_scatter_messages, slices,
+};
 use super::super::scan::{exscan_plain, scan_plain};
 use super::super::various;
 use super::{ByNode, Error, Line, Nodes, Payload, Reducer, UserMemory, Visit, cut_mut, dense};
@@ -45,6 +48,32 @@ pub(in super::super) async fn allreduce<V: Visit>(
         allreduce_messages(&by.across, output.as_mut_slice(), op).await?;
     }
     by.tell_near(output.as_mut_slice()).await
+}
+
+/// As [`allreduce`], of so many bytes that one rank of a node would take long to talk to other nodes for all: each combines a slice of the
+/// data of its node, then with the ranks that have the same slice on other nodes, and tells it those near it.
+pub(in super::super) async fn allreduce_in_slices<V: Visit>(
+    line: &Line<V>,
+    nodes: Rc<Nodes>,
+    input: UserMemory,
+    mut output: UserMemory,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let by = ByNode::of(line, nodes, None).await?;
+    let leaders = by.nodes.common_places() as usize;
+    let mut lengths = slices(input.bytes(), leaders, op.item_bytes());
+    lengths.resize(by.near.size() as usize, 0);
+    let mut slice = vec![0; lengths[by.near.rank() as usize]];
+    let own = UserMemory::of(&mut slice);
+    by.go_on(reduce_scatter_near(&by.near, input, &lengths, own, op).await)?;
+    if (by.near.rank() as usize) < leaders {
+        allreduce_messages(&by.same_place(), &mut slice, op).await?;
+    }
+    let mine = dense(&mut slice);
+    let all: Vec<Payload> = cut_mut(output.as_mut_slice(), &lengths)
+        .map(dense)
+        .collect();
+    various::allgather_various(&by.near, Some(&mine), &all).await
 }
 
 /// As [`reduce_scatter`](super::super::reduce_scatter) of `input` in parts of these lengths. The ranks of each node follow each other.

@@ -6,7 +6,7 @@
 //! ```text
 //! bytes   what
 //! 0..8    length of the block
-//! 8..56   the block, if it has at most 48 bytes
+//! 8..120  the block, if it has at most 112 bytes
 //! ```
 
 use transport::seat::LINE_BODY_BYTES;
@@ -129,8 +129,8 @@ mod tests {
         let mut slots = Slots::new(5, 256);
         for (at, bytes, travels) in [
             (0, 0, Travels::InSlot),
-            (1, 48, Travels::InSlot),
-            (2, 49, Travels::Together),
+            (1, 112, Travels::InSlot),
+            (2, 113, Travels::Together),
             (3, 256, Travels::Together),
             (4, 257, Travels::Alone),
         ] {
@@ -139,16 +139,16 @@ mod tests {
             slots.put(at, &block);
             assert_eq!(slots.travels(at), travels, "{bytes}");
         }
-        assert_eq!(slots.together(), [0, 0, 49, 256, 0]);
-        let mut taken = [0; 48];
+        assert_eq!(slots.together(), [0, 0, 113, 256, 0]);
+        let mut taken = [0; 112];
         slots.take(1, &super::super::dense(&mut taken)).unwrap();
-        assert_eq!(taken, [7; 48]);
+        assert_eq!(taken, [7; 112]);
         let shorter = super::super::dense(&mut taken[1..]);
         assert!(matches!(
             slots.take(1, &shorter),
             Err(Error::Unequal {
-                given: 48,
-                expected: 47
+                given: 112,
+                expected: 111
             })
         ));
     }

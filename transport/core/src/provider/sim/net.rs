@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use ring::layout::SLOT_BODY_BYTES;
 
 use super::flow::{Ack, Again, Receiver, Sender};
-use super::{SimConfig, SimStats};
+use super::{SimConfig, SimHop, SimStats};
 use crate::provider::shm::seal;
 use crate::{
     Arrived, Atomic, Completion, Completions, Head, Lease, Outcome, Peer, RecvBuffer, RemoteKey,
@@ -32,6 +32,8 @@ pub(super) struct Net {
     flows: Vec<Flow>,
     /// Until when the adapter of each node is busy with packets that leave it, and with those that reach it.
     busy_until: Vec<[u64; 2]>,
+    /// Until when the core of each rank is busy with data that have reached it.
+    cores_until: Vec<u64>,
     pub(super) stats: SimStats,
 }
 
@@ -141,6 +143,7 @@ impl Net {
             adapters,
             flows,
             busy_until: vec![[0; 2]; index(config.ranks)],
+            cores_until: vec![0; index(config.ranks)],
             stats: SimStats::default(),
         };
         for rank in 0..config.ranks {
@@ -528,26 +531,48 @@ impl Net {
     /// When a packet that is sent now arrives.
     fn arrival(&mut self, from: u32, to: u32, what: Packet) -> u64 {
         let way_ns = self.delay();
-        let nodes = self.config.between.map(|hop| {
-            let node = |rank: u32| index(rank / hop.ranks_per_node.max(1));
-            (hop, node(from), node(to))
-        });
-        let Some((hop, from_node, to_node)) = nodes.filter(|(_, from, to)| from != to) else {
+        let Some(hop) = self.config.between else {
             return self.now + way_ns;
         };
-        let bytes = match what {
-            Packet::Item { sequence, .. } => {
-                let item = self.flow(from, to).sender.item(sequence);
-                item.map_or(0, |item| item.bytes())
-            }
-            Packet::Probe | Packet::Ack(_) => 0,
+        let item = match what {
+            Packet::Item { sequence, .. } => self.flow(from, to).sender.item(sequence),
+            Packet::Probe | Packet::Ack(_) => None,
         };
+        let is_item = item.is_some();
+        let bytes = item.as_deref().map_or(0, Item::bytes);
+        // Whose core has to do with the data.
+        let user = match item {
+            Some(Item::Read { .. }) => from,
+            _ => to,
+        };
+        let node = |rank: u32| index(rank / hop.ranks_per_node.max(1));
+        let there = match (node(from), node(to)) {
+            (from, to) if from == to => self.now + way_ns,
+            nodes => self.passes_adapters(hop, nodes, bytes, way_ns),
+        };
+        if !is_item {
+            return there;
+        }
+        let core_ns = hop.core_gap_ns + bytes * hop.core_byte_ps / 1000;
+        let core = &mut self.cores_until[index(user)];
+        *core = there.max(*core) + core_ns;
+        *core
+    }
+
+    /// When a packet with so many bytes of data that is sent now has passed the adapters of two nodes.
+    fn passes_adapters(
+        &mut self,
+        hop: SimHop,
+        (from, to): (usize, usize),
+        bytes: u64,
+        way_ns: u64,
+    ) -> u64 {
         self.stats.between += 1;
         let busy_ns = hop.gap_ns + bytes * hop.byte_ps / 1000;
-        let [out, _] = &mut self.busy_until[from_node];
+        let [out, _] = &mut self.busy_until[from];
         *out = self.now.max(*out) + busy_ns;
         let there = *out + way_ns + hop.delay_ns;
-        let [_, into] = &mut self.busy_until[to_node];
+        let [_, into] = &mut self.busy_until[to];
         *into = (there - busy_ns).max(*into) + busy_ns;
         *into
     }
