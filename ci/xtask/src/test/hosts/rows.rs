@@ -86,6 +86,7 @@ pub(super) const UNDER_SLURM: &[Row] = &[
     row("a_batch_script_runs_on_its_first_host", 4, 90),
     row("one_step_starts_all", 4, 90),
     row("ends_leave_nothing", 4, 180),
+    row("starts_are_measured", 4, 60),
     row("a_job_that_is_over_is_told", 4, 60),
     row("srun_starts_ranks", 4, 120),
     row("what_looks_into_a_job_finds_all_hosts", 4, 120),
