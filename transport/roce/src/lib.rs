@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! RoCEv2 reliable connections in user space, on the wire as Linux Soft-RoCE (`rdma_rxe`) and adapters have them. Sans-IO:
+//! packets and time are arguments, and what is to be sent is handed out.
+//!
+//! **Knows** packets, queue pairs and keys of memory.
+//! **Never** knows a socket, a device or a clock, and never reads or writes memory itself.
+
+#![forbid(unsafe_code)]
