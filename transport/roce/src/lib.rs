@@ -6,3 +6,8 @@
 //! **Never** knows a socket, a device or a clock, and never reads or writes memory itself.
 
 #![forbid(unsafe_code)]
+
+pub mod format;
+mod psn;
+
+pub use psn::Psn;

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The header of acknowledgements, AETH. IBTA vol. 1 section 9.3.5.
+//!
+//! | offset | bits | field    | meaning                                                |
+//! |-------:|-----:|----------|--------------------------------------------------------|
+//! |      0 |    1 | reserved | 0                                                      |
+//! |      0 |    2 | type     | 0 ACK, 1 RNR NAK, 2 reserved, 3 NAK                    |
+//! |      0 |    5 | value    | ACK: credits (31: not used); RNR: timer; NAK: reason   |
+//! |      1 |   24 | MSN      | messages that the responder has completed              |
+
+use super::{read_u24, write_u24};
+
+/// The header of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aeth {
+    /// What the answer says.
+    pub syndrome: Syndrome,
+    /// Message sequence number, 24 bits.
+    pub msn: u32,
+}
+
+/// What an acknowledgement says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syndrome {
+    /// All is well.
+    Ack {
+        /// Code for the receive buffers that are left, 0 to 31; 31: credits are not used.
+        credits: u8,
+    },
+    /// There is no receive buffer now.
+    NotReady {
+        /// Code for how long to wait, 0 to 31; [`not_ready_ns`] says it in nanoseconds.
+        timer: u8,
+    },
+    /// The packet is refused.
+    Nak(Nak),
+    /// A value without a meaning.
+    Reserved {
+        /// The byte.
+        code: u8,
+    },
+}
+
+/// Why a packet is refused. IBTA vol. 1 section 9.7.5.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nak {
+    /// Packets before it are missing.
+    Sequence,
+    /// The request makes no sense, or does not fit.
+    InvalidRequest,
+    /// The key, the bounds or the rights are wrong.
+    RemoteAccess,
+    /// The responder could not do it.
+    RemoteOperation,
+    /// Only of reliable datagrams, which nobody has.
+    InvalidDatagram,
+}
+
+impl Aeth {
+    /// Its length.
+    pub const BYTES: usize = 4;
+
+    /// Reads one.
+    pub fn parse(bytes: &[u8; Self::BYTES]) -> Self {
+        let [code, msn @ ..] = *bytes;
+        Self {
+            syndrome: Syndrome::parse(code),
+            msn: read_u24(msn),
+        }
+    }
+
+    /// Writes it.
+    pub fn write(&self, bytes: &mut [u8; Self::BYTES]) {
+        let [a, b, c] = write_u24(self.msn);
+        *bytes = [self.syndrome.code(), a, b, c];
+    }
+}
+
+impl Syndrome {
+    /// An acknowledgement of a responder that does not count credits.
+    pub const UNLIMITED: Self = Self::Ack { credits: 31 };
+
+    /// Reads one.
+    pub fn parse(code: u8) -> Self {
+        let value = code & 0x1f;
+        match (code >> 5, value) {
+            (0, credits) => Self::Ack { credits },
+            (1, timer) => Self::NotReady { timer },
+            (3, 0) => Self::Nak(Nak::Sequence),
+            (3, 1) => Self::Nak(Nak::InvalidRequest),
+            (3, 2) => Self::Nak(Nak::RemoteAccess),
+            (3, 3) => Self::Nak(Nak::RemoteOperation),
+            (3, 4) => Self::Nak(Nak::InvalidDatagram),
+            _ => Self::Reserved { code },
+        }
+    }
+
+    /// The byte on the wire.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Ack { credits } => credits & 0x1f,
+            Self::NotReady { timer } => 0x20 | timer & 0x1f,
+            Self::Nak(Nak::Sequence) => 0x60,
+            Self::Nak(Nak::InvalidRequest) => 0x61,
+            Self::Nak(Nak::RemoteAccess) => 0x62,
+            Self::Nak(Nak::RemoteOperation) => 0x63,
+            Self::Nak(Nak::InvalidDatagram) => 0x64,
+            Self::Reserved { code } => code,
+        }
+    }
+}
+
+/// How long a timer code of an RNR NAK means, in nanoseconds; only its low 5 bits count. IBTA vol. 1 table 45.
+pub fn not_ready_ns(timer: u8) -> u64 {
+    HUNDREDTHS_OF_MS[usize::from(timer & 0x1f)] * 10_000
+}
+
+const HUNDREDTHS_OF_MS: [u64; 32] = [
+    65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024,
+    1_536, 2_048, 3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_syndrome_is_written_as_it_was_read() {
+        for code in 0..=u8::MAX {
+            assert_eq!(Syndrome::parse(code).code(), code);
+        }
+        assert_eq!(Syndrome::UNLIMITED.code(), 0x1f);
+    }
+
+    #[test]
+    fn timers_are_those_of_the_table() {
+        let known = [
+            (0, 655_360_000),
+            (1, 10_000),
+            (12, 640_000),
+            (31, 491_520_000),
+        ];
+        for (timer, ns) in known {
+            assert_eq!(not_ready_ns(timer), ns);
+        }
+    }
+
+    #[test]
+    fn the_message_number_has_24_bits() {
+        let wire = [0x62, 1, 2, 3];
+        let aeth = Aeth::parse(&wire);
+        assert_eq!(aeth.syndrome, Syndrome::Nak(Nak::RemoteAccess));
+        assert_eq!(aeth.msn, 0x01_0203);
+        let mut again = [0; Aeth::BYTES];
+        aeth.write(&mut again);
+        assert_eq!(again, wire);
+    }
+}

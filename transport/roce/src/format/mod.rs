@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets as bytes. Everything is big endian, but for the checksum. IBTA vol. 1 chapter 9, annex A17 (RoCEv2).
+//!
+//! | part              | bytes    | where                                       |
+//! |-------------------|---------:|---------------------------------------------|
+//! | IPv4 or IPv6      | 20 or 40 | `network.rs`                                |
+//! | UDP               |        8 | `network.rs`, to port [`PORT`]              |
+//! | BTH               |       12 | `bth.rs`                                    |
+//! | extension headers |   0 – 28 | `extended.rs`, `aeth.rs`; which: `opcode.rs` |
+//! | payload           | 0 – 4096 |                                             |
+//! | pad               |    0 – 3 | zeros, so that payload and pad are a multiple of 4 |
+//! | ICRC              |        4 | `icrc.rs`                                   |
+//!
+//! Parsing checks all lengths, and panics on no bytes.
+
+mod aeth;
+mod bth;
+mod build;
+mod extended;
+mod network;
+mod opcode;
+mod packet;
+
+pub use aeth::{Aeth, Nak, Syndrome, not_ready_ns};
+pub use bth::Bth;
+pub use build::Headers;
+pub use extended::{AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Reth};
+pub use network::{Network, NetworkError};
+pub(crate) use opcode::extension;
+pub use opcode::{Kind, Opcode, Position, Service};
+pub use packet::{Malformed, Packet};
+
+/// The UDP port of RoCEv2, annex A17.3.
+pub const PORT: u16 = 4791;
+/// Most payload of one packet in bytes: the largest path MTU.
+pub const PAYLOAD_BYTES_MAX: usize = 4096;
+/// Bytes of the checksum behind each packet.
+pub const ICRC_BYTES: usize = 4;
+/// The partition that everybody belongs to, as a full member.
+pub const DEFAULT_PARTITION: u16 = 0xffff;
+
+/// The low 24 bits of three bytes.
+fn read_u24(bytes: [u8; 3]) -> u32 {
+    u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]])
+}
+
+/// Three bytes of the low 24 bits.
+fn write_u24(number: u32) -> [u8; 3] {
+    let [_, a, b, c] = number.to_be_bytes();
+    [a, b, c]
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! IP and UDP in front of a packet, as far as the checksum covers them. Annex A17.4.
+//!
+//! | header | offset | bits | field         | in the checksum                          |
+//! |--------|-------:|-----:|---------------|------------------------------------------|
+//! | IPv4   |      0 |    4 | version       | 4                                        |
+//! |        |      0 |    4 | length        | of this header in 4 bytes, 5 to 15       |
+//! |        |      1 |    8 | TOS           | as ones                                  |
+//! |        |      2 |   16 | total length  | of all from here to the last byte of the ICRC |
+//! |        |      4 |   32 | id, fragments | as they are                              |
+//! |        |      8 |    8 | TTL           | as ones                                  |
+//! |        |      9 |    8 | protocol      | 17                                       |
+//! |        |     10 |   16 | checksum      | as ones                                  |
+//! |        |     12 |   64 | addresses     | as they are                              |
+//! | IPv6   |      0 |    4 | version       | 6                                        |
+//! |        |      0 |   28 | traffic class, flow label | as ones                      |
+//! |        |      4 |   16 | payload length | of all behind this header               |
+//! |        |      6 |    8 | next header   | 17: other headers are not taken          |
+//! |        |      7 |    8 | hop limit     | as ones                                  |
+//! |        |      8 |  256 | addresses     | as they are                              |
+//! | UDP    |      0 |   32 | ports         | as they are                              |
+//! |        |      4 |   16 | length        | of all from here to the last byte of the ICRC |
+//! |        |      6 |   16 | checksum      | as ones                                  |
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+/// IP and UDP headers of a packet, with the fields that the checksum leaves out set to ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    bytes: [u8; Self::BYTES_MAX],
+    len: u8,
+}
+
+/// Why bytes are no packet of UDP over IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// They end before a header does.
+    Short {
+        /// Bytes that came.
+        bytes: usize,
+        /// Bytes that were needed.
+        wanted: usize,
+    },
+    /// IP of another version than 4 and 6, or a header shorter than it can be.
+    Version {
+        /// The first byte.
+        first: u8,
+    },
+    /// Not UDP.
+    Protocol {
+        /// What the IP header names.
+        protocol: u8,
+    },
+    /// The lengths that IP and UDP name do not fit each other or what came.
+    Lengths {
+        /// Bytes that came behind the IP header.
+        bytes: usize,
+        /// Bytes of it, as IP says.
+        ip: usize,
+        /// Bytes of it, as UDP says.
+        udp: usize,
+    },
+    /// The addresses are of two versions of IP.
+    Mixed,
+}
+
+impl Network {
+    /// The longest: IPv4 with all options, and UDP.
+    const BYTES_MAX: usize = 60 + UDP_BYTES;
+
+    /// Splits a datagram from its IP header on: the headers, and what UDP carries, which is the packet and its ICRC. Bytes
+    /// behind, such as Ethernet's padding, are left out.
+    ///
+    /// # Errors
+    /// It is not UDP over IPv4 or IPv6, or a length is wrong.
+    pub fn parse(datagram: &[u8]) -> Result<(Self, &[u8]), NetworkError> {
+        let ip = ip_header(datagram)?;
+        let rest = datagram.get(ip.bytes..).unwrap_or_default();
+        let udp = rest.first_chunk::<UDP_BYTES>().ok_or(NetworkError::Short {
+            bytes: datagram.len(),
+            wanted: ip.bytes + UDP_BYTES,
+        })?;
+        let length = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
+        let fits = length == ip.behind && length >= UDP_BYTES;
+        let carried = rest.get(UDP_BYTES..length).filter(|_| fits);
+        let carried = carried.ok_or(NetworkError::Lengths {
+            bytes: rest.len(),
+            ip: ip.behind,
+            udp: length,
+        })?;
+        let headers = datagram.get(..ip.bytes + UDP_BYTES).unwrap_or_default();
+        Ok((Self::masked(headers, ip.bytes), carried))
+    }
+
+    /// The headers that the system writes for a datagram of a plain UDP socket that forbids fragments and is not connected:
+    /// no IP options, don't fragment, id 0. `bytes` is the packet's length without the ICRC.
+    ///
+    /// # Errors
+    /// The addresses are not of one version of IP.
+    pub fn assumed(from: SocketAddr, to: SocketAddr, bytes: u16) -> Result<Self, NetworkError> {
+        let udp_bytes = bytes.saturating_add(BEHIND_IP_BYTES);
+        let mut headers = [0; 40 + UDP_BYTES];
+        let ip_bytes = match (from.ip(), to.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                headers[0] = 0x45;
+                headers[2..4].copy_from_slice(&udp_bytes.saturating_add(20).to_be_bytes());
+                headers[6] = 0x40;
+                headers[9] = UDP;
+                headers[12..16].copy_from_slice(&source.octets());
+                headers[16..20].copy_from_slice(&destination.octets());
+                20
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                headers[0] = 0x60;
+                headers[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
+                headers[6] = UDP;
+                headers[8..24].copy_from_slice(&source.octets());
+                headers[24..40].copy_from_slice(&destination.octets());
+                40
+            }
+            _ => return Err(NetworkError::Mixed),
+        };
+        headers[ip_bytes..ip_bytes + 2].copy_from_slice(&from.port().to_be_bytes());
+        headers[ip_bytes + 2..ip_bytes + 4].copy_from_slice(&to.port().to_be_bytes());
+        headers[ip_bytes + 4..ip_bytes + 6].copy_from_slice(&udp_bytes.to_be_bytes());
+        Ok(Self::masked(&headers[..ip_bytes + UDP_BYTES], ip_bytes))
+    }
+
+    /// The headers as the checksum takes them.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// Headers of which the first `ip_bytes` are IP; at most 60 of these, and UDP behind them.
+    fn masked(headers: &[u8], ip_bytes: usize) -> Self {
+        let mut bytes = [0; Self::BYTES_MAX];
+        bytes[..headers.len()].copy_from_slice(headers);
+        if bytes[0] >> 4 == 4 {
+            bytes[1] = 0xff;
+            bytes[8] = 0xff;
+            bytes[10..12].fill(0xff);
+        } else {
+            bytes[0] |= 0x0f;
+            bytes[1..4].fill(0xff);
+            bytes[7] = 0xff;
+        }
+        bytes[ip_bytes + 6..ip_bytes + UDP_BYTES].fill(0xff);
+        let len = u8::try_from(headers.len()).unwrap_or(0);
+        Self { bytes, len }
+    }
+}
+
+/// An IP header: its length, and how much it says is behind it.
+struct Ip {
+    bytes: usize,
+    behind: usize,
+}
+
+fn ip_header(datagram: &[u8]) -> Result<Ip, NetworkError> {
+    let short = |wanted| NetworkError::Short {
+        bytes: datagram.len(),
+        wanted,
+    };
+    let first = *datagram.first().ok_or_else(|| short(1))?;
+    let (ip, protocol) = match first >> 4 {
+        4 => {
+            let head: &[u8; 20] = datagram.first_chunk().ok_or_else(|| short(20))?;
+            let bytes = usize::from(first & 0x0f) * 4;
+            let total = usize::from(u16::from_be_bytes([head[2], head[3]]));
+            if bytes < 20 {
+                return Err(NetworkError::Version { first });
+            }
+            let behind = total.saturating_sub(bytes);
+            (Ip { bytes, behind }, head[9])
+        }
+        6 => {
+            let head: &[u8; 40] = datagram.first_chunk().ok_or_else(|| short(40))?;
+            let behind = usize::from(u16::from_be_bytes([head[4], head[5]]));
+            (Ip { bytes: 40, behind }, head[6])
+        }
+        _ => return Err(NetworkError::Version { first }),
+    };
+    match protocol {
+        UDP => Ok(ip),
+        protocol => Err(NetworkError::Protocol { protocol }),
+    }
+}
+
+impl fmt::Display for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short { bytes, wanted } => {
+                write!(f, "datagram has {bytes} bytes, its headers need {wanted}")
+            }
+            Self::Version { first } => write!(
+                f,
+                "datagram begins with 0x{first:02x}, expected IP of version 4 or 6"
+            ),
+            Self::Protocol { protocol } => {
+                write!(f, "datagram is of IP protocol {protocol}, expected {UDP}")
+            }
+            Self::Lengths { bytes, ip, udp } => write!(
+                f,
+                "{bytes} bytes came behind the IP header, which says {ip}, and the UDP header {udp}"
+            ),
+            Self::Mixed => write!(f, "one address is of IP version 4, the other of 6"),
+        }
+    }
+}
+
+impl std::error::Error for NetworkError {}
+
+/// UDP header and ICRC.
+const BEHIND_IP_BYTES: u16 = 12;
+const UDP_BYTES: usize = 8;
+/// UDP's number among the protocols of IP.
+const UDP: u8 = 17;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An IPv4 datagram that carries `carried` bytes.
+    fn datagram(carried: u8) -> Vec<u8> {
+        let mut bytes = vec![0; 28 + usize::from(carried)];
+        bytes[0] = 0x45;
+        bytes[3] = 28 + carried;
+        bytes[9] = UDP;
+        bytes[25] = 8 + carried;
+        bytes
+    }
+
+    #[test]
+    fn what_udp_carries_is_split_off() {
+        let mut bytes = datagram(5);
+        bytes.extend([0; 9]);
+        let (headers, carried) = Network::parse(&bytes).unwrap();
+        assert_eq!((headers.as_bytes().len(), carried.len()), (28, 5));
+    }
+
+    #[test]
+    fn lengths_must_fit() {
+        let mut longer = datagram(5);
+        longer[25] += 1;
+        assert!(matches!(
+            Network::parse(&longer),
+            Err(NetworkError::Lengths {
+                ip: 13,
+                udp: 14,
+                ..
+            })
+        ));
+        longer[3] += 1;
+        assert!(matches!(
+            Network::parse(&longer),
+            Err(NetworkError::Lengths { bytes: 13, .. })
+        ));
+        let mut none = datagram(0);
+        (none[3], none[25]) = (27, 7);
+        assert!(Network::parse(&none).is_err());
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic() {
+        for len in 0..80 {
+            for first in [0x00, 0x40, 0x45, 0x4f, 0x60, 0xff] {
+                let mut bytes = vec![0xff; len];
+                if let Some(byte) = bytes.first_mut() {
+                    *byte = first;
+                }
+                assert!(Network::parse(&bytes).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_of_two_versions_are_refused() {
+        let four: SocketAddr = "10.0.0.1:1".parse().unwrap();
+        let six: SocketAddr = "[::1]:1".parse().unwrap();
+        assert_eq!(Network::assumed(four, six, 12), Err(NetworkError::Mixed));
+    }
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Opcodes: the upper three bits are the transport service, the lower five what the packet is. IBTA vol. 1 section 9.2.1, table 38.
+//!
+//! | bits 7–5 | service                          | lower five bits that it has |
+//! |---------:|----------------------------------|-----------------------------|
+//! |        0 | reliable connection (RC)         | 0x00–0x14, 0x16, 0x17       |
+//! |        1 | unreliable connection (UC)       | 0x00–0x0b                   |
+//! |        3 | unreliable datagram (UD)         | 0x04, 0x05, with a DETH     |
+//! |        4 | congestion notification (CNP)    | 0x01                        |
+
+/// What the opcode of a packet says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opcode {
+    service: Service,
+    row: Row,
+}
+
+/// Transport services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// RC.
+    ReliableConnection,
+    /// UC.
+    UnreliableConnection,
+    /// UD.
+    UnreliableDatagram,
+    /// CNP, annex A17.9.
+    CongestionNotification,
+}
+
+/// What a packet is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// SEND.
+    Send,
+    /// RDMA WRITE.
+    Write,
+    /// RDMA READ request.
+    ReadRequest,
+    /// RDMA READ response.
+    ReadResponse,
+    /// Acknowledge, positive or not.
+    Acknowledge,
+    /// ATOMIC acknowledge.
+    AtomicAcknowledge,
+    /// CmpSwap.
+    CompareSwap,
+    /// FetchAdd.
+    FetchAdd,
+    /// Notification of congestion.
+    CongestionNotification,
+}
+
+/// Where a packet stands in its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// More follow; its payload is one path MTU.
+    First,
+    /// More follow; its payload is one path MTU.
+    Middle,
+    /// The last of several; its payload is 1 byte to one path MTU.
+    Last,
+    /// The message is one packet; its payload is at most one path MTU.
+    Only,
+}
+
+/// Which extension headers follow the BTH, a bit each, in the order in which they stand.
+pub(crate) mod extension {
+    pub(crate) const DETH: u8 = 1;
+    pub(crate) const RETH: u8 = 2;
+    pub(crate) const ATOMIC: u8 = 4;
+    pub(crate) const AETH: u8 = 8;
+    pub(crate) const ATOMIC_ACK: u8 = 16;
+    pub(crate) const IMM: u8 = 32;
+    pub(crate) const IETH: u8 = 64;
+    /// All of them with their lengths in bytes.
+    pub(crate) const ORDER: [(u8, usize); 7] = [
+        (DETH, 8),
+        (RETH, 16),
+        (ATOMIC, 28),
+        (AETH, 4),
+        (ATOMIC_ACK, 8),
+        (IMM, 4),
+        (IETH, 4),
+    ];
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Row {
+    code: u8,
+    kind: Kind,
+    position: Position,
+    extensions: u8,
+}
+
+impl Opcode {
+    /// The CNP.
+    pub const CNP: Self = Self {
+        service: Service::CongestionNotification,
+        row: row(1, Kind::CongestionNotification, Position::Only, 0),
+    };
+
+    /// Reads an opcode; `None` if there is no such one.
+    pub fn parse(code: u8) -> Option<Self> {
+        let low = code & 0x1f;
+        let gap = usize::from(low > MISSING);
+        let mut row = *ROWS.get(usize::from(low) - gap)?;
+        if low == MISSING {
+            return None;
+        }
+        let service = match code >> 5 {
+            0 => Service::ReliableConnection,
+            1 if low <= LAST_OF_UNRELIABLE => Service::UnreliableConnection,
+            3 if low == 4 || low == 5 => {
+                row.extensions |= extension::DETH;
+                Service::UnreliableDatagram
+            }
+            4 if low == Self::CNP.row.code => return Some(Self::CNP),
+            _ => return None,
+        };
+        Some(Self { service, row })
+    }
+
+    /// The opcode of a packet of a reliable connection. `has_immediate` counts for the last packet of a send or a write; a position
+    /// that a kind does not have counts as [`Position::Only`].
+    pub fn reliable(kind: Kind, position: Position, has_immediate: bool) -> Self {
+        let place = match position {
+            Position::First => 0,
+            Position::Middle => 1,
+            Position::Last => 2 + u8::from(has_immediate),
+            Position::Only => 4 + u8::from(has_immediate),
+        };
+        let code = match kind {
+            Kind::Send => place,
+            Kind::Write => 6 + place,
+            Kind::ReadRequest => 0x0c,
+            Kind::ReadResponse => 0x0d + place - u8::from(place >= 4),
+            Kind::Acknowledge => 0x11,
+            Kind::AtomicAcknowledge => 0x12,
+            Kind::CompareSwap => 0x13,
+            Kind::FetchAdd => 0x14,
+            Kind::CongestionNotification => return Self::CNP,
+        };
+        let row = ROWS[usize::from(code)];
+        Self {
+            service: Service::ReliableConnection,
+            row,
+        }
+    }
+
+    /// The opcode of a datagram.
+    pub fn datagram(has_immediate: bool) -> Self {
+        let mut row = ROWS[4 + usize::from(has_immediate)];
+        row.extensions |= extension::DETH;
+        Self {
+            service: Service::UnreliableDatagram,
+            row,
+        }
+    }
+
+    /// The byte on the wire.
+    pub fn code(self) -> u8 {
+        let upper = match self.service {
+            Service::ReliableConnection => 0,
+            Service::UnreliableConnection => 1,
+            Service::UnreliableDatagram => 3,
+            Service::CongestionNotification => 4,
+        };
+        upper << 5 | self.row.code
+    }
+
+    /// The transport service.
+    pub fn service(self) -> Service {
+        self.service
+    }
+
+    /// What the packet is part of.
+    pub fn kind(self) -> Kind {
+        self.row.kind
+    }
+
+    /// Where it stands there.
+    pub fn position(self) -> Position {
+        self.row.position
+    }
+
+    /// Whether it carries immediate data.
+    pub fn has_immediate(self) -> bool {
+        self.has(extension::IMM)
+    }
+
+    /// Whether it wants a key of the receiver invalidated.
+    pub fn invalidates(self) -> bool {
+        self.has(extension::IETH)
+    }
+
+    /// Whether it may carry payload.
+    pub fn has_payload(self) -> bool {
+        matches!(
+            self.row.kind,
+            Kind::Send | Kind::Write | Kind::ReadResponse | Kind::CongestionNotification
+        )
+    }
+
+    /// Whether a responder sends it to a requester.
+    pub fn is_answer(self) -> bool {
+        matches!(
+            self.row.kind,
+            Kind::ReadResponse | Kind::Acknowledge | Kind::AtomicAcknowledge
+        )
+    }
+
+    /// Whether this extension header follows.
+    pub(crate) fn has(self, extension: u8) -> bool {
+        self.row.extensions & extension != 0
+    }
+
+    /// How many bytes of extension headers follow the BTH.
+    pub fn extension_bytes(self) -> usize {
+        let those = extension::ORDER.iter().filter(|(one, _)| self.has(*one));
+        those.map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Where an extension header lies, counted from the end of the BTH; `None` if it does not follow.
+    pub(crate) fn offset_of(self, extension: u8) -> Option<usize> {
+        let before = extension::ORDER
+            .iter()
+            .take_while(|(one, _)| *one != extension);
+        let bytes = before
+            .filter(|(one, _)| self.has(*one))
+            .map(|(_, bytes)| bytes);
+        self.has(extension).then(|| bytes.sum())
+    }
+}
+
+const fn row(code: u8, kind: Kind, position: Position, extensions: u8) -> Row {
+    Row {
+        code,
+        kind,
+        position,
+        extensions,
+    }
+}
+
+/// The lower five bits, without 0x15, which no packet has. UC and UD have a part of it.
+const ROWS: [Row; 23] = {
+    use Kind::*;
+    use Position::*;
+    use extension::*;
+    [
+        row(0x00, Send, First, 0),
+        row(0x01, Send, Middle, 0),
+        row(0x02, Send, Last, 0),
+        row(0x03, Send, Last, IMM),
+        row(0x04, Send, Only, 0),
+        row(0x05, Send, Only, IMM),
+        row(0x06, Write, First, RETH),
+        row(0x07, Write, Middle, 0),
+        row(0x08, Write, Last, 0),
+        row(0x09, Write, Last, IMM),
+        row(0x0a, Write, Only, RETH),
+        row(0x0b, Write, Only, RETH | IMM),
+        row(0x0c, ReadRequest, Only, RETH),
+        row(0x0d, ReadResponse, First, AETH),
+        row(0x0e, ReadResponse, Middle, 0),
+        row(0x0f, ReadResponse, Last, AETH),
+        row(0x10, ReadResponse, Only, AETH),
+        row(0x11, Acknowledge, Only, AETH),
+        row(0x12, AtomicAcknowledge, Only, AETH | ATOMIC_ACK),
+        row(0x13, CompareSwap, Only, ATOMIC),
+        row(0x14, FetchAdd, Only, ATOMIC),
+        row(0x16, Send, Last, IETH),
+        row(0x17, Send, Only, IETH),
+    ]
+};
+
+/// The code that no packet has.
+const MISSING: u8 = 0x15;
+/// The last that an unreliable connection has: WRITE_ONLY with immediate data.
+const LAST_OF_UNRELIABLE: u8 = 0x0b;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_that_is_read_is_written_again() {
+        let known = (0..=u8::MAX).filter_map(|code| Some((code, Opcode::parse(code)?)));
+        let known: Vec<_> = known.collect();
+        assert_eq!(known.len(), 23 + 12 + 2 + 1);
+        for (code, opcode) in known {
+            assert_eq!(opcode.code(), code);
+        }
+    }
+
+    #[test]
+    fn opcodes_are_made_from_what_they_say() {
+        for code in (0..0x20).filter(|code| ![0x15, 0x16, 0x17, 0x18].contains(code)) {
+            let Some(opcode) = Opcode::parse(code) else {
+                assert!(code > 0x17);
+                continue;
+            };
+            let again = Opcode::reliable(opcode.kind(), opcode.position(), opcode.has_immediate());
+            assert_eq!(again, opcode, "0x{code:x}");
+        }
+        assert_eq!(Some(Opcode::datagram(true)), Opcode::parse(0x65));
+        assert_eq!(Opcode::CNP.code(), 0x81);
+    }
+
+    #[test]
+    fn extension_headers_stand_one_behind_the_other() {
+        let write = Opcode::parse(0x0b).unwrap();
+        assert_eq!(write.extension_bytes(), 20);
+        assert_eq!(write.offset_of(extension::IMM), Some(16));
+        let datagram = Opcode::parse(0x65).unwrap();
+        assert_eq!(datagram.offset_of(extension::IMM), Some(8));
+        assert_eq!(datagram.offset_of(extension::RETH), None);
+        assert_eq!(Opcode::parse(0x12).unwrap().extension_bytes(), 12);
+    }
+}

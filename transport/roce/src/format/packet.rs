@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A whole packet: from the BTH to the last byte before the ICRC.
+
+use std::fmt;
+
+use super::opcode::extension;
+use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ieth, ImmDt, Kind, PAYLOAD_BYTES_MAX, Reth};
+
+/// A packet whose lengths are right: its opcode is known, all of its extension headers are there, and pad and payload are
+/// what the opcode allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// Base transport header.
+    pub bth: Bth,
+    extensions: &'a [u8],
+    /// What it carries, without the pad.
+    pub payload: &'a [u8],
+}
+
+/// Why bytes are no packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// It ends before its headers do.
+    Short {
+        /// Bytes that came.
+        bytes: usize,
+        /// Bytes that its headers need.
+        wanted: usize,
+    },
+    /// The version of the transport is not 0.
+    Version {
+        /// What it is.
+        version: u8,
+    },
+    /// There is no such opcode.
+    Opcode {
+        /// What came.
+        code: u8,
+    },
+    /// Payload and pad are no multiple of 4.
+    Unaligned {
+        /// Their length.
+        bytes: usize,
+    },
+    /// There is more pad than there are bytes behind the headers.
+    Pad {
+        /// Bytes of pad that it names.
+        pad: u8,
+        /// Bytes behind the headers.
+        bytes: usize,
+    },
+    /// The payload is longer than a packet of this opcode can have.
+    Payload {
+        /// The opcode.
+        code: u8,
+        /// Its length.
+        bytes: usize,
+    },
+}
+
+impl<'a> Packet<'a> {
+    /// Reads the bytes from the BTH to the last one before the ICRC.
+    ///
+    /// # Errors
+    /// What is wrong with their lengths, or an opcode or version that is not known.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let short = |wanted| Malformed::Short {
+            bytes: bytes.len(),
+            wanted,
+        };
+        let (head, rest) = bytes.split_first_chunk().ok_or_else(|| short(Bth::BYTES))?;
+        let bth = Bth::parse(head)?;
+        let extended = bth.opcode.extension_bytes();
+        let (extensions, rest) = rest
+            .split_at_checked(extended)
+            .ok_or_else(|| short(Bth::BYTES + extended))?;
+        if !rest.len().is_multiple_of(4) {
+            return Err(Malformed::Unaligned { bytes: rest.len() });
+        }
+        let carried = rest.len().checked_sub(usize::from(bth.pad));
+        let payload = carried.and_then(|carried| rest.get(..carried));
+        let payload = payload.ok_or(Malformed::Pad {
+            pad: bth.pad,
+            bytes: rest.len(),
+        })?;
+        let most = match bth.opcode.kind() {
+            Kind::CongestionNotification => CNP_BYTES,
+            _ if bth.opcode.has_payload() => PAYLOAD_BYTES_MAX,
+            _ => 0,
+        };
+        if payload.len() > most {
+            return Err(Malformed::Payload {
+                code: bth.opcode.code(),
+                bytes: payload.len(),
+            });
+        }
+        Ok(Self {
+            bth,
+            extensions,
+            payload,
+        })
+    }
+
+    /// The RETH, if the opcode has one; the other extension headers likewise.
+    pub fn reth(&self) -> Option<Reth> {
+        self.extension(extension::RETH).map(Reth::parse)
+    }
+
+    /// The AETH.
+    pub fn aeth(&self) -> Option<Aeth> {
+        self.extension(extension::AETH).map(Aeth::parse)
+    }
+
+    /// The AtomicETH.
+    pub fn atomic(&self) -> Option<AtomicEth> {
+        self.extension(extension::ATOMIC).map(AtomicEth::parse)
+    }
+
+    /// The AtomicAckETH.
+    pub fn atomic_ack(&self) -> Option<AtomicAckEth> {
+        self.extension(extension::ATOMIC_ACK)
+            .map(AtomicAckEth::parse)
+    }
+
+    /// The immediate data.
+    pub fn immediate(&self) -> Option<ImmDt> {
+        self.extension(extension::IMM).map(ImmDt::parse)
+    }
+
+    /// The IETH.
+    pub fn invalidate(&self) -> Option<Ieth> {
+        self.extension(extension::IETH).map(Ieth::parse)
+    }
+
+    /// The DETH.
+    pub fn deth(&self) -> Option<Deth> {
+        self.extension(extension::DETH).map(Deth::parse)
+    }
+
+    fn extension<const N: usize>(&self, which: u8) -> Option<&'a [u8; N]> {
+        let offset = self.bth.opcode.offset_of(which)?;
+        self.extensions.get(offset..)?.first_chunk()
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short { bytes, wanted } => {
+                write!(f, "packet has {bytes} bytes, its headers need {wanted}")
+            }
+            Self::Version { version } => {
+                write!(f, "packet has transport version {version}, expected 0")
+            }
+            Self::Opcode { code } => write!(f, "packet has opcode 0x{code:02x}, which is none"),
+            Self::Unaligned { bytes } => write!(
+                f,
+                "payload and pad are {bytes} bytes, expected a multiple of 4"
+            ),
+            Self::Pad { pad, bytes } => write!(
+                f,
+                "packet names {pad} bytes of pad, behind its headers are {bytes}"
+            ),
+            Self::Payload { code, bytes } => write!(
+                f,
+                "packet of opcode 0x{code:02x} has {bytes} bytes of payload, more than it can have"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// Reserved bytes behind the BTH of a CNP.
+const CNP_BYTES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Headers, Opcode, Position};
+    use super::*;
+
+    fn wire(code: u8, pad: u8, behind: usize) -> Vec<u8> {
+        let mut bytes = vec![0; Bth::BYTES + behind];
+        bytes[0] = code;
+        bytes[1] = pad << 4;
+        bytes
+    }
+
+    #[test]
+    fn headers_must_be_whole() {
+        assert_eq!(
+            Packet::parse(&[0; 11]),
+            Err(Malformed::Short {
+                bytes: 11,
+                wanted: 12
+            })
+        );
+        assert_eq!(
+            Packet::parse(&wire(0x0b, 0, 16)),
+            Err(Malformed::Short {
+                bytes: 28,
+                wanted: 32
+            })
+        );
+    }
+
+    #[test]
+    fn the_pad_is_part_of_what_came() {
+        let packet = wire(4, 3, 8);
+        assert_eq!(Packet::parse(&packet).unwrap().payload.len(), 5);
+        let pad = Malformed::Pad { pad: 2, bytes: 0 };
+        assert_eq!(Packet::parse(&wire(4, 2, 0)), Err(pad));
+        let unaligned = Malformed::Unaligned { bytes: 5 };
+        assert_eq!(Packet::parse(&wire(4, 3, 5)), Err(unaligned));
+    }
+
+    #[test]
+    fn only_some_carry_payload() {
+        let refused = |code, bytes| Err(Malformed::Payload { code, bytes });
+        assert_eq!(Packet::parse(&wire(0x11, 0, 8)), refused(0x11, 4));
+        assert_eq!(Packet::parse(&wire(0x81, 0, 20)), refused(0x81, 20));
+        assert!(Packet::parse(&wire(0x81, 0, 16)).is_ok());
+        assert_eq!(Packet::parse(&wire(4, 0, 4100)), refused(4, 4100));
+        assert!(Packet::parse(&wire(4, 0, 4096)).is_ok());
+    }
+
+    #[test]
+    fn extension_headers_are_found() {
+        let opcode = Opcode::reliable(Kind::Write, Position::Only, true);
+        let bth = Bth {
+            opcode,
+            ..Bth::parse(&[0; 12]).unwrap()
+        };
+        let reth = Reth {
+            address: 1,
+            key: 2,
+            bytes: 3,
+        };
+        let immediate = ImmDt { data: *b"data" };
+        let headers = Headers::new(&bth).reth(&reth).immediate(&immediate);
+        let packet = Packet::parse(headers.as_bytes()).unwrap();
+        assert_eq!(packet.reth(), Some(reth));
+        assert_eq!(packet.immediate(), Some(immediate));
+        assert_eq!((packet.aeth(), packet.deth()), (None, None));
+    }
+}

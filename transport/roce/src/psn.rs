@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packet sequence numbers: 24 bits, counted in a ring. IBTA vol. 1 section 9.7.2.
+
+/// A packet sequence number, 0 to 2^24 - 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Psn(u32);
+
+impl Psn {
+    /// The bits that a number has.
+    pub const MASK: u32 = 0x00ff_ffff;
+
+    /// The number of the low 24 bits of `number`.
+    pub const fn new(number: u32) -> Self {
+        Self(number & Self::MASK)
+    }
+
+    /// The number, below 2^24.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The number `packets` later.
+    #[must_use]
+    pub const fn plus(self, packets: u32) -> Self {
+        Self::new(self.0.wrapping_add(packets))
+    }
+
+    /// The number before this one.
+    #[must_use]
+    pub const fn previous(self) -> Self {
+        Self::new(self.0.wrapping_sub(1))
+    }
+
+    /// How many packets this number is after `other`, -2^23 to 2^23 - 1; negative if it is before it.
+    pub const fn since(self, other: Self) -> i32 {
+        (self.0.wrapping_sub(other.0) << 8).cast_signed() >> 8
+    }
+
+    /// Whether this number is before `other`, by the sign of the difference.
+    pub const fn is_before(self, other: Self) -> bool {
+        self.since(other) < 0
+    }
+
+    /// How many packets after `other`, counted forwards only: 0 to 2^24 - 1.
+    pub const fn packets_since(self, other: Self) -> u32 {
+        self.0.wrapping_sub(other.0) & Self::MASK
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_wrap_after_24_bits() {
+        let last = Psn::new(0xffff_ffff);
+        assert_eq!(last.get(), 0x00ff_ffff);
+        assert_eq!(last.plus(1), Psn::new(0));
+        assert_eq!(Psn::new(0).previous(), last);
+        assert_eq!(Psn::new(5).packets_since(last), 6);
+    }
+
+    #[test]
+    fn the_sign_of_the_difference_says_which_is_before() {
+        let cases = [
+            (0, 0, 0),
+            (1, 0, 1),
+            (0, 1, -1),
+            (0, 0x00ff_ffff, 1),
+            (0x007f_ffff, 0, 0x007f_ffff),
+            (0x0080_0000, 0, -0x0080_0000),
+            (5, 0x00ff_fffd, 8),
+        ];
+        for (this, other, since) in cases {
+            let (this, other) = (Psn::new(this), Psn::new(other));
+            assert_eq!(this.since(other), since, "{this:?} since {other:?}");
+            assert_eq!(this.is_before(other), since < 0);
+        }
+    }
+}
