@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod format;
+pub mod icrc;
 mod psn;
 
 pub use psn::Psn;

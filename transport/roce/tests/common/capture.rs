@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reads `data/roce.pcap`: what two `rdma_rxe` devices of Linux sent each other, with Ethernet headers.
+//!
+//! | offset | bytes | of the file, little endian        |
+//! |-------:|------:|-----------------------------------|
+//! |      0 |    24 | header of the file                |
+//! |     24 |    16 | header of a packet; its length is at 8 of it |
+//! |     40 |     … | the packet, and the next ones likewise |
+
+/// All packets, from their IP headers on.
+pub(crate) fn datagrams() -> Vec<&'static [u8]> {
+    const FILE: &[u8] = include_bytes!("../data/roce.pcap");
+    let mut rest = &FILE[24..];
+    let mut all = Vec::new();
+    while let Some((head, behind)) = rest.split_first_chunk::<16>() {
+        let bytes = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
+        let (frame, behind) = behind.split_at(usize::try_from(bytes).unwrap());
+        all.push(&frame[ETHERNET_BYTES..]);
+        rest = behind;
+    }
+    all
+}
+
+const ETHERNET_BYTES: usize = 14;
