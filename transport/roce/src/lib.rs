@@ -9,6 +9,8 @@
 
 pub mod format;
 pub mod icrc;
+mod memory;
 mod psn;
 
+pub use memory::{Access, AccessError, Memory, Piece};
 pub use psn::Psn;
