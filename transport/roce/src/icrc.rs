@@ -61,7 +61,7 @@ mod tests {
         for byte in bytes {
             register ^= u32::from(*byte);
             for _ in 0..8 {
-                register = register >> 1 ^ (register & 1) * 0xedb8_8320;
+                register = (register >> 1) ^ ((register & 1) * 0xedb8_8320);
             }
         }
         !register

@@ -26,7 +26,6 @@ pub use bth::Bth;
 pub use build::Headers;
 pub use extended::{AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Reth};
 pub use network::{Network, NetworkError};
-pub(crate) use opcode::extension;
 pub use opcode::{Kind, Opcode, Position, Service};
 pub use packet::{Malformed, Packet};
 

@@ -14,7 +14,7 @@ pub(crate) fn datagrams() -> Vec<&'static [u8]> {
     let mut all = Vec::new();
     while let Some((head, behind)) = rest.split_first_chunk::<16>() {
         let bytes = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
-        let (frame, behind) = behind.split_at(usize::try_from(bytes).unwrap());
+        let (frame, behind) = behind.split_at(bytes as usize);
         all.push(&frame[ETHERNET_BYTES..]);
         rest = behind;
     }
