@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opcodes: the upper three bits are the transport service, the lower five what the packet is. IBTA vol. 1 section 9.2.1, table 38.
+//! Opcodes: the upper three bits are the transport service, the lower five what the packet is. IBTA vol. 1 section 9.2.1.
 //!
 //! | bits 7–5 | service                          | lower five bits that it has |
 //! |---------:|----------------------------------|-----------------------------|
