@@ -10,7 +10,12 @@
 pub mod format;
 pub mod icrc;
 mod memory;
+mod pair;
 mod psn;
 
 pub use memory::{Access, AccessError, Memory, Piece};
+pub use pair::{
+    Body, Completion, Config, ConfigError, MESSAGE_BYTES_MAX, Operation, Outgoing, PathMtu, Payload,
+    PostError, ReceiveQueue, Request, Status,
+};
 pub use psn::Psn;

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reliable queue pairs. IBTA vol. 1 sections 9.7 and 10.3.
+
+mod config;
+mod outgoing;
+mod receives;
+mod request;
+
+pub use config::{Config, ConfigError, PathMtu};
+pub use outgoing::{Outgoing, Payload};
+pub use receives::ReceiveQueue;
+pub use request::{Body, Completion, MESSAGE_BYTES_MAX, Operation, PostError, Request, Status};

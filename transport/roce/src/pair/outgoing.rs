@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets that are to be sent.
+
+use std::net::SocketAddr;
+
+use super::config::Config;
+use crate::format::{Bth, Headers, Opcode};
+use crate::memory::Piece;
+use crate::psn::Psn;
+
+/// A packet that is to be sent: the carrier puts headers, payload, pad and checksum one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing<'a> {
+    /// Where it goes.
+    pub to: SocketAddr,
+    /// From the BTH to the payload.
+    pub headers: Headers,
+    /// What it carries.
+    pub payload: Payload<'a>,
+}
+
+/// What a packet carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload<'a> {
+    /// No bytes.
+    Nothing,
+    /// These bytes.
+    Inline(&'a [u8]),
+    /// These bytes of registered memory; the engine has just checked that they may be read.
+    Piece(Piece),
+}
+
+impl Outgoing<'_> {
+    /// Zeros that stand between the payload and the checksum.
+    pub fn pad(&self) -> &'static [u8] {
+        &[0; 3][..usize::from(pad_of(self.payload.bytes()))]
+    }
+
+    /// Length of the packet without its checksum, in bytes.
+    pub fn bytes(&self) -> usize {
+        let payload = usize::try_from(self.payload.bytes()).unwrap_or(usize::MAX);
+        self.headers.as_bytes().len() + payload + self.pad().len()
+    }
+}
+
+impl Payload<'_> {
+    /// Its length in bytes, at most the path MTU.
+    pub fn bytes(&self) -> u32 {
+        match self {
+            Self::Nothing => 0,
+            Self::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            Self::Piece(piece) => piece.bytes,
+        }
+    }
+}
+
+/// A packet before its inline bytes are looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sending {
+    pub(super) headers: Headers,
+    pub(super) payload: Source,
+}
+
+/// Where the payload of a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Nothing,
+    /// In the body of the request of this index in the send queue.
+    Inline {
+        index: usize,
+        offset: u32,
+        bytes: u32,
+    },
+    Piece(Piece),
+}
+
+/// What all packets of a queue pair have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Label {
+    partition: u16,
+    destination: u32,
+}
+
+impl Label {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            partition: config.partition,
+            destination: config.remote_number,
+        }
+    }
+
+    /// The BTH of a packet that carries `bytes` of payload.
+    pub(super) fn bth(&self, opcode: Opcode, psn: Psn, bytes: u32, ack_request: bool) -> Bth {
+        Bth {
+            opcode,
+            solicited: false,
+            migrated: true,
+            pad: pad_of(bytes),
+            partition: self.partition,
+            forward_congestion: false,
+            backward_congestion: false,
+            destination: self.destination,
+            ack_request,
+            psn,
+        }
+    }
+}
+
+/// Bytes of pad behind `bytes` of payload.
+fn pad_of(bytes: u32) -> u8 {
+    u8::try_from(bytes.wrapping_neg() & 3).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payload_and_pad_are_a_multiple_of_4() {
+        let pads = [0, 1, 2, 3, 4, 1023].map(pad_of);
+        assert_eq!(pads, [0, 3, 2, 1, 0, 1]);
+    }
+}

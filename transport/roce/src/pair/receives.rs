@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The shared receive queue. IBTA vol. 1 section 10.2.9.
+
+use std::collections::VecDeque;
+
+use crate::memory::Piece;
+
+/// Receive buffers for messages of any queue pair, taken in the order in which they were posted.
+#[derive(Debug)]
+pub struct ReceiveQueue {
+    buffers: VecDeque<Receive>,
+    depth: usize,
+}
+
+/// A receive buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Receive {
+    pub(super) work: u64,
+    pub(super) piece: Piece,
+}
+
+impl ReceiveQueue {
+    /// A queue that holds `depth` buffers.
+    pub fn new(depth: usize) -> Self {
+        Self {
+            buffers: VecDeque::new(),
+            depth,
+        }
+    }
+
+    /// Adds a buffer, whose completion names `work`; `false`: there is no room.
+    pub fn post(&mut self, work: u64, piece: Piece) -> bool {
+        let has_room = self.buffers.len() < self.depth;
+        if has_room {
+            self.buffers.push_back(Receive { work, piece });
+        }
+        has_room
+    }
+
+    /// How many buffers are left.
+    pub fn len(&self) -> usize {
+        self.buffers.len()
+    }
+
+    /// Whether none is left.
+    pub fn is_empty(&self) -> bool {
+        self.buffers.is_empty()
+    }
+
+    pub(super) fn take(&mut self) -> Option<Receive> {
+        self.buffers.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_taken_in_order_and_no_more_than_the_depth_are_held() {
+        let mut queue = ReceiveQueue::new(2);
+        let posted = [1, 2, 3].map(|work| queue.post(work, Piece::default()));
+        assert_eq!(posted, [true, true, false]);
+        let mut next = || queue.take().map(|receive| receive.work);
+        assert_eq!([next(), next(), next()], [Some(1), Some(2), None]);
+    }
+}
