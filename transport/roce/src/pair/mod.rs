@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reliable queue pairs. IBTA vol. 1 sections 9.7 and 10.3.
 
+mod completer;
 mod config;
 mod outgoing;
 mod receives;
 mod request;
+mod requester;
+mod retry;
+mod send_queue;
 
 pub use config::{Config, ConfigError, PathMtu};
 pub use outgoing::{Outgoing, Payload};

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the answers of the peer mean for requests under way. IBTA vol. 1 sections 9.7.5 and 9.7.7.
+//!
+//! An acknowledgement is for all packets up to its number, and so is the answer to a read or an atomic operation for all
+//! before it. If it passes over a request that wants an answer of its own, that answer was lost, and the request is
+//! sent again.
+
+use std::collections::VecDeque;
+
+use super::request::{Completion, Status};
+use super::requester::Requester;
+use super::send_queue::{Kept, Work};
+use crate::format::{Kind, Nak, Packet, Position, Syndrome};
+use crate::memory::{Access, Memory, Piece};
+use crate::psn::Psn;
+
+/// Completions of the send queue.
+#[derive(Debug)]
+pub(super) struct Completer {
+    done: VecDeque<Completion>,
+    number: u32,
+}
+
+/// What is to be done after an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing.
+    Fine,
+    /// Packets are missing on either side: go back.
+    GoBack,
+    /// The peer had no receive buffer: go back after this timer code.
+    NotReady(u8),
+    /// The request of this packet number has failed.
+    Failed(Psn, Status),
+}
+
+impl Completer {
+    /// Of the queue pair of this number.
+    pub(super) fn new(number: u32) -> Self {
+        Self {
+            done: VecDeque::new(),
+            number,
+        }
+    }
+
+    /// The next completion, in the order of the requests.
+    pub(super) fn poll(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+
+    /// How many were not polled.
+    pub(super) fn unpolled(&self) -> usize {
+        self.done.len()
+    }
+
+    /// An answer has come.
+    pub(super) fn answer<M: Memory>(
+        &mut self,
+        requester: &mut Requester,
+        packet: &Packet<'_>,
+        memory: &mut M,
+    ) -> Verdict {
+        let psn = packet.bth.psn;
+        if !requester.is_under_way(psn) {
+            return Verdict::Fine;
+        }
+        match packet.bth.opcode.kind() {
+            Kind::ReadResponse => self.read_response(requester, packet, memory),
+            Kind::AtomicAcknowledge => self.atomic_answer(requester, packet, memory),
+            _ => match packet.aeth().map(|aeth| aeth.syndrome) {
+                Some(syndrome) => self.acknowledge(requester, psn, syndrome),
+                None => Verdict::Fine,
+            },
+        }
+    }
+
+    /// Ends all requests; the one of packet number `psn` with `status`, if it is one of them, and the others as flushed.
+    pub(super) fn fail(&mut self, requester: &mut Requester, psn: Option<Psn>, status: Status) {
+        while let Some(work) = requester.end_oldest() {
+            let is_it = psn.is_some_and(|psn| psn.packets_since(work.first) < work.packets);
+            let status = if is_it { status } else { Status::Flushed };
+            self.tell(&work, status);
+        }
+    }
+
+    fn acknowledge(&mut self, requester: &mut Requester, psn: Psn, syndrome: Syndrome) -> Verdict {
+        match syndrome {
+            Syndrome::Ack { .. } => match self.settle(requester, psn.plus(1)) {
+                true => Verdict::Fine,
+                false => Verdict::GoBack,
+            },
+            Syndrome::NotReady { timer } => match self.settle(requester, psn) {
+                true => Verdict::NotReady(timer),
+                false => Verdict::GoBack,
+            },
+            Syndrome::Nak(reason) => {
+                self.settle(requester, psn);
+                let failed = |status| Verdict::Failed(psn, status);
+                match reason {
+                    Nak::Sequence => Verdict::GoBack,
+                    Nak::InvalidRequest => failed(Status::RemoteInvalid),
+                    Nak::RemoteAccess => failed(Status::RemoteAccess),
+                    Nak::RemoteOperation => failed(Status::RemoteOperation),
+                    Nak::InvalidDatagram => Verdict::Fine,
+                }
+            }
+            Syndrome::Reserved { .. } => Verdict::Fine,
+        }
+    }
+
+    fn read_response<M: Memory>(
+        &mut self,
+        requester: &mut Requester,
+        packet: &Packet<'_>,
+        memory: &mut M,
+    ) -> Verdict {
+        let psn = packet.bth.psn;
+        if !self.settle(requester, psn) {
+            return Verdict::GoBack;
+        }
+        let Some(read) = requester.oldest().filter(|work| work.is_read()) else {
+            return Verdict::Fine;
+        };
+        let (offset, bytes, ends) = requester.answer_of(read, psn);
+        let says_end = matches!(
+            packet.bth.opcode.position(),
+            Position::Last | Position::Only
+        );
+        if u32::try_from(packet.payload.len()) != Ok(bytes) || says_end != ends {
+            return Verdict::Fine;
+        }
+        if !place(read, offset, packet.payload, memory) {
+            return Verdict::Failed(psn, Status::LocalProtection);
+        }
+        let upto = psn.plus(1);
+        if upto == read.end() {
+            self.end_well(requester);
+        }
+        requester.advance(upto);
+        Verdict::Fine
+    }
+
+    fn atomic_answer<M: Memory>(
+        &mut self,
+        requester: &mut Requester,
+        packet: &Packet<'_>,
+        memory: &mut M,
+    ) -> Verdict {
+        let psn = packet.bth.psn;
+        if !self.settle(requester, psn) {
+            return Verdict::GoBack;
+        }
+        let atomic = requester
+            .oldest()
+            .filter(|work| work.fetches() && !work.is_read());
+        let (Some(atomic), Some(ack)) = (atomic, packet.atomic_ack()) else {
+            return Verdict::Fine;
+        };
+        if !place(atomic, 0, &ack.value.to_ne_bytes(), memory) {
+            return Verdict::Failed(psn, Status::LocalProtection);
+        }
+        self.end_well(requester);
+        requester.advance(psn.plus(1));
+        Verdict::Fine
+    }
+
+    /// All packets before `upto` are acknowledged. `false`: before that is one whose own answer has not come.
+    fn settle(&mut self, requester: &mut Requester, upto: Psn) -> bool {
+        let mut at = requester.unacked();
+        while at.is_before(upto) {
+            let Some(work) = requester.oldest() else {
+                break;
+            };
+            if work.fetches() {
+                requester.advance(at);
+                return false;
+            }
+            let end = work.end();
+            if upto.is_before(end) {
+                at = upto;
+                break;
+            }
+            self.end_well(requester);
+            at = end;
+        }
+        if at != requester.unacked() {
+            requester.advance(at);
+        }
+        true
+    }
+
+    fn end_well(&mut self, requester: &mut Requester) {
+        if let Some(work) = requester.end_oldest()
+            && work.signaled
+        {
+            self.tell(&work, Status::Success);
+        }
+    }
+
+    fn tell(&mut self, work: &Work, status: Status) {
+        let bytes = match status {
+            Status::Success => work.body.bytes(),
+            _ => 0,
+        };
+        self.done.push_back(Completion {
+            work: work.work,
+            status,
+            bytes,
+            number: self.number,
+            immediate: None,
+        });
+    }
+}
+
+/// Puts bytes of an answer where they go; `false`: memory of this side is not registered as it should be.
+fn place<M: Memory>(work: &Work, offset: u32, bytes: &[u8], memory: &mut M) -> bool {
+    let Kept::Piece(piece) = work.body else {
+        return false;
+    };
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    if length == 0 {
+        return true;
+    }
+    let Piece {
+        key,
+        address,
+        bytes: wanted,
+    } = piece.part(offset, length);
+    memory
+        .check(key, address, wanted.into(), Access::LocalWrite)
+        .and_then(|()| memory.place(key, address, bytes))
+        .is_ok()
+}

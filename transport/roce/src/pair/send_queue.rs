@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Work requests that were posted and have not ended, and the packet numbers that they have.
+
+use std::collections::VecDeque;
+
+use super::config::{Config, PathMtu};
+use super::request::{Body, MESSAGE_BYTES_MAX, Operation, PostError, Request};
+use crate::memory::Piece;
+use crate::psn::Psn;
+
+/// The send queue of a queue pair, oldest request first.
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    works: VecDeque<Work>,
+    /// Number of the first packet of the next request.
+    next: Psn,
+    depth: usize,
+    mtu: PathMtu,
+}
+
+/// A request that has not ended.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) work: u64,
+    pub(super) operation: Operation,
+    pub(super) body: Kept,
+    pub(super) immediate: Option<[u8; 4]>,
+    pub(super) signaled: bool,
+    /// Number of its first packet; a read has the numbers of its answers.
+    pub(super) first: Psn,
+    pub(super) packets: u32,
+}
+
+/// A body while its request has not ended.
+#[derive(Debug)]
+pub(super) enum Kept {
+    Inline(Box<[u8]>),
+    Piece(Piece),
+}
+
+impl SendQueue {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            works: VecDeque::new(),
+            next: config.our_first,
+            depth: usize::try_from(config.send_depth).unwrap_or(usize::MAX),
+            mtu: config.path_mtu,
+        }
+    }
+
+    /// Takes a request in, if there is room beside `unpolled` completions.
+    pub(super) fn push(&mut self, request: &Request<'_>, unpolled: usize) -> Result<(), PostError> {
+        let body = kept(request)?;
+        let packets = self.mtu.packets(body.bytes());
+        let first = self.works.front().map_or(self.next, |work| work.first);
+        let numbers = self.next.packets_since(first) + packets;
+        if self.works.len() + unpolled >= self.depth || numbers > NUMBERS_MAX {
+            return Err(PostError::Full);
+        }
+        let takes_immediate =
+            matches!(request.operation, Operation::Send | Operation::Write { .. });
+        self.works.push_back(Work {
+            work: request.work,
+            operation: request.operation,
+            body,
+            immediate: request.immediate.filter(|_| takes_immediate),
+            signaled: request.signaled,
+            first: self.next,
+            packets,
+        });
+        self.next = self.next.plus(packets);
+        Ok(())
+    }
+
+    pub(super) fn oldest(&self) -> Option<&Work> {
+        self.works.front()
+    }
+
+    pub(super) fn get(&self, index: usize) -> Option<&Work> {
+        self.works.get(index)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Work> {
+        self.works.iter()
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Work> {
+        self.works.pop_front()
+    }
+}
+
+impl Work {
+    /// Whether its answer brings something: then no acknowledgement of a later packet ends it.
+    pub(super) fn fetches(&self) -> bool {
+        !matches!(self.operation, Operation::Send | Operation::Write { .. })
+    }
+
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.operation, Operation::Read { .. })
+    }
+
+    /// Number behind its last packet.
+    pub(super) fn end(&self) -> Psn {
+        self.first.plus(self.packets)
+    }
+}
+
+impl Kept {
+    pub(super) fn bytes(&self) -> u32 {
+        match self {
+            Self::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            Self::Piece(piece) => piece.bytes,
+        }
+    }
+}
+
+/// Keeps the body of a request that makes sense.
+fn kept(request: &Request<'_>) -> Result<Kept, PostError> {
+    let bytes = match request.body {
+        Body::Inline(bytes) => bytes.len(),
+        Body::Piece(piece) => usize::try_from(piece.bytes).unwrap_or(usize::MAX),
+    };
+    let most = MESSAGE_BYTES_MAX;
+    if u32::try_from(bytes).is_ok_and(|bytes| bytes > most) || bytes > u32::MAX as usize {
+        return Err(PostError::TooLong { bytes, most });
+    }
+    if let Operation::FetchAdd { address, .. } | Operation::CompareSwap { address, .. } =
+        request.operation
+    {
+        if address % 8 != 0 {
+            return Err(PostError::AtomicAddress { address });
+        }
+        if bytes != 8 {
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            return Err(PostError::AtomicBytes { bytes });
+        }
+    }
+    match (request.body, request.operation) {
+        (Body::Piece(piece), _) => Ok(Kept::Piece(piece)),
+        (Body::Inline(bytes), Operation::Send | Operation::Write { .. }) => {
+            Ok(Kept::Inline(bytes.into()))
+        }
+        (Body::Inline(_), _) => Err(PostError::Inline),
+    }
+}
+
+/// Most packet numbers of all requests that have not ended: a quarter of all, so which is before which is never in doubt.
+const NUMBERS_MAX: u32 = 1 << 22;
+const _: () = assert!(MESSAGE_BYTES_MAX / 256 <= NUMBERS_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(depth: u32) -> SendQueue {
+        SendQueue::new(&Config {
+            send_depth: depth,
+            path_mtu: PathMtu::Bytes256,
+            our_first: Psn::new(0x00ff_fffe),
+            ..Config::new(1, 2, "10.0.0.1:4791".parse().unwrap())
+        })
+    }
+
+    fn request(operation: Operation, bytes: u32) -> Request<'static> {
+        Request {
+            work: 0,
+            operation,
+            body: Body::Piece(Piece {
+                bytes,
+                ..Piece::default()
+            }),
+            immediate: None,
+            signaled: true,
+        }
+    }
+
+    const READ: Operation = Operation::Read { address: 0, key: 0 };
+    const ADD: Operation = Operation::FetchAdd {
+        address: 8,
+        key: 0,
+        add: 1,
+    };
+
+    #[test]
+    fn s9_7_2_a_read_has_the_numbers_of_its_answers() {
+        let mut queue = queue(8);
+        for (operation, bytes) in [(READ, 600), (Operation::Send, 0), (ADD, 8)] {
+            queue.push(&request(operation, bytes), 0).unwrap();
+        }
+        let firsts: Vec<u32> = queue.iter().map(|work| work.first.get()).collect();
+        assert_eq!(firsts, [0x00ff_fffe, 1, 2]);
+        assert_eq!(queue.next.get(), 3);
+    }
+
+    #[test]
+    fn no_more_are_taken_than_there_is_room_for() {
+        let mut queue = queue(2);
+        let send = request(Operation::Send, 1);
+        assert_eq!(queue.push(&send, 0), Ok(()));
+        assert_eq!(queue.push(&send, 1), Err(PostError::Full));
+        assert_eq!(queue.push(&send, 0), Ok(()));
+        assert_eq!(queue.push(&send, 0), Err(PostError::Full));
+    }
+
+    #[test]
+    fn packet_numbers_stay_within_a_quarter_of_all() {
+        let mut queue = queue(8);
+        queue.push(&request(READ, MESSAGE_BYTES_MAX), 0).unwrap();
+        let more = queue.push(&request(Operation::Send, 0), 0);
+        assert_eq!(more, Err(PostError::Full));
+    }
+
+    #[test]
+    fn requests_that_make_no_sense_are_refused() {
+        let mut queue = queue(8);
+        let mut refuses = |request: &Request<'_>| queue.push(request, 0).unwrap_err();
+        let long = request(Operation::Send, MESSAGE_BYTES_MAX + 1);
+        assert!(matches!(refuses(&long), PostError::TooLong { .. }));
+        let wide = PostError::AtomicBytes { bytes: 4 };
+        assert_eq!(refuses(&request(ADD, 4)), wide);
+        let address = 12;
+        let unaligned = Operation::FetchAdd {
+            address,
+            key: 0,
+            add: 1,
+        };
+        let error = PostError::AtomicAddress { address };
+        assert_eq!(refuses(&request(unaligned, 8)), error);
+        let inline = Request {
+            body: Body::Inline(&[0; 8]),
+            ..request(READ, 0)
+        };
+        assert_eq!(refuses(&inline), PostError::Inline);
+    }
+}
