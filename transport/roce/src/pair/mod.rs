@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reliable queue pairs. IBTA vol. 1 sections 9.7 and 10.3.
 
+mod assembly;
 mod completer;
 mod config;
+mod order;
 mod outgoing;
 mod receives;
+mod replay;
+mod replies;
 mod request;
 mod requester;
+mod responder;
 mod retry;
 mod send_queue;
 

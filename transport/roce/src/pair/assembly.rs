@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A send or a write that arrives, packet by packet. IBTA vol. 1 sections 9.7.4 (opcode sequence, lengths) and 9.7.7.
+//!
+//! Everything is checked before anything changes: a packet that is refused for want of a receive buffer can come again.
+
+use super::receives::{Receive, ReceiveQueue};
+use super::request::{MESSAGE_BYTES_MAX, Status};
+use crate::format::{Kind, Nak, Packet, Position, Reth};
+use crate::memory::{Access, Memory};
+
+/// The message that arrives now.
+#[derive(Debug)]
+pub(super) struct Assembly {
+    message: Option<Message>,
+    mtu_bytes: usize,
+}
+
+/// One whose first packet has arrived, and not its last.
+#[derive(Clone, Copy, Debug)]
+enum Message {
+    Send { buffer: Receive, placed: u32 },
+    Write { reth: Reth, placed: u32 },
+}
+
+/// A receive buffer that has been used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Received {
+    pub(super) work: u64,
+    pub(super) bytes: u32,
+    pub(super) immediate: Option<[u8; 4]>,
+}
+
+/// Why a packet is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// There is no receive buffer.
+    NotReady,
+    /// It is wrong.
+    Nak(Nak),
+    /// This receive buffer is not what it should be.
+    Buffer { nak: Nak, work: u64, status: Status },
+}
+
+impl Assembly {
+    pub(super) fn new(mtu_bytes: u32) -> Self {
+        Self {
+            message: None,
+            mtu_bytes: usize::try_from(mtu_bytes).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Whether a message has begun and not ended.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.message.is_some()
+    }
+
+    /// The receive buffer of a message that will not end.
+    pub(super) fn abandon(&mut self) -> Option<u64> {
+        match self.message.take()? {
+            Message::Send { buffer, .. } => Some(buffer.work),
+            Message::Write { .. } => None,
+        }
+    }
+
+    /// Takes the next packet of a send or a write.
+    pub(super) fn take<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        memory: &mut M,
+        receives: &mut ReceiveQueue,
+    ) -> Result<Option<Received>, Refusal> {
+        self.check_length(packet)?;
+        let opcode = packet.bth.opcode;
+        let begins = matches!(opcode.position(), Position::First | Position::Only);
+        match (opcode.kind(), self.message, begins) {
+            // Nobody here can invalidate a key, so nobody may believe that it was.
+            _ if opcode.invalidates() => Err(INVALID),
+            (Kind::Send, None, true) => {
+                let buffer = receives.take().ok_or(Refusal::NotReady)?;
+                self.send(packet, buffer, 0, memory)
+            }
+            (Kind::Send, Some(Message::Send { buffer, placed }), false) => {
+                self.send(packet, buffer, placed, memory)
+            }
+            (Kind::Write, None, true) => {
+                let reth = packet.reth().ok_or(INVALID)?;
+                self.write(packet, reth, 0, memory, receives)
+            }
+            (Kind::Write, Some(Message::Write { reth, placed }), false) => {
+                self.write(packet, reth, placed, memory, receives)
+            }
+            _ => Err(INVALID),
+        }
+    }
+
+    fn send<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        buffer: Receive,
+        placed: u32,
+        memory: &mut M,
+    ) -> Result<Option<Received>, Refusal> {
+        self.message = None;
+        let wrong = |nak, status| Refusal::Buffer {
+            nak,
+            work: buffer.work,
+            status,
+        };
+        let length = u32::try_from(packet.payload.len()).unwrap_or(u32::MAX);
+        let bytes = placed.saturating_add(length);
+        if bytes > buffer.piece.bytes {
+            return Err(wrong(Nak::InvalidRequest, Status::LocalLength));
+        }
+        if length != 0 {
+            let part = buffer.piece.part(placed, length);
+            memory
+                .check(part.key, part.address, length.into(), Access::LocalWrite)
+                .and_then(|()| memory.place(part.key, part.address, packet.payload))
+                .map_err(|_| wrong(Nak::RemoteOperation, Status::LocalProtection))?;
+        }
+        if !ends(packet) {
+            self.message = Some(Message::Send {
+                buffer,
+                placed: bytes,
+            });
+            return Ok(None);
+        }
+        Ok(Some(Received {
+            work: buffer.work,
+            bytes,
+            immediate: packet.immediate().map(|immediate| immediate.data),
+        }))
+    }
+
+    fn write<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        reth: Reth,
+        placed: u32,
+        memory: &mut M,
+        receives: &mut ReceiveQueue,
+    ) -> Result<Option<Received>, Refusal> {
+        let length = u32::try_from(packet.payload.len()).unwrap_or(u32::MAX);
+        let bytes = placed.saturating_add(length);
+        let fits = match ends(packet) {
+            true => bytes == reth.bytes,
+            false => bytes < reth.bytes,
+        };
+        if !fits || reth.bytes > MESSAGE_BYTES_MAX {
+            return Err(INVALID);
+        }
+        let immediate = packet.immediate();
+        if immediate.is_some() && receives.is_empty() {
+            return Err(Refusal::NotReady);
+        }
+        if length != 0 {
+            let (key, rest) = (reth.key, u64::from(reth.bytes - placed));
+            let address = reth.address.wrapping_add(placed.into());
+            memory
+                .check(key, address, rest, Access::RemoteWrite)
+                .and_then(|()| memory.place(key, address, packet.payload))
+                .map_err(|_| Refusal::Nak(Nak::RemoteAccess))?;
+        }
+        self.message = (!ends(packet)).then_some(Message::Write {
+            reth,
+            placed: bytes,
+        });
+        let buffer = immediate.and_then(|immediate| Some((immediate, receives.take()?)));
+        Ok(buffer.map(|(immediate, buffer)| Received {
+            work: buffer.work,
+            bytes: reth.bytes,
+            immediate: Some(immediate.data),
+        }))
+    }
+
+    /// The length that a packet at this place of its message must have.
+    fn check_length(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let length = packet.payload.len();
+        let is_right = match packet.bth.opcode.position() {
+            Position::First | Position::Middle => length == self.mtu_bytes,
+            Position::Last => (1..=self.mtu_bytes).contains(&length),
+            Position::Only => length <= self.mtu_bytes,
+        };
+        is_right.then_some(()).ok_or(INVALID)
+    }
+}
+
+/// Whether a message ends with this packet.
+fn ends(packet: &Packet<'_>) -> bool {
+    matches!(
+        packet.bth.opcode.position(),
+        Position::Last | Position::Only
+    )
+}
+
+const INVALID: Refusal = Refusal::Nak(Nak::InvalidRequest);

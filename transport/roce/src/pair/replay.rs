@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a responder keeps of reads and atomic operations, since they may come again. IBTA vol. 1 section 9.7.5.1.5.
+//!
+//! A read is carried out again; an atomic operation never is, so its result is kept. The requester has at most as many under
+//! way as are kept: what is older has been answered.
+
+use std::collections::VecDeque;
+
+use super::config::PathMtu;
+use crate::format::Reth;
+use crate::psn::Psn;
+
+/// The latest reads and atomic operations, oldest first.
+#[derive(Debug)]
+pub(super) struct Replay {
+    kept: VecDeque<Carried>,
+    depth: usize,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Carried {
+    pub(super) first: Psn,
+    pub(super) packets: u32,
+    pub(super) what: Was,
+}
+
+/// What it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Was {
+    Read(Reth),
+    /// With what was found.
+    Atomic(u64),
+}
+
+impl Replay {
+    pub(super) fn new(depth: u8) -> Self {
+        Self {
+            kept: VecDeque::new(),
+            depth: depth.into(),
+        }
+    }
+
+    /// Keeps one; answers the oldest if that is given up for it.
+    pub(super) fn keep(&mut self, carried: Carried) -> Option<Carried> {
+        let is_full = self.kept.len() >= self.depth;
+        let oldest = is_full.then(|| self.kept.pop_front()).flatten();
+        self.kept.push_back(carried);
+        oldest
+    }
+
+    /// What the atomic operation of this packet number found.
+    pub(super) fn atomic(&self, psn: Psn) -> Option<u64> {
+        self.kept.iter().find_map(|carried| match carried.what {
+            Was::Atomic(value) if carried.first == psn => Some(value),
+            _ => None,
+        })
+    }
+
+    /// The read of which this request asks the rest again, from packet number `psn` on. Nothing else than that rest can be
+    /// asked for.
+    pub(super) fn read(&self, psn: Psn, again: &Reth, mtu: PathMtu) -> Option<Carried> {
+        self.kept.iter().copied().find(|carried| {
+            let Was::Read(reth) = carried.what else {
+                return false;
+            };
+            let packet = psn.packets_since(carried.first);
+            if packet >= carried.packets {
+                return false;
+            }
+            let offset = packet * mtu.bytes();
+            let rest = reth.bytes - offset.min(reth.bytes);
+            let from = reth.address.wrapping_add(offset.into());
+            again.key == reth.key && again.address == from && again.bytes <= rest
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(first: u32, bytes: u32) -> Carried {
+        let reth = Reth {
+            address: 4096,
+            key: 7,
+            bytes,
+        };
+        Carried {
+            first: Psn::new(first),
+            packets: PathMtu::Bytes256.packets(bytes),
+            what: Was::Read(reth),
+        }
+    }
+
+    #[test]
+    fn the_oldest_is_given_up_for_a_new_one() {
+        let mut replay = Replay::new(2);
+        assert_eq!(replay.keep(read(0, 1)), None);
+        assert_eq!(replay.keep(read(1, 1)), None);
+        assert_eq!(replay.keep(read(2, 1)), Some(read(0, 1)));
+    }
+
+    #[test]
+    fn only_the_rest_of_a_read_is_read_again() {
+        let mut replay = Replay::new(2);
+        replay.keep(read(0x00ff_ffff, 700));
+        let finds = |psn, key, address, bytes| {
+            let again = Reth {
+                address,
+                key,
+                bytes,
+            };
+            let found = replay.read(Psn::new(psn), &again, PathMtu::Bytes256);
+            found.is_some()
+        };
+        assert!(finds(0x00ff_ffff, 7, 4096, 700));
+        assert!(finds(0, 7, 4352, 444));
+        assert!(finds(1, 7, 4608, 188));
+        assert!(!finds(2, 7, 4864, 0), "behind it");
+        assert!(!finds(0, 8, 4352, 444), "another key");
+        assert!(!finds(0, 7, 4353, 443), "another address");
+        assert!(!finds(0, 7, 4352, 445), "more than the rest");
+    }
+
+    #[test]
+    fn an_atomic_operation_is_found_by_its_number() {
+        let mut replay = Replay::new(2);
+        replay.keep(Carried {
+            first: Psn::new(5),
+            packets: 1,
+            what: Was::Atomic(77),
+        });
+        assert_eq!(replay.atomic(Psn::new(5)), Some(77));
+        assert_eq!(replay.atomic(Psn::new(6)), None);
+    }
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Answers that have not left, in the order of their packet numbers. IBTA vol. 1 section 9.7.5.
+//!
+//! An acknowledgement that has not left is replaced by the next one if no other answer stands between them. So a burst of
+//! requests has one acknowledgement, and however much comes, at most one stands between two other answers.
+
+use std::collections::VecDeque;
+
+use super::outgoing::{Label, Sending, Source};
+use crate::format::{Aeth, AtomicAckEth, Headers, Kind, Opcode, Position, Syndrome};
+use crate::memory::{Access, Memory, Piece};
+use crate::psn::Psn;
+
+/// Answers that have not left.
+#[derive(Debug)]
+pub(super) struct Replies {
+    waiting: VecDeque<Reply>,
+    label: Label,
+    mtu_bytes: u32,
+}
+
+/// An answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reply {
+    /// Number of its next packet.
+    psn: Psn,
+    msn: u32,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Acknowledge(Syndrome),
+    Read {
+        /// What has not left.
+        rest: Piece,
+        has_begun: bool,
+    },
+    Atomic(u64),
+}
+
+/// What leaves next.
+#[derive(Debug)]
+pub(super) enum NextReply {
+    Packet(Sending),
+    Nothing,
+    /// Memory that is read is not there any more; this packet number cannot be answered.
+    Gone(Psn),
+}
+
+impl Replies {
+    pub(super) fn new(label: Label, mtu_bytes: u32) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            label,
+            mtu_bytes,
+        }
+    }
+
+    pub(super) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
+        if self.waiting.back().is_some_and(Reply::is_acknowledge) {
+            self.waiting.pop_back();
+        }
+        self.waiting.push_back(Reply {
+            psn,
+            msn,
+            what: What::Acknowledge(syndrome),
+        });
+    }
+
+    pub(super) fn read(&mut self, psn: Psn, rest: Piece, msn: u32) {
+        let what = What::Read {
+            rest,
+            has_begun: false,
+        };
+        self.insert(Reply { psn, msn, what });
+    }
+
+    pub(super) fn atomic(&mut self, psn: Psn, value: u64, msn: u32) {
+        let what = What::Atomic(value);
+        self.insert(Reply { psn, msn, what });
+    }
+
+    /// Forgets the answer to a read or an atomic operation with these packet numbers.
+    pub(super) fn forget(&mut self, first: Psn, packets: u32) {
+        let is_it =
+            |reply: &Reply| !reply.is_acknowledge() && reply.psn.packets_since(first) < packets;
+        let Some(index) = self.waiting.iter().position(is_it) else {
+            return;
+        };
+        self.waiting.remove(index);
+        let is_acknowledge = |index| self.waiting.get(index).is_some_and(Reply::is_acknowledge);
+        if let Some(before) = index.checked_sub(1)
+            && is_acknowledge(before)
+            && is_acknowledge(index)
+        {
+            self.waiting.remove(before);
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The next packet of the answers.
+    pub(super) fn next<M: Memory>(&mut self, memory: &M) -> NextReply {
+        let Some(reply) = self.waiting.front_mut() else {
+            return NextReply::Nothing;
+        };
+        let (syndrome, kind) = match reply.what {
+            What::Read { .. } => return self.next_of_read(memory),
+            What::Acknowledge(syndrome) => (syndrome, Kind::Acknowledge),
+            What::Atomic(_) => (Syndrome::UNLIMITED, Kind::AtomicAcknowledge),
+        };
+        let Reply { psn, msn, what } = *reply;
+        let opcode = Opcode::reliable(kind, Position::Only, false);
+        let headers = Headers::new(&self.label.bth(opcode, psn, 0, false));
+        let headers = headers.aeth(&Aeth { syndrome, msn });
+        let headers = match what {
+            What::Atomic(value) => headers.atomic_ack(&AtomicAckEth { value }),
+            _ => headers,
+        };
+        self.waiting.pop_front();
+        NextReply::Packet(Sending {
+            headers,
+            payload: Source::Nothing,
+        })
+    }
+
+    /// The same, if the first answer is that to a read.
+    fn next_of_read<M: Memory>(&mut self, memory: &M) -> NextReply {
+        let Some(reply) = self.waiting.front_mut() else {
+            return NextReply::Nothing;
+        };
+        let Reply { psn, msn, what } = *reply;
+        let What::Read { rest, has_begun } = what else {
+            return NextReply::Nothing;
+        };
+        let part = rest.part(0, rest.bytes.min(self.mtu_bytes));
+        let left = rest.part(part.bytes, rest.bytes - part.bytes);
+        if !is_readable(memory, part) {
+            return NextReply::Gone(psn);
+        }
+        let position = match (has_begun, left.bytes == 0) {
+            (false, true) => Position::Only,
+            (false, false) => Position::First,
+            (true, false) => Position::Middle,
+            (true, true) => Position::Last,
+        };
+        let opcode = Opcode::reliable(Kind::ReadResponse, position, false);
+        let headers = Headers::new(&self.label.bth(opcode, psn, part.bytes, false));
+        let syndrome = Syndrome::UNLIMITED;
+        let headers = match position {
+            Position::Middle => headers,
+            _ => headers.aeth(&Aeth { syndrome, msn }),
+        };
+        reply.psn = psn.plus(1);
+        reply.what = What::Read {
+            rest: left,
+            has_begun: true,
+        };
+        if left.bytes == 0 {
+            self.waiting.pop_front();
+        }
+        let payload = match part.bytes {
+            0 => Source::Nothing,
+            _ => Source::Piece(part),
+        };
+        NextReply::Packet(Sending { headers, payload })
+    }
+
+    /// Puts an answer before those of later numbers.
+    fn insert(&mut self, reply: Reply) {
+        let later = |other: &Reply| reply.psn.is_before(other.psn);
+        let index = self.waiting.iter().position(later);
+        self.waiting
+            .insert(index.unwrap_or(self.waiting.len()), reply);
+    }
+}
+
+impl Reply {
+    fn is_acknowledge(&self) -> bool {
+        matches!(self.what, What::Acknowledge(_))
+    }
+}
+
+/// Whether a peer may read it now.
+fn is_readable<M: Memory>(memory: &M, part: Piece) -> bool {
+    let checked = memory.check(
+        part.key,
+        part.address,
+        part.bytes.into(),
+        Access::RemoteRead,
+    );
+    part.bytes == 0 || checked.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::Config;
+    use super::*;
+
+    fn replies() -> Replies {
+        let config = Config::new(1, 2, "10.0.0.1:4791".parse().unwrap());
+        Replies::new(Label::new(&config), 256)
+    }
+
+    fn psns(replies: &Replies) -> Vec<u32> {
+        let waiting = replies.waiting.iter();
+        waiting.map(|reply| reply.psn.get()).collect()
+    }
+
+    #[test]
+    fn a_burst_of_requests_has_one_acknowledgement() {
+        let mut replies = replies();
+        for psn in 0..100 {
+            replies.acknowledge(Psn::new(psn), Syndrome::UNLIMITED, psn);
+        }
+        assert_eq!(psns(&replies), [99]);
+    }
+
+    #[test]
+    fn answers_stand_in_the_order_of_their_numbers() {
+        let mut replies = replies();
+        replies.acknowledge(Psn::new(4), Syndrome::UNLIMITED, 0);
+        replies.read(Psn::new(5), Piece::default(), 0);
+        replies.acknowledge(Psn::new(6), Syndrome::UNLIMITED, 0);
+        replies.atomic(Psn::new(2), 0, 0);
+        assert_eq!(psns(&replies), [2, 4, 5, 6]);
+        replies.forget(Psn::new(5), 1);
+        assert_eq!(psns(&replies), [2, 6], "one acknowledgement is enough");
+    }
+}
