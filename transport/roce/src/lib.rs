@@ -1,9 +1,75 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! RoCEv2 reliable connections in user space, on the wire as Linux Soft-RoCE (`rdma_rxe`) and adapters have them. Sans-IO:
-//! packets and time are arguments, and what is to be sent is handed out.
+//! packets and time are arguments, and what is to be sent is handed out. So a seed replays any run.
 //!
 //! **Knows** packets, queue pairs and keys of memory.
-//! **Never** knows a socket, a device or a clock, and never reads or writes memory itself.
+//! **Never** knows a socket, a device or a clock, and never reads or writes memory itself: that is behind [`Memory`].
+//!
+//! # Parts
+//! - [`format`] reads and writes packets; [`icrc`] is their checksum.
+//! - [`QueuePair`] is a reliable queue pair: requester, responder, retries, completions. [`ReceiveQueue`] is the shared receive
+//!   queue. Both belong to whoever made them, and no call waits or takes a lock.
+//! - [`Memory`] is how the engine reaches registered memory.
+//!
+//! # What a carrier does
+//! - It finds the queue pair of a packet by the BTH's destination, verifies the checksum ([`icrc::verify`]), and calls
+//!   [`QueuePair::receive`]. After a burst it asks [`QueuePair::next_outgoing`] until there is nothing: so the burst has one
+//!   acknowledgement.
+//! - It puts headers, payload, pad and checksum of an [`Outgoing`] one behind the other; payload in registered memory can be
+//!   gathered, and must be before that memory is written or deregistered.
+//! - It calls `next_outgoing` again when [`QueuePair::deadline`] has passed.
+//!
+//! # Promises
+//! - Q1: a request is carried out once at the peer, and requests in the order in which they were posted. Completions come in this
+//!   order, one for each that is signaled or fails.
+//! - Q2: no packet makes it panic or loop, or grow: what it keeps is bounded by the depths in [`Config`].
+//! - Q3: memory is read and written only after [`Memory::check`] has allowed it.
+//!
+//! Times are nanoseconds since any moment; they never go back.
+//!
+//! # Example
+//! ```
+//! use roce::format::Packet;
+//! use roce::{Body, Config, Operation, Payload, Piece, Queue, QueuePair, ReceiveQueue, Request};
+//! # use roce::{Access, AccessError, Memory};
+//! # struct Bytes(Vec<u8>);
+//! # impl Memory for Bytes {
+//! #     fn check(&self, _: u32, _: u64, _: u64, _: Access) -> Result<(), AccessError> { Ok(()) }
+//! #     fn place(&mut self, _: u32, _: u64, bytes: &[u8]) -> Result<(), AccessError> {
+//! #         self.0[..bytes.len()].copy_from_slice(bytes);
+//! #         Ok(())
+//! #     }
+//! #     fn fetch_add(&mut self, key: u32, _: u64, _: u64) -> Result<u64, AccessError> { Err(AccessError::Key { key }) }
+//! #     fn compare_swap(&mut self, key: u32, _: u64, _: u64, _: u64) -> Result<u64, AccessError> { Err(AccessError::Key { key }) }
+//! # }
+//! # let mut memory = Bytes(vec![0; 16]);
+//! let host_1: std::net::SocketAddr = "10.0.0.1:4791".parse()?;
+//! let host_2 = "10.0.0.2:4791".parse()?;
+//! let mut here = QueuePair::new(Config::new(17, 18, host_2))?;
+//! let mut there = QueuePair::new(Config::new(18, 17, host_1))?;
+//! let mut receives = ReceiveQueue::new(64);
+//! receives.post(5, Piece { key: 1, address: 0, bytes: 16 });
+//!
+//! here.post(&Request {
+//!     work: 4,
+//!     operation: Operation::Send,
+//!     body: Body::Inline(b"hello"),
+//!     immediate: None,
+//!     signaled: true,
+//! })?;
+//! while let Some(outgoing) = here.next_outgoing(0, &memory) {
+//!     let mut wire = outgoing.headers.as_bytes().to_vec();
+//!     if let Payload::Inline(bytes) = outgoing.payload {
+//!         wire.extend(bytes);
+//!     }
+//!     wire.extend(outgoing.pad());
+//!     there.receive(0, host_1.ip(), &Packet::parse(&wire)?, &mut memory, &mut receives);
+//! }
+//! let received = there.poll(Queue::Receives).expect("it has arrived");
+//! assert_eq!((received.work, received.bytes), (5, 5));
+//! assert_eq!(memory.0[..5], *b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +81,7 @@ mod psn;
 
 pub use memory::{Access, AccessError, Memory, Piece};
 pub use pair::{
-    Body, Completion, Config, ConfigError, MESSAGE_BYTES_MAX, Operation, Outgoing, PathMtu, Payload,
-    PostError, ReceiveQueue, Request, Status,
+    Body, Completion, Config, ConfigError, Counts, MESSAGE_BYTES_MAX, Operation, Outgoing, PathMtu,
+    Payload, PostError, Queue, QueuePair, ReceiveQueue, Request, State, Status,
 };
 pub use psn::Psn;

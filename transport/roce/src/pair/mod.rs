@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reliable queue pairs. IBTA vol. 1 sections 9.7 and 10.3.
+//!
+//! [`QueuePair`] owns four parts and passes packets and time on to them: `requester.rs` (with `send_queue.rs`) makes requests,
+//! `completer.rs` ends them when answers come, `retry.rs` is their timers and counts, and `responder.rs` (with `order.rs`,
+//! `assembly.rs`, `replay.rs`, `replies.rs`) carries out those of the peer.
 
 mod assembly;
 mod completer;
@@ -15,7 +19,305 @@ mod responder;
 mod retry;
 mod send_queue;
 
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use completer::{Completer, Verdict};
 pub use config::{Config, ConfigError, PathMtu};
 pub use outgoing::{Outgoing, Payload};
+use outgoing::{Sending, Source};
 pub use receives::ReceiveQueue;
 pub use request::{Body, Completion, MESSAGE_BYTES_MAX, Operation, PostError, Request, Status};
+use requester::{Next, Requester};
+use responder::{Heard, Responder};
+use retry::Retry;
+
+use crate::format::{Packet, Service};
+use crate::memory::Memory;
+use crate::psn::Psn;
+
+/// A reliable queue pair that is connected.
+#[derive(Debug)]
+pub struct QueuePair {
+    config: Config,
+    state: State,
+    requester: Requester,
+    completer: Completer,
+    retry: Retry,
+    responder: Responder,
+    /// Completions of receives; each was a buffer of this process, so there are no more than it posts.
+    received: VecDeque<Completion>,
+    /// Answers and requests leave in turn.
+    is_turn_of_requests: bool,
+    counts: Counts,
+}
+
+/// Whether a queue pair works. IBTA vol. 1 section 10.3.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It sends and receives.
+    Ready,
+    /// It has broken: what is posted comes back as [`Status::Flushed`].
+    Error,
+}
+
+/// Which completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// Of work requests.
+    Sends,
+    /// Of receive buffers.
+    Receives,
+}
+
+/// What has happened so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets that were handed out.
+    pub sent: u64,
+    /// Packets that were not for this queue pair, or came after it had broken.
+    pub dropped: u64,
+    /// Times that all unacknowledged packets were sent again, since the peer or a gap said so.
+    pub went_back: u64,
+    /// The same, since no answer came.
+    pub timeouts: u64,
+    /// Times that the peer had no receive buffer.
+    pub not_ready: u64,
+}
+
+impl QueuePair {
+    /// A queue pair that is connected to another.
+    ///
+    /// # Errors
+    /// A number is out of its range.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Self {
+            config,
+            state: State::Ready,
+            requester: Requester::new(&config),
+            completer: Completer::new(config.number),
+            retry: Retry::new(&config),
+            responder: Responder::new(&config),
+            received: VecDeque::new(),
+            is_turn_of_requests: false,
+            counts: Counts::default(),
+        })
+    }
+
+    /// What it was told.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether it works.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// What has happened so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Answers that have not left; never more than 2 × `responder_depth` + 1.
+    pub fn unanswered(&self) -> usize {
+        self.responder.unanswered()
+    }
+
+    /// Posts a work request. A queue pair that has broken takes it, and flushes it.
+    ///
+    /// # Errors
+    /// There is no room, or the request makes no sense; nothing was posted.
+    pub fn post(&mut self, request: &Request<'_>) -> Result<(), PostError> {
+        self.requester.post(request, self.completer.unpolled())?;
+        if self.state == State::Error {
+            self.completer
+                .fail(&mut self.requester, None, Status::Flushed);
+        }
+        Ok(())
+    }
+
+    /// Takes the next completion.
+    pub fn poll(&mut self, queue: Queue) -> Option<Completion> {
+        match queue {
+            Queue::Sends => self.completer.poll(),
+            Queue::Receives => self.received.pop_front(),
+        }
+    }
+
+    /// Breaks it: all that was posted comes back as [`Status::Flushed`].
+    pub fn fail(&mut self) {
+        self.responder.silence();
+        self.break_with(None, Status::Flushed);
+    }
+
+    /// When [`next_outgoing`](Self::next_outgoing) has something to do even if nothing comes, in the time of its `now_ns`.
+    pub fn deadline(&self) -> Option<u64> {
+        match self.state {
+            State::Ready => self.retry.deadline(),
+            State::Error => None,
+        }
+    }
+
+    /// A packet has come from this address, and its checksum was right.
+    pub fn receive<M: Memory>(
+        &mut self,
+        now_ns: u64,
+        from: IpAddr,
+        packet: &Packet<'_>,
+        memory: &mut M,
+        receives: &mut ReceiveQueue,
+    ) {
+        if self.state == State::Error || !self.is_ours(from, packet) {
+            self.counts.dropped += 1;
+        } else if packet.bth.opcode.is_answer() {
+            self.answered(now_ns, packet, memory);
+        } else {
+            match self.responder.request(packet, memory, receives) {
+                Heard::Nothing => {}
+                Heard::Received(completion) => self.received.push_back(completion),
+                Heard::Broken(completion) => {
+                    self.received.extend(completion);
+                    self.break_with(None, Status::Flushed);
+                }
+            }
+        }
+    }
+
+    /// The next packet that is to be sent, if there is one. The caller asks until there is none: after a packet has come,
+    /// after something was posted, and when the [`deadline`](Self::deadline) has passed.
+    pub fn next_outgoing<M: Memory>(&mut self, now_ns: u64, memory: &M) -> Option<Outgoing<'_>> {
+        self.look_at_clock(now_ns);
+        let sending = self.next_sending(now_ns, memory)?;
+        self.counts.sent += 1;
+        let payload = match sending.payload {
+            Source::Nothing => Payload::Nothing,
+            Source::Piece(piece) => Payload::Piece(piece),
+            Source::Inline {
+                index,
+                offset,
+                bytes,
+            } => Payload::Inline(self.requester.inline(index, offset, bytes)),
+        };
+        Some(Outgoing {
+            to: self.config.to,
+            headers: sending.headers,
+            payload,
+        })
+    }
+
+    /// IBTA vol. 1 section 9.6.1: packets that are not for this queue pair are dropped without a word.
+    fn is_ours(&self, from: IpAddr, packet: &Packet<'_>) -> bool {
+        let bth = &packet.bth;
+        let (ours, theirs) = (self.config.partition, bth.partition);
+        let is_full_member = (ours | theirs) & FULL_MEMBER != 0;
+        bth.opcode.service() == Service::ReliableConnection
+            && bth.destination == self.config.number
+            && from == self.config.to.ip()
+            && (ours ^ theirs) & !FULL_MEMBER == 0
+            && is_full_member
+    }
+
+    fn answered<M: Memory>(&mut self, now_ns: u64, packet: &Packet<'_>, memory: &mut M) {
+        let before = self.requester.unacked();
+        let verdict = self.completer.answer(&mut self.requester, packet, memory);
+        if self.requester.unacked() != before {
+            let more = self.requester.has_under_way();
+            self.retry.progress(now_ns, more);
+        }
+        match verdict {
+            Verdict::Fine => {}
+            Verdict::GoBack => {
+                if self.retry.should_go_back() {
+                    self.counts.went_back += 1;
+                    self.requester.go_back();
+                }
+            }
+            Verdict::NotReady(timer) => match self.retry.not_ready(now_ns, timer) {
+                Ok(is_news) => {
+                    if is_news {
+                        self.counts.not_ready += 1;
+                        self.requester.go_back();
+                    }
+                }
+                Err(status) => self.break_oldest(status),
+            },
+            Verdict::Failed(psn, status) => {
+                self.responder.silence();
+                self.break_with(Some(psn), status);
+            }
+        }
+    }
+
+    fn look_at_clock(&mut self, now_ns: u64) {
+        if self.state == State::Error {
+            return;
+        }
+        match self.retry.is_overdue(now_ns) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.counts.timeouts += 1;
+                self.requester.go_back();
+            }
+            Err(status) => self.break_oldest(status),
+        }
+    }
+
+    fn next_sending<M: Memory>(&mut self, now_ns: u64, memory: &M) -> Option<Sending> {
+        let requests_first = std::mem::take(&mut self.is_turn_of_requests);
+        if requests_first && let Some(sending) = self.next_request(now_ns, memory) {
+            return Some(sending);
+        }
+        match self.responder.next(memory) {
+            Ok(Some(sending)) => {
+                self.is_turn_of_requests = true;
+                return Some(sending);
+            }
+            Ok(None) => {}
+            Err(()) => {
+                self.break_with(None, Status::Flushed);
+                return self.responder.next(memory).ok().flatten();
+            }
+        }
+        match requests_first {
+            true => None,
+            false => self.next_request(now_ns, memory),
+        }
+    }
+
+    fn next_request<M: Memory>(&mut self, now_ns: u64, memory: &M) -> Option<Sending> {
+        if self.state == State::Error || !self.retry.may_send(now_ns) {
+            return None;
+        }
+        match self.requester.next(memory) {
+            Next::Packet(sending) => {
+                self.retry.sent(now_ns);
+                Some(sending)
+            }
+            Next::Nothing => None,
+            Next::Failed(status) => {
+                self.break_oldest(status);
+                None
+            }
+        }
+    }
+
+    /// Breaks it over its oldest request.
+    fn break_oldest(&mut self, status: Status) {
+        self.responder.silence();
+        let psn = self.requester.oldest().map(|work| work.first);
+        self.break_with(psn, status);
+    }
+
+    /// Breaks it; the request of packet number `psn` ends with `status`. Answers that wait still leave.
+    fn break_with(&mut self, psn: Option<Psn>, status: Status) {
+        self.state = State::Error;
+        self.completer.fail(&mut self.requester, psn, status);
+        let abandoned = self.responder.abandon();
+        self.received.extend(abandoned);
+    }
+}
+
+/// The bit of a P_Key that says so.
+const FULL_MEMBER: u16 = 0x8000;
