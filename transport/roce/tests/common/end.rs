@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One end of a connection: a queue pair, its memory, its receive queue, and what a carrier does.
+
+use std::net::SocketAddr;
+
+use roce::format::{Network, Packet};
+use roce::icrc::{self, Icrc};
+use roce::{
+    Body, Completion, Config, Operation, PathMtu, Payload, Piece, Psn, Queue, QueuePair,
+    ReceiveQueue, Request,
+};
+
+use super::arena::Arena;
+use super::by_hand::Seen;
+
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) pair: QueuePair,
+    pub(crate) arena: Arena,
+    pub(crate) receives: ReceiveQueue,
+    from: SocketAddr,
+}
+
+impl End {
+    pub(crate) fn new(config: Config, from: SocketAddr) -> Self {
+        Self {
+            pair: QueuePair::new(config).expect("a test's settings are right"),
+            arena: Arena::default(),
+            receives: ReceiveQueue::new(1024),
+            from,
+        }
+    }
+
+    /// The next packet as it is on the wire, from the BTH to the ICRC.
+    pub(crate) fn next_on_wire(&mut self, now_ns: u64) -> Option<Vec<u8>> {
+        let outgoing = self.pair.next_outgoing(now_ns, &self.arena)?;
+        let bytes = u16::try_from(outgoing.bytes()).expect("a packet is short");
+        let network = Network::assumed(self.from, outgoing.to, bytes).expect("both are IPv4");
+        let mut wire = outgoing.headers.as_bytes().to_vec();
+        let mut icrc = Icrc::new(&network, &wire);
+        let payload = match outgoing.payload {
+            Payload::Nothing => &[],
+            Payload::Inline(bytes) => bytes,
+            Payload::Piece(piece) => self.arena.gather(piece),
+        };
+        for part in [payload, outgoing.pad()] {
+            icrc.add(part);
+            wire.extend(part);
+        }
+        assert_eq!(wire.len(), usize::from(bytes));
+        wire.extend(icrc.finish());
+        Some(wire)
+    }
+
+    /// Takes what a carrier has brought. `false`: its checksum was wrong, or it is no packet.
+    pub(crate) fn hear(&mut self, now_ns: u64, wire: &[u8]) -> bool {
+        let bytes = u16::try_from(wire.len().saturating_sub(4)).expect("a packet is short");
+        let from = self.pair.config().to;
+        let network = Network::assumed(from, self.from, bytes).expect("both are IPv4");
+        let packet = icrc::verify(&network, wire).and_then(|bytes| Packet::parse(bytes).ok());
+        if let Some(packet) = &packet {
+            self.hear_packet(now_ns, packet);
+        }
+        packet.is_some()
+    }
+
+    pub(crate) fn hear_packet(&mut self, now_ns: u64, packet: &Packet<'_>) {
+        let from = self.pair.config().to.ip();
+        let (arena, receives) = (&mut self.arena, &mut self.receives);
+        self.pair.receive(now_ns, from, packet, arena, receives);
+    }
+
+    /// All that leaves now.
+    pub(crate) fn leaving(&mut self, now_ns: u64) -> Vec<Seen> {
+        let packets = std::iter::from_fn(|| self.next_on_wire(now_ns));
+        packets.map(|wire| Seen::read(&wire)).collect()
+    }
+
+    pub(crate) fn post(&mut self, work: u64, operation: Operation, body: Piece) {
+        let request = Request {
+            work,
+            operation,
+            body: Body::Piece(body),
+            immediate: None,
+            signaled: true,
+        };
+        self.pair.post(&request).expect("there is room");
+    }
+
+    pub(crate) fn sends_done(&mut self) -> Vec<Completion> {
+        std::iter::from_fn(|| self.pair.poll(Queue::Sends)).collect()
+    }
+
+    pub(crate) fn receives_done(&mut self) -> Vec<Completion> {
+        std::iter::from_fn(|| self.pair.poll(Queue::Receives)).collect()
+    }
+}
+
+/// Settings of a small path MTU, number 1 to number 2.
+pub(crate) fn config() -> Config {
+    Config {
+        path_mtu: PathMtu::Bytes256,
+        our_first: Psn::new(0x00ff_fffe),
+        their_first: Psn::new(100),
+        ..Config::new(1, 2, address(2))
+    }
+}
+
+/// Address of the host of a number.
+pub(crate) fn address(host: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host], roce::format::PORT))
+}
+
+/// An end of these settings whose region 7 has the numbers 0, 1, 2 and so on as bytes, and whose region 8 is of zeros; 8,192
+/// bytes each.
+pub(crate) fn end(config: Config) -> End {
+    let mut end = End::new(config, address(1));
+    end.arena.add(7, numbers(8192));
+    end.arena.add(8, vec![0; 8192]);
+    end
+}
+
+pub(crate) fn numbers(len: usize) -> Vec<u8> {
+    (0..=u8::MAX).cycle().take(len).collect()
+}

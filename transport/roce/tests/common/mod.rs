@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the tests of queue pairs share: memory that is a vector, an end of a connection, and packets made by hand.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+pub(crate) mod arena;
+pub(crate) mod by_hand;
+pub(crate) mod dice;
+pub(crate) mod end;

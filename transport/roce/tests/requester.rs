@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a requester sends, and what answers mean to it. IBTA vol. 1 sections 9.7.2, 9.7.5 and 9.7.6.
+
+mod common;
+
+use common::arena::piece;
+use common::by_hand::{ACCESS, ACK, ByHand, RNR, SEQUENCE, answer, brief};
+use common::end::{End, config, end, numbers};
+use roce::{Access, Body, Config, Operation, PostError, Request, State, Status};
+
+const FIRST: u32 = 0x00ff_fffe;
+const WRITE: Operation = Operation::Write {
+    address: 0x1000,
+    key: 9,
+};
+const READ: Operation = Operation::Read {
+    address: 0x1000,
+    key: 9,
+};
+const ADD: Operation = Operation::FetchAdd {
+    address: 0x1000,
+    key: 9,
+    add: 5,
+};
+
+/// Posts so many sends of one byte, named from 0 on.
+fn post_sends(end: &mut End, count: u64) {
+    for work in 0..count {
+        end.post(work, Operation::Send, piece(7, 0, 1));
+    }
+}
+
+fn statuses(end: &mut End) -> Vec<(u64, Status)> {
+    let done = end.sends_done();
+    done.iter().map(|done| (done.work, done.status)).collect()
+}
+
+fn read_answer(code: u8, psn: u32, payload: &[u8]) -> ByHand {
+    let packet = ByHand::new(code, psn, payload);
+    if code == 0x0e {
+        packet
+    } else {
+        packet.aeth(ACK)
+    }
+}
+
+#[test]
+fn a_message_is_cut_into_packets_of_the_path_mtu() {
+    let mut end = end(config());
+    end.post(0, Operation::Send, piece(7, 0, 513));
+    end.post(1, WRITE, piece(7, 1, 257));
+    end.post(2, Operation::Send, piece(7, 0, 0));
+    let seen = end.leaving(0);
+    let wanted = [(0, FIRST), (1, FIRST + 1), (2, 0), (6, 1), (8, 2), (4, 3)];
+    assert_eq!(brief(&seen), wanted);
+    let sent: Vec<u8> = seen[..3]
+        .iter()
+        .flat_map(|seen| seen.payload.clone())
+        .collect();
+    assert_eq!(sent, numbers(513));
+    let asks: Vec<bool> = seen.iter().map(|seen| seen.asks).collect();
+    assert_eq!(asks, [false, false, true, false, true, true]);
+    let reth = seen[3].reth.unwrap();
+    assert_eq!((reth.address, reth.key, reth.bytes), (0x1000, 9, 257));
+    assert_eq!(seen[4].reth, None);
+}
+
+#[test]
+fn immediate_data_stands_in_the_last_packet() {
+    let mut end = end(config());
+    for (work, operation) in [(0, Operation::Send), (1, WRITE)] {
+        for bytes in [1, 300] {
+            let request = Request {
+                work,
+                operation,
+                body: Body::Inline(&numbers(bytes)),
+                immediate: Some(*b"data"),
+                signaled: true,
+            };
+            end.pair.post(&request).unwrap();
+        }
+    }
+    let seen = end.leaving(0);
+    let codes: Vec<u8> = seen.iter().map(|seen| seen.code).collect();
+    assert_eq!(codes, [5, 0, 3, 0x0b, 6, 9]);
+    let has: Vec<bool> = seen.iter().map(|seen| seen.immediate.is_some()).collect();
+    assert_eq!(has, [true, false, true, true, false, true]);
+    assert_eq!(seen[2].payload, numbers(300)[256..]);
+}
+
+#[test]
+fn no_more_leave_than_the_window_and_the_last_asks() {
+    let mut end = end(Config {
+        window_packets: 4,
+        ..config()
+    });
+    end.post(0, Operation::Send, piece(7, 0, 2560));
+    let seen = end.leaving(0);
+    assert_eq!(seen.len(), 4);
+    assert!(seen[1].asks && seen[3].asks);
+    answer(&mut end, 0, 0, ACK);
+    assert_eq!(brief(&end.leaving(0)), [(1, 2), (1, 3), (1, 4)]);
+}
+
+#[test]
+fn an_acknowledgement_is_for_all_before_it() {
+    let mut end = end(config());
+    post_sends(&mut end, 3);
+    end.leaving(0);
+    answer(&mut end, 0, FIRST + 1, ACK);
+    assert_eq!(
+        statuses(&mut end),
+        [(0, Status::Success), (1, Status::Success)]
+    );
+    answer(&mut end, 0, FIRST, ACK);
+    answer(&mut end, 0, 1, ACK);
+    assert_eq!(
+        statuses(&mut end),
+        [],
+        "one came before, one was never sent"
+    );
+}
+
+#[test]
+fn requests_that_are_not_signaled_end_in_silence_unless_they_fail() {
+    let mut end = end(config());
+    for work in 0..3 {
+        let request = Request {
+            work,
+            operation: Operation::Send,
+            body: Body::Inline(&[1]),
+            immediate: None,
+            signaled: work == 1,
+        };
+        end.pair.post(&request).unwrap();
+    }
+    end.leaving(0);
+    answer(&mut end, 0, FIRST + 1, ACK);
+    assert_eq!(statuses(&mut end), [(1, Status::Success)]);
+    end.pair.fail();
+    assert_eq!(statuses(&mut end), [(2, Status::Flushed)]);
+}
+
+#[test]
+fn s9_7_5_2_4_a_sequence_error_acknowledges_what_is_before_and_brings_the_rest_again() {
+    let mut end = end(config());
+    post_sends(&mut end, 4);
+    end.leaving(0);
+    answer(&mut end, 0, FIRST + 1, SEQUENCE);
+    assert_eq!(statuses(&mut end), [(0, Status::Success)]);
+    let again = [(4, FIRST + 1), (4, 0), (4, 1)];
+    assert_eq!(brief(&end.leaving(0)), again);
+    answer(&mut end, 0, FIRST + 1, SEQUENCE);
+    assert_eq!(end.leaving(0), [], "it says nothing new");
+}
+
+#[test]
+fn s9_7_6_what_has_no_answer_leaves_again_until_the_count_is_over() {
+    let mut end = end(Config {
+        timeout: 1,
+        retry_count: 2,
+        ..config()
+    });
+    post_sends(&mut end, 2);
+    for round in 0..3 {
+        let now = round * 8192;
+        assert_eq!(end.leaving(now).len(), 2);
+        assert_eq!(end.pair.deadline(), Some(now + 8192));
+    }
+    assert_eq!(end.leaving(3 * 8192), []);
+    assert_eq!(end.pair.state(), State::Error);
+    let wanted = [(0, Status::RetryExceeded), (1, Status::Flushed)];
+    assert_eq!(statuses(&mut end), wanted);
+    assert_eq!(end.pair.deadline(), None);
+}
+
+#[test]
+fn s9_7_5_2_8_a_peer_without_a_buffer_is_asked_again_when_the_timer_is_over() {
+    let mut end = end(config());
+    post_sends(&mut end, 3);
+    end.leaving(0);
+    answer(&mut end, 5, FIRST + 1, RNR);
+    answer(&mut end, 6, FIRST + 1, SEQUENCE);
+    assert_eq!(statuses(&mut end), [(0, Status::Success)]);
+    assert_eq!(end.pair.deadline(), Some(10_005));
+    assert_eq!(end.leaving(10_004), []);
+    assert_eq!(brief(&end.leaving(10_005)), [(4, FIRST + 1), (4, 0)]);
+}
+
+#[test]
+fn a_peer_without_a_buffer_is_given_up_after_the_count() {
+    let mut end = end(Config {
+        not_ready_retries: 1,
+        ..config()
+    });
+    post_sends(&mut end, 2);
+    end.leaving(0);
+    answer(&mut end, 0, FIRST, RNR);
+    assert_eq!(end.leaving(20_000).len(), 2);
+    answer(&mut end, 20_000, FIRST, RNR);
+    let wanted = [(0, Status::NotReadyExceeded), (1, Status::Flushed)];
+    assert_eq!(statuses(&mut end), wanted);
+}
+
+#[test]
+fn a_refused_request_breaks_the_queue_pair_and_what_was_before_it_ends_well() {
+    let mut end = end(config());
+    end.post(0, Operation::Send, piece(7, 0, 1));
+    end.post(1, WRITE, piece(7, 0, 600));
+    end.post(2, Operation::Send, piece(7, 0, 1));
+    end.leaving(0);
+    answer(&mut end, 0, 0, ACCESS);
+    let (bad, flushed) = (Status::RemoteAccess, Status::Flushed);
+    assert_eq!(
+        statuses(&mut end),
+        [(0, Status::Success), (1, bad), (2, flushed)]
+    );
+    assert_eq!(end.pair.state(), State::Error);
+    end.post(3, Operation::Send, piece(7, 0, 1));
+    assert_eq!(statuses(&mut end), [(3, flushed)]);
+    assert_eq!(end.leaving(0), []);
+}
+
+#[test]
+fn a_long_read_leaves_as_several_and_their_count_is_limited() {
+    let mut end = end(Config {
+        read_packets: 2,
+        initiator_depth: 2,
+        ..config()
+    });
+    end.post(0, READ, piece(8, 0, 1281));
+    end.post(1, Operation::Send, piece(7, 0, 1));
+    let parts = |end: &mut End| -> Vec<(u32, u64, u32)> {
+        let seen = end.leaving(0);
+        let parts = seen.iter().filter_map(|seen| Some((seen.psn, seen.reth?)));
+        parts
+            .map(|(psn, reth)| (psn, reth.address, reth.bytes))
+            .collect()
+    };
+    assert_eq!(parts(&mut end), [(FIRST, 0x1000, 512), (0, 0x1200, 512)]);
+    let bytes = numbers(1281);
+    read_answer(0x0d, FIRST, &bytes[..256]).to(&mut end, 0);
+    assert_eq!(parts(&mut end), []);
+    read_answer(0x0f, FIRST + 1, &bytes[256..512]).to(&mut end, 0);
+    assert_eq!(parts(&mut end), [(2, 0x1400, 257)]);
+    let rest = [(0x0d, 0, 512), (0x0f, 1, 768), (0x0d, 2, 1024)];
+    for (code, psn, from) in rest {
+        read_answer(code, psn, &bytes[from..from + 256]).to(&mut end, 0);
+    }
+    assert_eq!(statuses(&mut end), []);
+    read_answer(0x0f, 3, &bytes[1280..]).to(&mut end, 0);
+    assert_eq!(statuses(&mut end), [(0, Status::Success)]);
+    assert_eq!(end.arena.bytes(8)[..1281], *bytes);
+    assert_eq!(end.leaving(0), []);
+}
+
+#[test]
+fn s9_7_5_1_the_answer_to_a_read_acknowledges_what_was_sent_before() {
+    let mut end = end(config());
+    post_sends(&mut end, 2);
+    end.post(2, READ, piece(8, 0, 3));
+    end.leaving(0);
+    read_answer(0x10, 0, &[1, 2, 3]).to(&mut end, 0);
+    let good = Status::Success;
+    assert_eq!(statuses(&mut end), [(0, good), (1, good), (2, good)]);
+    assert_eq!(end.arena.bytes(8)[..4], [1, 2, 3, 0]);
+}
+
+#[test]
+fn an_acknowledgement_that_passes_over_a_read_says_that_its_answer_was_lost() {
+    let mut end = end(config());
+    post_sends(&mut end, 1);
+    end.post(1, READ, piece(8, 0, 600));
+    end.post(2, Operation::Send, piece(7, 0, 1));
+    end.leaving(0);
+    read_answer(0x0d, FIRST + 1, &[5; 256]).to(&mut end, 0);
+    answer(&mut end, 0, 2, ACK);
+    assert_eq!(statuses(&mut end), [(0, Status::Success)]);
+    let again = end.leaving(0);
+    assert_eq!(brief(&again), [(0x0c, 0), (4, 2)]);
+    let reth = again[0].reth.unwrap();
+    assert_eq!((reth.address, reth.bytes), (0x1100, 344), "only the rest");
+}
+
+#[test]
+fn an_answer_of_the_wrong_length_is_dropped() {
+    let mut end = end(config());
+    end.post(0, READ, piece(8, 0, 300));
+    end.leaving(0);
+    read_answer(0x0d, FIRST, &[1; 255]).to(&mut end, 0);
+    read_answer(0x10, FIRST, &[1; 256]).to(&mut end, 0);
+    assert_eq!(end.arena.bytes(8)[0], 0);
+    read_answer(0x0d, FIRST, &[1; 256]).to(&mut end, 0);
+    read_answer(0x0f, FIRST + 1, &[1; 44]).to(&mut end, 0);
+    assert_eq!(statuses(&mut end), [(0, Status::Success)]);
+}
+
+#[test]
+fn an_atomic_operation_brings_what_was_there() {
+    let mut end = end(config());
+    end.post(0, ADD, piece(8, 16, 8));
+    end.leaving(0);
+    answer(&mut end, 0, FIRST, ACK);
+    assert_eq!(statuses(&mut end), [], "that is not its answer");
+    ByHand::new(0x12, FIRST, &[])
+        .aeth(ACK)
+        .value(0x0102_0304)
+        .to(&mut end, 0);
+    assert_eq!(statuses(&mut end), [(0, Status::Success)]);
+    assert_eq!(end.arena.bytes(8)[16..24], 0x0102_0304_u64.to_ne_bytes());
+}
+
+#[test]
+fn memory_of_this_side_that_is_not_registered_is_told_in_its_turn() {
+    let mut end = end(config());
+    end.arena.deny(8, Access::LocalWrite);
+    post_sends(&mut end, 1);
+    end.post(1, READ, piece(8, 0, 8));
+    end.post(2, Operation::Send, piece(7, 0, 1));
+    assert_eq!(brief(&end.leaving(0)), [(4, FIRST)]);
+    assert_eq!(end.pair.state(), State::Ready);
+    answer(&mut end, 0, FIRST, ACK);
+    assert_eq!(end.leaving(0), []);
+    let (bad, flushed) = (Status::LocalProtection, Status::Flushed);
+    assert_eq!(
+        statuses(&mut end),
+        [(0, Status::Success), (1, bad), (2, flushed)]
+    );
+}
+
+#[test]
+fn completions_that_were_not_polled_take_room() {
+    let mut end = end(Config {
+        send_depth: 2,
+        ..config()
+    });
+    post_sends(&mut end, 2);
+    end.leaving(0);
+    answer(&mut end, 0, FIRST + 1, ACK);
+    let request = Request {
+        work: 9,
+        operation: Operation::Send,
+        body: Body::Piece(piece(7, 0, 1)),
+        immediate: None,
+        signaled: true,
+    };
+    assert_eq!(end.pair.post(&request), Err(PostError::Full));
+    assert_eq!(statuses(&mut end).len(), 2);
+    assert_eq!(end.pair.post(&request), Ok(()));
+}
+
+#[test]
+fn acknowledgements_after_going_back_move_what_leaves_next() {
+    let mut end = end(Config {
+        timeout: 1,
+        ..config()
+    });
+    post_sends(&mut end, 4);
+    end.leaving(0);
+    assert_eq!(end.next_on_wire(8192).map(|wire| wire[11]), Some(0xfe));
+    answer(&mut end, 8192, 0, ACK);
+    assert_eq!(brief(&end.leaving(8192)), [(4, 1)]);
+}
