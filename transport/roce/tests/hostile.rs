@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets that a peer has no right to send: nothing panics, answers are bounded, and memory that is not registered for it stays
+//! as it is.
+
+mod common;
+
+use common::arena::{address, piece};
+use common::by_hand::{ByHand, RNR, SEQUENCE, answer};
+use common::dice::Dice;
+use common::end::{self, End, config, end};
+use roce::format::{Network, Opcode, Packet};
+use roce::{Config, Operation, PathMtu, Psn, State};
+
+#[test]
+fn any_bytes_are_parsed_without_a_panic() {
+    let mut dice = Dice::new(1);
+    for _ in 0..20_000 {
+        let len = dice.index(80);
+        let mut bytes = dice.bytes(len);
+        if let Some(version) = bytes.get_mut(1)
+            && dice.permille(800)
+        {
+            *version &= 0xf0;
+        }
+        if let Ok(packet) = Packet::parse(&bytes) {
+            assert!(packet.payload.len() < bytes.len());
+            let _ = (packet.reth(), packet.aeth(), packet.atomic());
+            let _ = (packet.deth(), packet.immediate(), packet.invalidate());
+        }
+        if let Some(version) = bytes.first_mut() {
+            *version = [0x45, 0x46, 0x60][dice.index(3)];
+        }
+        let _ = Network::parse(&bytes);
+    }
+}
+
+#[test]
+fn changed_packets_do_no_harm() {
+    for seed in 0..100 {
+        let run = std::panic::catch_unwind(|| Quarrel::new(seed).run());
+        assert!(run.is_ok(), "seed {seed} failed");
+    }
+}
+
+#[test]
+fn answers_to_requests_that_never_left_do_nothing() {
+    for code in [0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12] {
+        let mut end = end(config());
+        end.post(0, Operation::Send, piece(7, 0, 1));
+        for psn in [0x00ff_fffd, 0x00ff_fffe, 0x00ff_ffff, 0, 0x007f_ffff] {
+            for syndrome in 0..=u8::MAX {
+                let mut packet = ByHand::new(code, psn, &[]);
+                if code != 0x0e {
+                    packet = packet.aeth(syndrome);
+                }
+                if code == 0x12 {
+                    packet = packet.value(1);
+                }
+                packet.to(&mut end, 0);
+            }
+        }
+        assert_eq!(end.pair.state(), State::Ready);
+        assert_eq!(end.sends_done(), []);
+        assert_eq!(end.leaving(0).len(), 1);
+    }
+}
+
+#[test]
+fn naks_without_end_do_not_make_it_send_without_end() {
+    let mut end = end(config());
+    end.post(0, Operation::Send, piece(7, 0, 8000));
+    let once = end.leaving(0).len();
+    let mut sent = 0;
+    for _ in 0..1000 {
+        answer(&mut end, 0, 0x00ff_fffe, SEQUENCE);
+        answer(&mut end, 0, 0x00ff_fffe, RNR);
+        sent += end.leaving(0).len();
+    }
+    assert!(sent <= once, "{sent} packets");
+}
+
+/// Two ends of which each hears what the other has sent, changed at times.
+struct Quarrel {
+    dice: Dice,
+    ends: [End; 2],
+    now: u64,
+    work: u64,
+}
+
+const DEPTH: u32 = 16;
+/// Memory that a peer may touch, and memory of this side that it may not.
+const OPEN: u32 = 4;
+const OWN: u32 = 5;
+
+impl Quarrel {
+    fn new(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let ends = ends(&mut dice);
+        Self {
+            dice,
+            ends,
+            now: 0,
+            work: 0,
+        }
+    }
+
+    fn run(mut self) {
+        let untouched = self.ends[0].arena.bytes(OWN)[2048..].to_vec();
+        for _ in 0..150 {
+            for side in 0..2 {
+                self.post(side);
+                self.speak(side);
+                let end = &mut self.ends[side];
+                assert!(end.sends_done().len() <= DEPTH as usize);
+                end.receives_done();
+                assert!(end.arena.bytes(OWN)[2048..] == untouched[..]);
+            }
+            self.now += self.dice.below(20_000);
+            if self.ends.iter().any(|end| end.pair.state() == State::Error) {
+                self.ends = ends(&mut self.dice);
+            }
+        }
+    }
+
+    fn post(&mut self, side: usize) {
+        let (remote, key) = (address(OPEN) + self.dice.below(64) * 8, OPEN);
+        let operation = match self.dice.below(5) {
+            0 => Operation::Send,
+            1 => Operation::Write {
+                address: remote,
+                key,
+            },
+            2 | 3 => Operation::Read {
+                address: remote,
+                key,
+            },
+            _ => Operation::FetchAdd {
+                address: remote,
+                key,
+                add: 1,
+            },
+        };
+        let bytes = match operation {
+            Operation::FetchAdd { .. } => 8,
+            _ => u32::try_from(self.dice.below(1500)).expect("it is small"),
+        };
+        let request = roce::Request {
+            work: self.work,
+            operation,
+            body: roce::Body::Piece(piece(OWN, 0, bytes)),
+            immediate: self.dice.permille(300).then_some([1; 4]),
+            signaled: self.dice.permille(500),
+        };
+        let _ = self.ends[side].pair.post(&request);
+        if self.dice.permille(500) {
+            let buffer = piece(OWN, 0, 2048);
+            self.ends[side].receives.post(self.work, buffer);
+        }
+        self.work += 1;
+    }
+
+    /// Lets the other end hear what leaves, and things that were never said.
+    fn speak(&mut self, side: usize) {
+        let mut left = 0;
+        while let Some(wire) = self.ends[side].next_on_wire(self.now) {
+            left += 1;
+            assert!(left < 5000, "it sends without end");
+            let mut packet = wire[..wire.len() - 4].to_vec();
+            let times = 1 + self.dice.index(2);
+            for _ in 0..times {
+                if self.dice.permille(30) {
+                    change(&mut self.dice, &mut packet);
+                }
+                if let Ok(packet) = Packet::parse(&packet) {
+                    self.ends[1 - side].hear_packet(self.now, &packet);
+                }
+                let bound = 2 * DEPTH as usize + 1;
+                assert!(self.ends[1 - side].pair.unanswered() <= bound);
+            }
+        }
+    }
+}
+
+fn ends(dice: &mut Dice) -> [End; 2] {
+    let one = Config {
+        path_mtu: PathMtu::Bytes256,
+        send_depth: DEPTH,
+        window_packets: [2, 16][dice.index(2)],
+        read_packets: 2,
+        timeout: 3,
+        not_ready_timer: 1,
+        our_first: Psn::new(Psn::MASK),
+        ..Config::new(1, 2, end::address(2))
+    };
+    let other = Config {
+        number: 2,
+        remote_number: 1,
+        to: end::address(1),
+        our_first: one.their_first,
+        their_first: one.our_first,
+        ..one
+    };
+    [(one, 1), (other, 2)].map(|(config, host)| {
+        let mut end = End::new(config, end::address(host));
+        end.arena.add(OPEN, vec![1; 2048]);
+        end.arena.add(OWN, vec![2; 4096]);
+        for access in [
+            roce::Access::RemoteRead,
+            roce::Access::RemoteWrite,
+            roce::Access::RemoteAtomic,
+        ] {
+            end.arena.deny(OWN, access);
+        }
+        end
+    })
+}
+
+/// Changes a packet: fields to values that matter, or bits.
+fn change(dice: &mut Dice, packet: &mut Vec<u8>) {
+    match dice.below(9) {
+        0 => {
+            let codes: Vec<u8> = (0..=0x17)
+                .filter(|code| Opcode::parse(*code).is_some())
+                .collect();
+            packet[0] = codes[dice.index(codes.len())];
+        }
+        1 => {
+            let psn = u32::from_be_bytes([0, packet[9], packet[10], packet[11]]);
+            let far = [1, 2, 3, 16, 1 << 23, Psn::MASK][dice.index(6)];
+            let psn = Psn::new(psn).plus(far).get().to_be_bytes();
+            packet[9..12].copy_from_slice(&psn[1..]);
+        }
+        2 => packet.truncate(12 + 4 * dice.index(12)),
+        3 => packet.extend(dice.bytes(4 * 70).iter().take(4 * dice.index(70))),
+        4 if packet.len() >= 28 => {
+            let length = [0, 1, 256, 257, 1 << 30, (1 << 30) + 1, u32::MAX][dice.index(7)];
+            packet[24..28].copy_from_slice(&length.to_be_bytes());
+        }
+        5 if packet.len() >= 24 => {
+            let (at, byte) = (12 + dice.index(12), dice.byte());
+            packet[at] = byte;
+        }
+        6 if packet.len() >= 16 => {
+            packet[12] = [0x1f, 0x20, 0x21, 0x60, 0x61, 0x62, 0x63, 0xe0][dice.index(8)];
+        }
+        7 => packet[8] ^= 0x80,
+        _ => {
+            let at = dice.index(packet.len());
+            packet[at] ^= 1 << dice.below(8);
+        }
+    }
+    let length = packet.len().max(12);
+    packet.resize(length, 0);
+}

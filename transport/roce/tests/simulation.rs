@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Two ends over a link that loses, delays, reorders, doubles and damages packets and stands still at times. Each seed is
+//! another run, and repeats it.
+
+mod common;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use common::arena::{address, piece};
+use common::dice::Dice;
+use common::end::{self, End};
+use roce::{
+    Body, Completion, Config, Counts, Operation, PathMtu, Piece, PostError, Psn, Request, State,
+    Status,
+};
+
+#[test]
+fn all_bytes_arrive_once_and_in_order_whatever_the_link_does() {
+    let mut all = Counts::default();
+    for seed in 0..300 {
+        let run = std::panic::catch_unwind(|| Run::new(seed).run());
+        let Ok(counts) = run else {
+            panic!("seed {seed} failed");
+        };
+        for counts in counts {
+            all.went_back += counts.went_back;
+            all.timeouts += counts.timeouts;
+            all.not_ready += counts.not_ready;
+        }
+    }
+    let often = [all.went_back, all.timeouts, all.not_ready];
+    assert!(often.iter().all(|times| *times > 150), "{all:?}");
+}
+
+/// Memory of an end: what it sends or writes, what it reads into, what it receives into, and what the other may touch.
+const OUT: u32 = 1;
+const BACK: u32 = 2;
+const IN: u32 = 3;
+const OPEN: u32 = 4;
+/// A word in which the other end adds.
+const WORD: u32 = 5;
+
+/// Bytes of a slot: one request has one slot in each region.
+const SLOT: u32 = 6000;
+const REQUESTS: u32 = 40;
+
+/// How bad a link is.
+#[derive(Clone, Copy, Debug)]
+struct Weather {
+    loss_permille: u64,
+    twice_permille: u64,
+    damage_permille: u64,
+    late_permille: u64,
+    stall_permille: u64,
+}
+
+struct Run {
+    dice: Dice,
+    ends: [End; 2],
+    plans: [Vec<Planned>; 2],
+    /// How far each end is with its plan.
+    posted: [usize; 2],
+    weather: Weather,
+    link: BinaryHeap<Reverse<OnLink>>,
+    serial: u64,
+    now: u64,
+    stalled_until: [u64; 2],
+    sends: [Vec<Completion>; 2],
+    receives: [Vec<Completion>; 2],
+    buffers: [u32; 2],
+}
+
+/// A packet on the link: when it arrives, a number that keeps the order, where it goes, and what it is.
+type OnLink = (u64, u64, usize, Vec<u8>);
+
+/// A request of the plan.
+#[derive(Clone, Copy, Debug)]
+struct Planned {
+    operation: Operation,
+    bytes: u32,
+    inline: bool,
+    immediate: Option<[u8; 4]>,
+    signaled: bool,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let bad = [0, 1, 3][dice.index(3)];
+        let weather = Weather {
+            loss_permille: bad * dice.below(30),
+            twice_permille: bad * dice.below(30),
+            damage_permille: bad * dice.below(20),
+            late_permille: bad * dice.below(50),
+            stall_permille: bad * dice.below(3),
+        };
+        let (a, b) = configs(&mut dice);
+        let ends = [(a, 1), (b, 2)].map(|(config, host)| {
+            let mut end = End::new(config, end::address(host));
+            let bytes = (SLOT * REQUESTS) as usize;
+            end.arena.add(OUT, dice.bytes(bytes));
+            end.arena.add(OPEN, dice.bytes(bytes));
+            end.arena.add(BACK, vec![0; bytes]);
+            end.arena.add(IN, vec![0; bytes]);
+            end.arena.add(WORD, vec![0; 8]);
+            end
+        });
+        let plans = [(); 2].map(|()| (0..REQUESTS).map(|slot| planned(&mut dice, slot)).collect());
+        Self {
+            dice,
+            ends,
+            plans,
+            posted: [0; 2],
+            weather,
+            link: BinaryHeap::new(),
+            serial: 0,
+            now: 0,
+            stalled_until: [0; 2],
+            sends: [const { Vec::new() }; 2],
+            receives: [const { Vec::new() }; 2],
+            buffers: [0; 2],
+        }
+    }
+
+    fn run(mut self) -> [Counts; 2] {
+        let mut turns = 0_u32;
+        while !self.is_over() {
+            for side in 0..2 {
+                if self.stalled_until[side] <= self.now {
+                    self.turn(side);
+                }
+            }
+            self.pass_time();
+            turns += 1;
+            assert!(turns < 200_000, "it makes no progress");
+        }
+        for side in 0..2 {
+            self.check(side);
+        }
+        self.ends.each_ref().map(|end| end.pair.counts())
+    }
+
+    /// What an end does when it has the processor.
+    fn turn(&mut self, side: usize) {
+        if self.dice.permille(self.weather.stall_permille) {
+            self.stalled_until[side] = self.now + self.dice.below(400_000);
+            return;
+        }
+        if self.dice.permille(700) {
+            self.post_buffers(side);
+        }
+        self.post_requests(side);
+        while let Some(wire) = self.ends[side].next_on_wire(self.now) {
+            self.carry(1 - side, wire);
+        }
+        let end = &mut self.ends[side];
+        assert!(end.pair.unanswered() <= 2 * 16 + 1);
+        self.sends[side].extend(end.sends_done());
+        self.receives[side].extend(end.receives_done());
+        assert_eq!(end.pair.state(), State::Ready, "{:?}", end.pair.counts());
+    }
+
+    fn post_buffers(&mut self, side: usize) {
+        let next = self.buffers[side];
+        if next < REQUESTS && self.ends[side].receives.len() < 4 {
+            let buffer = piece(IN, next * SLOT, SLOT);
+            assert!(self.ends[side].receives.post(next.into(), buffer));
+            self.buffers[side] += 1;
+        }
+    }
+
+    fn post_requests(&mut self, side: usize) {
+        let most = self.dice.index(4);
+        for _ in 0..most {
+            let slot = self.posted[side];
+            let Some(planned) = self.plans[side].get(slot) else {
+                return;
+            };
+            let slot = u32::try_from(slot).expect("it is small");
+            let body = planned.piece(slot);
+            let inline = self.ends[side].arena.gather(body).to_vec();
+            let request = Request {
+                work: slot.into(),
+                operation: planned.operation,
+                body: if planned.inline {
+                    Body::Inline(&inline)
+                } else {
+                    Body::Piece(body)
+                },
+                immediate: planned.immediate,
+                signaled: planned.signaled,
+            };
+            match self.ends[side].pair.post(&request) {
+                Ok(()) => self.posted[side] += 1,
+                Err(error) => return assert_eq!(error, PostError::Full),
+            }
+        }
+    }
+
+    fn carry(&mut self, to: usize, mut wire: Vec<u8>) {
+        let weather = self.weather;
+        if self.dice.permille(weather.loss_permille) {
+            return;
+        }
+        if self.dice.permille(weather.twice_permille) {
+            self.put_on_link(to, wire.clone());
+        }
+        if self.dice.permille(weather.damage_permille) {
+            let at = self.dice.index(wire.len());
+            // Byte 4 is not covered by the checksum, and means nothing here.
+            wire[at] ^= 1 << self.dice.below(8);
+        }
+        self.put_on_link(to, wire);
+    }
+
+    fn put_on_link(&mut self, to: usize, wire: Vec<u8>) {
+        let late = match self.dice.permille(self.weather.late_permille) {
+            true => self.dice.below(40_000),
+            false => 0,
+        };
+        self.serial += 1;
+        let packet = (self.now + 2_000 + late, self.serial, to, wire);
+        self.link.push(Reverse(packet));
+    }
+
+    /// Goes to the next time at which something happens, and lets arrive what has arrived.
+    fn pass_time(&mut self) {
+        let deadlines = self.ends.iter().filter_map(|end| end.pair.deadline());
+        let arrival = self.link.peek().map(|Reverse(packet)| packet.0);
+        let ahead = deadlines.chain(arrival).filter(|at| *at > self.now);
+        let next = ahead.min();
+        let pause = self.now + 1_000;
+        self.now = next.map_or(pause, |next| next.clamp(self.now + 1, pause));
+        while let Some(Reverse((at, ..))) = self.link.peek()
+            && *at <= self.now
+        {
+            let Some(Reverse((_, _, to, wire))) = self.link.pop() else {
+                break;
+            };
+            self.ends[to].hear(self.now, &wire);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        (0..2).all(|side| {
+            let last = self.sends[side].last().map(|done| done.work);
+            let wanted = self.plans[1 - side].iter();
+            let wanted = wanted.filter(|planned| planned.takes_buffer()).count();
+            last == Some(u64::from(REQUESTS) - 1) && self.receives[side].len() == wanted
+        })
+    }
+
+    /// What came of the requests of one side.
+    fn check(&self, side: usize) {
+        let (here, there) = (&self.ends[side].arena, &self.ends[1 - side].arena);
+        let signaled = (0_u64..).zip(&self.plans[side]);
+        let signaled: Vec<u64> = signaled
+            .filter_map(|(work, planned)| planned.signaled.then_some(work))
+            .collect();
+        let done: Vec<u64> = self.sends[side].iter().map(|done| done.work).collect();
+        assert_eq!(done, signaled, "each once and in order");
+        let all = self.sends[side].iter().chain(&self.receives[side]);
+        assert!(all.into_iter().all(|done| done.status == Status::Success));
+
+        let mut received = self.receives[1 - side].iter();
+        let mut sum = 0_u64;
+        for (slot, planned) in (0..).zip(&self.plans[side]) {
+            let body = planned.piece(slot);
+            let target = piece(OPEN, slot * SLOT, planned.bytes);
+            if planned.takes_buffer() {
+                let done = received.next().expect("as many as were sent");
+                assert_eq!(
+                    (done.bytes, done.immediate),
+                    (planned.bytes, planned.immediate)
+                );
+                if planned.operation == Operation::Send {
+                    let buffer = u32::try_from(done.work).expect("it is small");
+                    let came = piece(IN, buffer * SLOT, planned.bytes);
+                    assert!(there.gather(came) == here.gather(body), "send {slot}");
+                }
+            }
+            match planned.operation {
+                Operation::Write { .. } => {
+                    assert!(there.gather(target) == here.gather(body), "write {slot}");
+                }
+                Operation::Read { .. } => {
+                    assert!(here.gather(body) == there.gather(target), "read {slot}");
+                }
+                Operation::FetchAdd { add, .. } => {
+                    assert_eq!(here.gather(body), sum.to_ne_bytes(), "atomic {slot}");
+                    sum += add;
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(*there.bytes(WORD), sum.to_ne_bytes());
+    }
+}
+
+impl Planned {
+    fn takes_buffer(&self) -> bool {
+        self.operation == Operation::Send || self.immediate.is_some()
+    }
+
+    /// Its own memory.
+    fn piece(&self, slot: u32) -> Piece {
+        let fetches = !matches!(self.operation, Operation::Send | Operation::Write { .. });
+        piece(if fetches { BACK } else { OUT }, slot * SLOT, self.bytes)
+    }
+}
+
+/// Two ends that fit each other.
+fn configs(dice: &mut Dice) -> (Config, Config) {
+    let mtus = [PathMtu::Bytes256, PathMtu::Bytes512, PathMtu::Bytes1024];
+    let firsts = [0, Psn::MASK, Psn::MASK - 20, 77].map(Psn::new);
+    let depth = [1, 2, 16][dice.index(3)];
+    let a = Config {
+        our_first: firsts[dice.index(4)],
+        their_first: firsts[dice.index(4)],
+        path_mtu: mtus[dice.index(3)],
+        send_depth: [3, 16, 64][dice.index(3)],
+        window_packets: [1, 5, 32, 128][dice.index(4)],
+        read_packets: [1, 4, 32][dice.index(3)],
+        initiator_depth: depth,
+        responder_depth: depth,
+        timeout: 6,
+        not_ready_timer: 1,
+        ..Config::new(1, 2, end::address(2))
+    };
+    let b = Config {
+        number: 2,
+        remote_number: 1,
+        to: end::address(1),
+        our_first: a.their_first,
+        their_first: a.our_first,
+        window_packets: [1, 5, 32, 128][dice.index(4)],
+        ..a
+    };
+    (a, b)
+}
+
+/// The request of a slot; the last is signaled, so that the end is seen.
+fn planned(dice: &mut Dice, slot: u32) -> Planned {
+    let (remote, key) = (address(OPEN) + u64::from(slot * SLOT), OPEN);
+    let operation = match dice.below(8) {
+        0..=2 => Operation::Send,
+        3 | 4 => Operation::Write {
+            address: remote,
+            key,
+        },
+        5 | 6 => Operation::Read {
+            address: remote,
+            key,
+        },
+        _ => Operation::FetchAdd {
+            address: address(WORD),
+            key: WORD,
+            add: dice.below(1000),
+        },
+    };
+    let bytes = match operation {
+        Operation::FetchAdd { .. } => 8,
+        _ => u32::try_from([dice.below(20), dice.below(600), dice.below(6001)][dice.index(3)])
+            .expect("it is small"),
+    };
+    let sends = matches!(operation, Operation::Send | Operation::Write { .. });
+    Planned {
+        operation,
+        bytes,
+        inline: sends && dice.permille(300),
+        immediate: (sends && dice.permille(300)).then(|| slot.to_be_bytes()),
+        signaled: slot == REQUESTS - 1 || dice.permille(500),
+    }
+}
