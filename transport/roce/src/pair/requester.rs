@@ -45,6 +45,7 @@ struct Limits {
     window_packets: u32,
     read_packets: u32,
     fetches: u32,
+    /// Half of the window at most, so that a full one always has an answer coming.
     ask_every: u32,
 }
 
@@ -109,8 +110,7 @@ impl Requester {
             };
         };
         let ends = matches!(span.position, Position::Last | Position::Only);
-        let fills = ahead + span.packets >= self.limits.window_packets;
-        let asks = ends || fills || self.unasked + 1 >= self.limits.ask_every;
+        let asks = ends || self.unasked + 1 >= self.limits.ask_every;
         let sending = Sending {
             headers: headers(&self.label, work, psn, span, asks),
             payload,

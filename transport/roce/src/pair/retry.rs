@@ -170,6 +170,15 @@ mod tests {
     }
 
     #[test]
+    fn no_answer_is_overdue_while_the_peer_is_left_in_peace() {
+        let mut retry = retry(0, 7);
+        retry.sent(0);
+        assert_eq!(retry.not_ready(0, 1), Ok(true));
+        retry.progress(1, true);
+        assert_eq!(retry.is_overdue(9_999), Ok(false));
+    }
+
+    #[test]
     fn seven_is_for_ever() {
         let mut retry = retry(1, 7);
         for round in 0..100 {
