@@ -50,6 +50,36 @@ impl Bth {
     /// Its length.
     pub const BYTES: usize = 12;
 
+    /// One for a packet without payload: MigReq is set, as adapters do it, and no other bit.
+    pub fn new(opcode: Opcode, partition: u16, destination: u32, psn: Psn) -> Self {
+        Self {
+            opcode,
+            solicited: false,
+            migrated: true,
+            pad: 0,
+            partition,
+            forward_congestion: false,
+            backward_congestion: false,
+            destination,
+            ack_request: false,
+            psn,
+        }
+    }
+
+    /// The same for `bytes` of payload.
+    #[must_use]
+    pub fn carrying(self, bytes: u32) -> Self {
+        let pad = pad_of(bytes);
+        Self { pad, ..self }
+    }
+
+    /// Whether a packet of this partition may come to a queue pair of partition `ours`: it is the same, and one of the two is a
+    /// full member. IBTA vol. 1 section 10.9.3.
+    pub fn is_of_partition(&self, ours: u16) -> bool {
+        let theirs = self.partition;
+        (ours ^ theirs) & !FULL_MEMBER == 0 && (ours | theirs) & FULL_MEMBER != 0
+    }
+
     /// Reads one.
     ///
     /// # Errors
@@ -97,9 +127,32 @@ impl Bth {
     }
 }
 
+/// Bytes of pad behind `bytes` of payload.
+pub(crate) fn pad_of(bytes: u32) -> u8 {
+    u8::try_from(bytes.wrapping_neg() & 3).unwrap_or(0)
+}
+
+/// The bit of a P_Key that says so.
+const FULL_MEMBER: u16 = 0x8000;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn payload_and_pad_are_a_multiple_of_4() {
+        let pads = [0, 1, 2, 3, 4, 1023].map(pad_of);
+        assert_eq!(pads, [0, 3, 2, 1, 0, 1]);
+    }
+
+    #[test]
+    fn s10_9_3_one_of_two_is_a_full_member() {
+        let bth = |partition| Bth::new(Opcode::CNP, partition, 1, Psn::new(0));
+        assert!(bth(0xffff).is_of_partition(0x7fff));
+        assert!(bth(0x7fff).is_of_partition(0xffff));
+        assert!(!bth(0x7fff).is_of_partition(0x7fff));
+        assert!(!bth(0xffff).is_of_partition(0xfffe));
+    }
 
     #[test]
     fn what_is_written_is_read_again() {

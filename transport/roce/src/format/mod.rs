@@ -23,6 +23,7 @@ mod packet;
 
 pub use aeth::{Aeth, Nak, Syndrome, not_ready_ns};
 pub use bth::Bth;
+pub(crate) use bth::pad_of;
 pub use build::Headers;
 pub use extended::{AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Reth};
 pub use network::{Network, NetworkError};

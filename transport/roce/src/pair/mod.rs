@@ -210,13 +210,10 @@ impl QueuePair {
     /// IBTA vol. 1 section 9.6.1: packets that are not for this queue pair are dropped without a word.
     fn is_ours(&self, from: IpAddr, packet: &Packet<'_>) -> bool {
         let bth = &packet.bth;
-        let (ours, theirs) = (self.config.partition, bth.partition);
-        let is_full_member = (ours | theirs) & FULL_MEMBER != 0;
         bth.opcode.service() == Service::ReliableConnection
             && bth.destination == self.config.number
             && from == self.config.to.ip()
-            && (ours ^ theirs) & !FULL_MEMBER == 0
-            && is_full_member
+            && bth.is_of_partition(self.config.partition)
     }
 
     fn answered<M: Memory>(&mut self, now_ns: u64, packet: &Packet<'_>, memory: &mut M) {
@@ -318,6 +315,3 @@ impl QueuePair {
         self.received.extend(abandoned);
     }
 }
-
-/// The bit of a P_Key that says so.
-const FULL_MEMBER: u16 = 0x8000;

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use super::config::Config;
-use crate::format::{Bth, Headers, Opcode};
+use crate::format::{Bth, Headers, Opcode, pad_of};
 use crate::memory::Piece;
 use crate::psn::Psn;
 
@@ -91,33 +91,10 @@ impl Label {
 
     /// The BTH of a packet that carries `bytes` of payload.
     pub(super) fn bth(&self, opcode: Opcode, psn: Psn, bytes: u32, ack_request: bool) -> Bth {
+        let bth = Bth::new(opcode, self.partition, self.destination, psn);
         Bth {
-            opcode,
-            solicited: false,
-            migrated: true,
-            pad: pad_of(bytes),
-            partition: self.partition,
-            forward_congestion: false,
-            backward_congestion: false,
-            destination: self.destination,
             ack_request,
-            psn,
+            ..bth.carrying(bytes)
         }
-    }
-}
-
-/// Bytes of pad behind `bytes` of payload.
-fn pad_of(bytes: u32) -> u8 {
-    u8::try_from(bytes.wrapping_neg() & 3).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn payload_and_pad_are_a_multiple_of_4() {
-        let pads = [0, 1, 2, 3, 4, 1023].map(pad_of);
-        assert_eq!(pads, [0, 3, 2, 1, 0, 1]);
     }
 }

@@ -14,9 +14,9 @@ pub struct ReceiveQueue {
 
 /// A receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Receive {
-    pub(super) work: u64,
-    pub(super) piece: Piece,
+pub(crate) struct Receive {
+    pub(crate) work: u64,
+    pub(crate) piece: Piece,
 }
 
 impl ReceiveQueue {
@@ -47,7 +47,7 @@ impl ReceiveQueue {
         self.buffers.is_empty()
     }
 
-    pub(super) fn take(&mut self) -> Option<Receive> {
+    pub(crate) fn take(&mut self) -> Option<Receive> {
         self.buffers.pop_front()
     }
 }
