@@ -6,9 +6,9 @@
 //! **Never** knows a socket, a device or a clock, and never reads or writes memory itself: that is behind [`Memory`].
 //!
 //! # Parts
-//! - [`format`] reads and writes packets; [`icrc`] is their checksum.
+//! - [`mod@format`] reads and writes packets; [`icrc`] is their checksum.
 //! - [`QueuePair`] is a reliable queue pair: requester, responder, retries, completions. [`ReceiveQueue`] is the shared receive
-//!   queue. Both belong to whoever made them, and no call waits or takes a lock.
+//!   queue. [`DatagramPair`] is a queue pair for datagrams. All belong to whoever made them, and no call waits or takes a lock.
 //! - [`Memory`] is how the engine reaches registered memory.
 //!
 //! # What a carrier does
@@ -73,12 +73,14 @@
 
 #![forbid(unsafe_code)]
 
+mod datagram;
 pub mod format;
 pub mod icrc;
 mod memory;
 mod pair;
 mod psn;
 
+pub use datagram::{Datagram, DatagramConfig, DatagramError, DatagramPair, GRH_BYTES, Received};
 pub use memory::{Access, AccessError, Memory, Piece};
 pub use pair::{
     Body, Completion, Config, ConfigError, Counts, MESSAGE_BYTES_MAX, Operation, Outgoing, PathMtu,

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Queue pairs for datagrams. IBTA vol. 1 section 9.8.3.
+
+mod common;
+
+use common::arena::{Arena, piece};
+use common::end::{address, numbers};
+use roce::format::{Bth, Packet};
+use roce::{
+    Body, Datagram, DatagramConfig, DatagramError, DatagramPair, Payload, ReceiveQueue, Status,
+};
+
+const SENDER: DatagramConfig = DatagramConfig {
+    number: 17,
+    key: 170,
+    partition: 0xffff,
+    path_mtu: roce::PathMtu::Bytes256,
+    send_depth: 4,
+};
+const RECEIVER: DatagramConfig = DatagramConfig {
+    number: 18,
+    key: 180,
+    ..SENDER
+};
+
+fn datagram(body: Body<'_>) -> Datagram<'_> {
+    Datagram {
+        work: 1,
+        to: address(2),
+        number: RECEIVER.number,
+        key: RECEIVER.key,
+        body,
+        immediate: None,
+        signaled: true,
+    }
+}
+
+fn arena() -> Arena {
+    let mut arena = Arena::default();
+    arena.add(7, numbers(1024));
+    arena.add(8, vec![0; 1024]);
+    arena
+}
+
+/// All that leaves, without checksums.
+fn leaving(pair: &mut DatagramPair, arena: &Arena) -> Vec<Vec<u8>> {
+    let mut packets = Vec::new();
+    while let Some(outgoing) = pair.next_outgoing(arena) {
+        assert_eq!(outgoing.to, address(2));
+        let mut packet = outgoing.headers.as_bytes().to_vec();
+        match outgoing.payload {
+            Payload::Nothing => {}
+            Payload::Inline(bytes) => packet.extend(bytes),
+            Payload::Piece(piece) => packet.extend(arena.gather(piece)),
+        }
+        packet.extend(outgoing.pad());
+        packets.push(packet);
+    }
+    packets
+}
+
+/// A receiver with one buffer of so many bytes.
+fn receiver(bytes: u32) -> (DatagramPair, Arena, ReceiveQueue) {
+    let mut receives = ReceiveQueue::new(4);
+    receives.post(5, piece(8, 0, bytes));
+    (DatagramPair::new(RECEIVER), arena(), receives)
+}
+
+#[test]
+fn a_datagram_arrives_behind_the_header_of_its_sender() {
+    let mut sender = DatagramPair::new(SENDER);
+    let immediate = Some(*b"data");
+    let inline = Datagram {
+        immediate,
+        ..datagram(Body::Inline(b"hello"))
+    };
+    sender.post(&inline).unwrap();
+    let packets = leaving(&mut sender, &arena());
+    assert_eq!(sender.poll_sends().unwrap().status, Status::Success);
+
+    let (mut pair, mut arena, mut receives) = receiver(45);
+    let packet = Packet::parse(&packets[0]).unwrap();
+    assert_eq!(packet.bth.opcode.code(), 0x65);
+    let from = address(1).ip();
+    pair.receive(from, &packet, &mut arena, &mut receives);
+    let received = pair.poll_receives().unwrap();
+    assert_eq!((received.source, received.from), (17, from));
+    let done = received.completion;
+    assert_eq!((done.work, done.status), (5, Status::Success));
+    assert_eq!((done.bytes, done.immediate), (45, immediate));
+    assert_eq!(arena.bytes(8)[40..46], *b"hello\0");
+}
+
+#[test]
+fn each_has_the_next_packet_number_and_ends_when_it_leaves() {
+    let mut sender = DatagramPair::new(SENDER);
+    for work in 0..3 {
+        let one = Datagram {
+            work,
+            signaled: work != 1,
+            ..datagram(Body::Piece(piece(7, 1, 256)))
+        };
+        sender.post(&one).unwrap();
+    }
+    assert_eq!(sender.poll_sends(), None);
+    let packets = leaving(&mut sender, &arena());
+    let parsed = packets.iter().map(|bytes| Packet::parse(bytes).unwrap());
+    let psns: Vec<u32> = parsed.map(|packet| packet.bth.psn.get()).collect();
+    assert_eq!(psns, [0, 1, 2]);
+    assert_eq!(packets[0][20..], numbers(257)[1..]);
+    let mut done = || sender.poll_sends().map(|done| done.work);
+    assert_eq!([done(), done(), done()], [Some(0), Some(2), None]);
+}
+
+#[test]
+fn what_is_for_others_or_has_no_buffer_is_dropped() {
+    let mut sender = DatagramPair::new(SENDER);
+    let good = datagram(Body::Inline(&[1]));
+    let wrong = [
+        Datagram { key: 181, ..good },
+        Datagram { number: 19, ..good },
+        good,
+    ];
+    for datagram in wrong {
+        sender.post(&datagram).unwrap();
+    }
+    let (mut pair, mut arena, _) = receiver(100);
+    let mut none = ReceiveQueue::new(0);
+    for bytes in leaving(&mut sender, &arena) {
+        let packet = Packet::parse(&bytes).unwrap();
+        pair.receive(address(1).ip(), &packet, &mut arena, &mut none);
+    }
+    assert_eq!((pair.dropped(), pair.poll_receives()), (3, None));
+    let reliable = common::by_hand::ByHand::new(4, 0, &[1]);
+    let reliable = reliable.with(|bth: &mut Bth| bth.destination = RECEIVER.number);
+    let bytes = reliable.bytes();
+    let packet = Packet::parse(&bytes).unwrap();
+    pair.receive(address(1).ip(), &packet, &mut arena, &mut none);
+    assert_eq!(pair.dropped(), 4);
+}
+
+#[test]
+fn one_that_is_longer_than_its_buffer_spoils_that_alone() {
+    let mut sender = DatagramPair::new(SENDER);
+    sender.post(&datagram(Body::Inline(&[1; 6]))).unwrap();
+    let (mut pair, mut arena, mut receives) = receiver(45);
+    let bytes = leaving(&mut sender, &arena).remove(0);
+    let packet = Packet::parse(&bytes).unwrap();
+    let from = address(1).ip();
+    pair.receive(from, &packet, &mut arena, &mut receives);
+    receives.post(6, piece(8, 0, 46));
+    pair.receive(from, &packet, &mut arena, &mut receives);
+    let mut status = || {
+        pair.poll_receives()
+            .map(|received| received.completion.status)
+    };
+    assert_eq!(
+        [status(), status()],
+        [Some(Status::LocalLength), Some(Status::Success)]
+    );
+}
+
+#[test]
+fn what_cannot_leave_is_refused_or_told() {
+    let mut sender = DatagramPair::new(SENDER);
+    let long = sender.post(&datagram(Body::Inline(&[0; 257])));
+    assert_eq!(
+        long,
+        Err(DatagramError::TooLong {
+            bytes: 257,
+            most: 256
+        })
+    );
+    let unknown = datagram(Body::Piece(piece(9, 0, 1)));
+    for _ in 0..4 {
+        sender.post(&unknown).unwrap();
+    }
+    assert_eq!(sender.post(&unknown), Err(DatagramError::Full));
+    assert!(leaving(&mut sender, &arena()).is_empty());
+    assert_eq!(sender.post(&unknown), Err(DatagramError::Full));
+    let done = sender.poll_sends().unwrap();
+    assert_eq!((done.status, done.bytes), (Status::LocalProtection, 0));
+    assert_eq!(sender.post(&unknown), Ok(()));
+}
