@@ -19,9 +19,14 @@ struct Region {
 impl Arena {
     /// Registers memory of which nothing is denied. It lies at [`address`] of its key.
     pub(crate) fn add(&mut self, key: u32, bytes: Vec<u8>) {
+        self.add_at(key, address(key), bytes);
+    }
+
+    /// The same at another address.
+    pub(crate) fn add_at(&mut self, key: u32, address: u64, bytes: Vec<u8>) {
         self.regions.push(Region {
             key,
-            address: address(key),
+            address,
             bytes,
             denied: Vec::new(),
         });

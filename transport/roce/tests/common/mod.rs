@@ -5,5 +5,6 @@
 
 pub(crate) mod arena;
 pub(crate) mod by_hand;
+pub(crate) mod capture;
 pub(crate) mod dice;
 pub(crate) mod end;
