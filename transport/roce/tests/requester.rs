@@ -283,6 +283,29 @@ fn an_acknowledgement_that_passes_over_a_read_says_that_its_answer_was_lost() {
 }
 
 #[test]
+fn the_rest_of_a_read_is_taken_as_a_new_answer_or_as_the_end_of_the_old() {
+    // A new one comes from adapters and from this engine; `rdma_rxe` goes on with the old one.
+    for codes in [[0x0d, 0x0f], [0x0e, 0x0f]] {
+        let mut end = end(Config {
+            timeout: 1,
+            ..config()
+        });
+        end.post(0, READ, piece(8, 0, 600));
+        end.leaving(0);
+        read_answer(0x0d, FIRST, &[1; 256]).to(&mut end, 0);
+        assert_eq!(brief(&end.leaving(8192)), [(0x0c, FIRST + 1)]);
+        read_answer(codes[0], FIRST + 1, &[2; 256]).to(&mut end, 8192);
+        read_answer(codes[1], 0, &[3; 88]).to(&mut end, 8192);
+        assert_eq!(statuses(&mut end), [(0, Status::Success)]);
+        let brought = end.arena.bytes(8);
+        assert_eq!(
+            [brought[0], brought[256], brought[599], brought[600]],
+            [1, 2, 3, 0]
+        );
+    }
+}
+
+#[test]
 fn an_answer_of_the_wrong_length_is_dropped() {
     let mut end = end(config());
     end.post(0, READ, piece(8, 0, 300));

@@ -4,6 +4,9 @@
 //! An acknowledgement is for all packets up to its number, and so is the answer to a read or an atomic operation for all
 //! before it. If it passes over a request that wants an answer of its own, that answer was lost, and the request is
 //! sent again.
+//!
+//! The rest of a read that is sent again may be answered from a first packet on, as if it were new, or, as `rdma_rxe` does it,
+//! from a middle one on: only lengths and where an answer ends are checked.
 
 use std::collections::VecDeque;
 
