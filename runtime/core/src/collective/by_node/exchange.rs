@@ -24,14 +24,6 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
 ) -> Result<(), Error> {
     let by = ByNode::of(line, nodes, None).await?;
     let far = Far::of(&by);
-    let near = |all: &[Payload]| -> Vec<Payload> {
-        let near = by.ranks_near();
-        near.map(|rank| all[rank as usize].clone()).collect()
-    };
-    let (near_out, near_into) = (near(out), near(into));
-    let near = Box::pin(various::alltoall_various(&by.near, &near_out, &near_into));
-    by.go_on(near.await)?;
-
     let mut given = Parcel::default();
     for rank in &far.ranks {
         let block = &out[*rank as usize];
@@ -64,7 +56,14 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
             alone.send_payload(*rank, block);
         }
     }
-    alone.finish().await
+    // What is wrong on this node is not to keep the lengths from others, which tell them what comes.
+    let near = |all: &[Payload]| -> Vec<Payload> {
+        let near = by.ranks_near();
+        near.map(|rank| all[rank as usize].clone()).collect()
+    };
+    let (near_out, near_into) = (near(out), near(into));
+    let near = Box::pin(various::alltoall_various(&by.near, &near_out, &near_into)).await;
+    near.and(alone.finish().await)
 }
 
 /// The ranks of the other nodes.
