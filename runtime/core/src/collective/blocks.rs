@@ -60,11 +60,8 @@ pub async fn gather_equal<V: Visit>(
     };
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
     let (shape, wish) = (line.shape(), gather_wish(&line.shape()));
-    let goes = shape
-        .choice
-        .gather
-        .by_node(by_node::collects(&shape, block));
-    if let Some(nodes) = by_node::nodes_of(line, goes) {
+    // Of any size, so that ranks that do not agree about it go the same way.
+    if let Some(nodes) = by_node::nodes_of(line, shape.choice.gather.by_node(shape.boards)) {
         return Box::pin(by_node::gather(line, nodes, mine, all, root)).await;
     }
     let on_board = |bytes: usize| {
@@ -188,11 +185,7 @@ pub async fn scatter_equal<V: Visit>(
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
     let total = block.saturating_mul(line.size() as usize);
     let shape = line.shape();
-    let goes = shape
-        .choice
-        .scatter
-        .by_node(by_node::collects(&shape, block));
-    if let Some(nodes) = by_node::nodes_of(line, goes) {
+    if let Some(nodes) = by_node::nodes_of(line, shape.choice.scatter.by_node(shape.boards)) {
         return Box::pin(by_node::scatter(line, nodes, all, mine, root)).await;
     }
     let limit = bcast_queue::limit(&shape, usize::MAX, scatter_wish(&shape));

@@ -60,12 +60,6 @@ pub(super) fn carries_various(shape: &Shape, ranks: u32) -> bool {
     shape.boards && shape.flat && ranks <= exchange::TABLED_RANKS
 }
 
-/// The same of blocks that the root has for the others, or they for it. Where ranks share cores all sizes go that way, which is then that
-/// of ranks that do not agree about it too.
-pub(super) fn collects(shape: &Shape, block: usize) -> bool {
-    shape.boards && (shape.flat || block <= shape.node_gather_bytes)
-}
-
 /// Whether data of so many bytes of each rank, which the ranks of a node combine twice, go by node where nothing is chosen.
 pub(super) fn combines(shape: &Shape, bytes: usize) -> bool {
     shape.boards && (1..=shape.board_bytes).contains(&bytes)

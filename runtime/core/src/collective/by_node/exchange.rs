@@ -97,6 +97,13 @@ impl Far {
         (bytes as u64 <= self.limit).then_some(bytes)
     }
 
+    /// What has these lengths, with room for the blocks that travel together.
+    fn parcel(&self, table: &[u8]) -> Parcel {
+        let lengths = from_bytes(table);
+        let blocks = vec![0; self.sum(&lengths)];
+        Parcel { lengths, blocks }
+    }
+
     /// The bytes of the blocks of these lengths that travel together.
     fn sum(&self, lengths: &[u64]) -> usize {
         lengths
@@ -122,12 +129,11 @@ async fn follow<V: Visit>(by: &ByNode<'_, V>, far: &Far, given: Parcel) -> Resul
         by.go_on(by.near.send(by.leader, &given.blocks).await)?;
     }
     by.go_on(scatter_equal(&by.near, &[], Some(&place), by.root()).await)?;
-    let lengths = from_bytes(&table);
-    let mut blocks = vec![0; far.sum(&lengths)];
-    if !blocks.is_empty() {
-        by.go_on(by.near.receive(by.leader, &mut blocks).await)?;
+    let mut got = far.parcel(&table);
+    if !got.blocks.is_empty() {
+        by.go_on(by.near.receive(by.leader, &mut got.blocks).await)?;
     }
-    Ok(Parcel { lengths, blocks })
+    Ok(got)
 }
 
 /// The leader of a node hands on what its ranks have for others, and what others have for them.
@@ -157,12 +163,7 @@ async fn collect<V: Visit>(
     let mut tables = vec![to_bytes(&own.lengths); by.near.size() as usize];
     let places: Vec<Payload> = tables.iter_mut().map(|table| dense(table)).collect();
     by.go_on(gather_equal(&by.near, None, &places, Root::Here).await)?;
-    let parcel = |table: &Vec<u8>| {
-        let lengths = from_bytes(table);
-        let blocks = vec![0; far.sum(&lengths)];
-        Parcel { lengths, blocks }
-    };
-    let mut given: Vec<Parcel> = tables.iter().map(parcel).collect();
+    let mut given: Vec<Parcel> = tables.iter().map(|table| far.parcel(table)).collect();
     let mut coming = by.near.pending();
     for (rank, parcel) in (0..).zip(&mut given) {
         if rank != by.leader && !parcel.blocks.is_empty() {
@@ -181,11 +182,9 @@ async fn exchange<V: Visit>(
     given: &[Parcel],
 ) -> Result<Vec<Parcel>, Error> {
     let mut rests: Vec<&[u8]> = given.iter().map(|parcel| &parcel.blocks[..]).collect();
-    let mut tables: Vec<Vec<u8>> = Vec::new();
     let (mut sent, mut coming) = (by.across.pending(), by.across.pending());
-    for (_, ranks) in &far.nodes {
-        tables.push(vec![0; ranks.len() * given.len() * LENGTH_BYTES]);
-    }
+    let table = |ranks: &Range<usize>| vec![0; ranks.len() * given.len() * LENGTH_BYTES];
+    let mut tables: Vec<Vec<u8>> = far.nodes.iter().map(|(_, ranks)| table(ranks)).collect();
     for ((node, _), table) in far.nodes.iter().zip(&mut tables) {
         coming.receive(*node, table);
     }
@@ -206,22 +205,21 @@ async fn exchange<V: Visit>(
             sent.send(*node, blocks);
         }
     }
-    by.go_on(coming.finish().await)?;
-    let parcel = |table: &Vec<u8>| {
-        let lengths = from_bytes(table);
-        let blocks = vec![0; far.sum(&lengths)];
-        Parcel { lengths, blocks }
-    };
-    let mut come: Vec<Parcel> = tables.iter().map(parcel).collect();
+    let lengths = by.go_on(coming.finish().await);
+    let mut come: Vec<Parcel> = tables.iter().map(|table| far.parcel(table)).collect();
     let mut coming = by.across.pending();
     for ((node, _), parcel) in far.nodes.iter().zip(&mut come) {
-        if !parcel.blocks.is_empty() {
+        if lengths.is_ok() && !parcel.blocks.is_empty() {
             coming.receive(*node, &mut parcel.blocks);
         }
     }
-    let come_all = coming.finish().await;
-    by.go_on(come_all.and(sent.finish().await))?;
-    Ok(come)
+    let ended = lengths.and(by.go_on(coming.finish().await));
+    if ended.is_err() {
+        // Others have given up too, and receive nothing.
+        sent.take_back();
+    }
+    let sent = by.go_on(sent.finish().await);
+    ended.and(sent).map(|()| come)
 }
 
 /// Gives each rank of the node what has come for it.

@@ -57,12 +57,11 @@ async fn pass_up<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Resu
     let mut packed = vec![0; lengths.iter().sum()];
     let mut coming = by.near.pending();
     for (rank, mut part) in (0..).zip(slots::parts(&mut packed, &lengths)) {
-        if rank == by.leader {
-            if part.bytes() > 0 {
-                own.copy_to(&Payload::Dense(part))?;
-            }
-        } else if part.bytes() > 0 {
+        if rank != by.leader && part.bytes() > 0 {
             coming.receive(rank, part.as_mut_slice());
+        } else if part.bytes() > 0 {
+            let copied = own.copy_to(&Payload::Dense(part));
+            copied.unwrap_or_else(|error| by.line.note(error));
         }
     }
     by.go_on(coming.finish().await)?;
