@@ -30,6 +30,15 @@ fn post_sends(end: &mut End, count: u64) {
     }
 }
 
+/// Settings with which an answer is overdue after 8,192 ns.
+fn impatient() -> Config {
+    Config {
+        timeout: 1,
+        floor_ns: 0,
+        ..config()
+    }
+}
+
 fn statuses(end: &mut End) -> Vec<(u64, Status)> {
     let done = end.sends_done();
     done.iter().map(|done| (done.work, done.status)).collect()
@@ -155,23 +164,108 @@ fn s9_7_5_2_4_a_sequence_error_acknowledges_what_is_before_and_brings_the_rest_a
 }
 
 #[test]
-fn s9_7_6_what_has_no_answer_leaves_again_until_the_count_is_over() {
+fn s9_7_6_what_has_no_answer_is_asked_for_again_until_the_count_is_over() {
     let mut end = end(Config {
-        timeout: 1,
         retry_count: 2,
-        ..config()
+        ..impatient()
     });
     post_sends(&mut end, 2);
-    for round in 0..3 {
-        let now = round * 8192;
-        assert_eq!(end.leaving(now).len(), 2);
-        assert_eq!(end.pair.deadline(), Some(now + 8192));
+    assert_eq!(end.leaving(0).len(), 2);
+    let mut now = 0;
+    for wait in [8192, 16_384] {
+        assert_eq!(end.pair.deadline(), Some(now + wait));
+        now += wait;
+        let probe = end.leaving(now);
+        assert_eq!(brief(&probe), [(4, FIRST)], "one packet alone");
+        assert!(probe[0].asks);
     }
-    assert_eq!(end.leaving(3 * 8192), []);
+    now += 32_768;
+    assert_eq!(end.leaving(now), []);
     assert_eq!(end.pair.state(), State::Error);
     let wanted = [(0, Status::RetryExceeded), (1, Status::Flushed)];
     assert_eq!(statuses(&mut end), wanted);
     assert_eq!(end.pair.deadline(), None);
+}
+
+#[test]
+fn the_rest_leaves_again_when_the_peer_has_the_probe_and_no_more() {
+    let mut end = end(impatient());
+    post_sends(&mut end, 4);
+    end.leaving(0);
+    assert_eq!(brief(&end.leaving(8192)), [(4, FIRST)]);
+    answer(&mut end, 8200, FIRST, ACK);
+    let rest = [(4, FIRST + 1), (4, 0), (4, 1)];
+    assert_eq!(brief(&end.leaving(8200)), rest);
+}
+
+#[test]
+fn what_the_peer_has_does_not_leave_again_after_a_time_out() {
+    let mut end = end(impatient());
+    post_sends(&mut end, 4);
+    end.leaving(0);
+    end.leaving(8192);
+    answer(&mut end, 8200, FIRST + 1, ACK);
+    assert_eq!(brief(&end.leaving(8200)), [(4, 0)], "it is asked once more");
+    answer(&mut end, 8300, 1, ACK);
+    assert_eq!(end.leaving(8300), []);
+    assert_eq!(statuses(&mut end).len(), 4);
+}
+
+#[test]
+fn a_probe_of_a_read_asks_for_the_rest_of_it_once() {
+    let mut end = end(impatient());
+    end.post(0, READ, piece(8, 0, 512));
+    post_sends(&mut end, 1);
+    end.leaving(0);
+    assert_eq!(brief(&end.leaving(8192)), [(0x0c, FIRST)]);
+    read_answer(0x0d, FIRST, &[1; 256]).to(&mut end, 8200);
+    assert_eq!(end.leaving(8200), [], "the rest of the answer may come");
+    read_answer(0x0f, FIRST + 1, &[1; 256]).to(&mut end, 8200);
+    assert_eq!(brief(&end.leaving(8200)), [(4, 0)]);
+}
+
+#[test]
+fn the_wait_follows_the_measured_round_trip() {
+    let mut end = end(Config {
+        floor_ns: 1000,
+        ..impatient()
+    });
+    let mut now = 0;
+    for work in 0..40 {
+        end.post(work, Operation::Send, piece(7, 0, 1));
+        end.leaving(now);
+        now += 3000;
+        let psn = (FIRST + u32::try_from(work).unwrap()) & 0x00ff_ffff;
+        answer(&mut end, now, psn, ACK);
+    }
+    post_sends(&mut end, 1);
+    end.leaving(now);
+    let wait = end.pair.deadline().unwrap() - now;
+    assert!((3000..3100).contains(&wait), "{wait} ns");
+}
+
+#[test]
+fn a_peer_of_ours_is_given_up_when_nothing_says_that_it_lives() {
+    let mut end = end(Config {
+        peer_is_ours: true,
+        retry_count: 0,
+        ceiling_ns: 100_000,
+        silence_ns: 1_000_000,
+        ..impatient()
+    });
+    post_sends(&mut end, 1);
+    end.leaving(0);
+    let wait_until = |end: &mut End, upto: u64| {
+        while let Some(at) = end.pair.deadline().filter(|at| *at <= upto) {
+            assert!(end.leaving(at).len() <= 1);
+        }
+    };
+    wait_until(&mut end, 900_000);
+    end.pair.peer_lives(900_000);
+    wait_until(&mut end, 1_800_000);
+    assert_eq!(end.pair.state(), State::Ready);
+    wait_until(&mut end, 2_100_000);
+    assert_eq!(statuses(&mut end), [(0, Status::RetryExceeded)]);
 }
 
 #[test]
@@ -286,10 +380,7 @@ fn an_acknowledgement_that_passes_over_a_read_says_that_its_answer_was_lost() {
 fn the_rest_of_a_read_is_taken_as_a_new_answer_or_as_the_end_of_the_old() {
     // A new one comes from adapters and from this engine; `rdma_rxe` goes on with the old one.
     for codes in [[0x0d, 0x0f], [0x0e, 0x0f]] {
-        let mut end = end(Config {
-            timeout: 1,
-            ..config()
-        });
+        let mut end = end(impatient());
         end.post(0, READ, piece(8, 0, 600));
         end.leaving(0);
         read_answer(0x0d, FIRST, &[1; 256]).to(&mut end, 0);
@@ -374,12 +465,10 @@ fn completions_that_were_not_polled_take_room() {
 
 #[test]
 fn acknowledgements_after_going_back_move_what_leaves_next() {
-    let mut end = end(Config {
-        timeout: 1,
-        ..config()
-    });
+    let mut end = end(config());
     post_sends(&mut end, 4);
     end.leaving(0);
+    answer(&mut end, 0, FIRST, SEQUENCE);
     assert_eq!(end.next_on_wire(8192).map(|wire| wire[11]), Some(0xfe));
     answer(&mut end, 8192, 0, ACK);
     assert_eq!(brief(&end.leaving(8192)), [(4, 1)]);

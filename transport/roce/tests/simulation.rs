@@ -325,6 +325,8 @@ fn configs(dice: &mut Dice) -> (Config, Config) {
         initiator_depth: depth,
         responder_depth: depth,
         timeout: 6,
+        peer_is_ours: dice.permille(500),
+        floor_ns: [0, 100_000][dice.index(2)],
         not_ready_timer: 1,
         ..Config::new(1, 2, end::address(2))
     };

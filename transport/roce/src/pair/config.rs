@@ -34,10 +34,23 @@ pub struct Config {
     pub initiator_depth: u8,
     /// Reads and atomic operations of the peer that can come again, 1 to 255.
     pub responder_depth: u8,
-    /// How long an answer may take: 4.096 µs × 2^timeout, 1 to 31; 0: for ever.
+    /// How long an answer may take until the round trip was measured: 4.096 µs × 2^timeout, 1 to 31; 0: for ever, and nothing is
+    /// measured.
     pub timeout: u8,
-    /// How often packets are sent again without an answer, 0 to 7.
+    /// How often a foreign peer may leave packets without an answer, 0 to 7.
     pub retry_count: u8,
+    /// The peer runs this engine too; both ends know it from how they met. Then `silence_ns` counts and not `retry_count`.
+    pub peer_is_ours: bool,
+    /// The peer has no core for itself, so that it may not run for a while: `shared_floor_ns` counts and not `floor_ns`.
+    pub peer_shares_cores: bool,
+    /// The least time after which an answer is overdue.
+    pub floor_ns: u64,
+    /// The same for a peer that shares its cores.
+    pub shared_floor_ns: u64,
+    /// The most time after which an answer is overdue, however often none came.
+    pub ceiling_ns: u64,
+    /// How long a peer of ours may give no sign of life while something is asked of it.
+    pub silence_ns: u64,
     /// How often the peer may have no receive buffer, 0 to 6; 7: for ever.
     pub not_ready_retries: u8,
     /// What the peer is told to wait when there is no receive buffer, a code of 0 to 31; [`not_ready_ns`] says how long it is.
@@ -75,8 +88,9 @@ pub struct ConfigError {
 }
 
 impl Config {
-    /// Settings as `rdma_rxe` and its users have them: path MTU 1,024, 128 packets under way, 16 reads, 67 ms for an answer, 7
-    /// retries, and a peer without a buffer is waited for.
+    /// Settings for a foreign peer, as `rdma_rxe` and its users have them: path MTU 1,024, 128 packets under way, 16 reads, 67 ms
+    /// for the first answer, 7 retries, and a peer without a buffer is waited for. An answer is overdue after 5 ms at least,
+    /// 200 ms if the peer shares its cores, and 2 s at most; a peer of ours may be silent for 30 s.
     pub fn new(number: u32, remote_number: u32, to: SocketAddr) -> Self {
         Self {
             number,
@@ -93,6 +107,12 @@ impl Config {
             responder_depth: 16,
             timeout: 14,
             retry_count: 7,
+            peer_is_ours: false,
+            peer_shares_cores: false,
+            floor_ns: 5_000_000,
+            shared_floor_ns: 200_000_000,
+            ceiling_ns: 2_000_000_000,
+            silence_ns: 30_000_000_000,
             not_ready_retries: 7,
             not_ready_timer: 12,
         }
@@ -129,7 +149,7 @@ impl Config {
         })
     }
 
-    /// How long an answer may take; `None`: for ever.
+    /// How long the first answer may take; `None`: for ever.
     pub(super) fn timeout_ns(&self) -> Option<u64> {
         (self.timeout != 0).then(|| 4096 << self.timeout)
     }

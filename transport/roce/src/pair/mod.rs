@@ -17,6 +17,7 @@ mod request;
 mod requester;
 mod responder;
 mod retry;
+mod round_trip;
 mod send_queue;
 
 use std::collections::VecDeque;
@@ -79,7 +80,7 @@ pub struct Counts {
     pub dropped: u64,
     /// Times that all unacknowledged packets were sent again, since the peer or a gap said so.
     pub went_back: u64,
-    /// The same, since no answer came.
+    /// Times that one packet was sent again, since no answer came.
     pub timeouts: u64,
     /// Times that the peer had no receive buffer.
     pub not_ready: u64,
@@ -152,6 +153,12 @@ impl QueuePair {
         self.break_with(None, Status::Flushed);
     }
 
+    /// Whoever watches over the peer's process says that it lives. So a peer of ours that computes and does not answer is not
+    /// given up.
+    pub fn peer_lives(&mut self, now_ns: u64) {
+        self.retry.lives(now_ns);
+    }
+
     /// When [`next_outgoing`](Self::next_outgoing) has something to do even if nothing comes, in the time of its `now_ns`.
     pub fn deadline(&self) -> Option<u64> {
         match self.state {
@@ -171,7 +178,10 @@ impl QueuePair {
     ) {
         if self.state == State::Error || !self.is_ours(from, packet) {
             self.counts.dropped += 1;
-        } else if packet.bth.opcode.is_answer() {
+            return;
+        }
+        self.retry.lives(now_ns);
+        if packet.bth.opcode.is_answer() {
             self.answered(now_ns, packet, memory);
         } else {
             match self.responder.request(packet, memory, receives) {
@@ -218,24 +228,31 @@ impl QueuePair {
 
     fn answered<M: Memory>(&mut self, now_ns: u64, packet: &Packet<'_>, memory: &mut M) {
         let before = self.requester.unacked();
-        let verdict = self.completer.answer(&mut self.requester, packet, memory);
+        let mut verdict = self.completer.answer(&mut self.requester, packet, memory);
         if self.requester.unacked() != before {
             let more = self.requester.has_under_way();
             self.retry.progress(now_ns, more);
+            if self.requester.shows_gap(packet.bth.psn) && verdict == Verdict::Fine {
+                verdict = Verdict::GoBack;
+            }
+        }
+        let timed = self.retry.timed();
+        if timed.is_some_and(|psn| psn.is_before(self.requester.unacked())) {
+            self.retry.measure(now_ns);
         }
         match verdict {
             Verdict::Fine => {}
             Verdict::GoBack => {
                 if self.retry.should_go_back() {
                     self.counts.went_back += 1;
-                    self.requester.go_back();
+                    self.go_back();
                 }
             }
             Verdict::NotReady(timer) => match self.retry.not_ready(now_ns, timer) {
                 Ok(is_news) => {
                     if is_news {
                         self.counts.not_ready += 1;
-                        self.requester.go_back();
+                        self.go_back();
                     }
                 }
                 Err(status) => self.break_oldest(status),
@@ -247,6 +264,11 @@ impl QueuePair {
         }
     }
 
+    fn go_back(&mut self) {
+        self.requester.go_back();
+        self.retry.sent_again(None);
+    }
+
     fn look_at_clock(&mut self, now_ns: u64) {
         if self.state == State::Error {
             return;
@@ -255,7 +277,8 @@ impl QueuePair {
             Ok(false) => {}
             Ok(true) => {
                 self.counts.timeouts += 1;
-                self.requester.go_back();
+                let psn = self.requester.probe();
+                self.retry.sent_again(Some(psn));
             }
             Err(status) => self.break_oldest(status),
         }
@@ -288,8 +311,8 @@ impl QueuePair {
             return None;
         }
         match self.requester.next(memory) {
-            Next::Packet(sending) => {
-                self.retry.sent(now_ns);
+            Next::Packet { sending, timed } => {
+                self.retry.sent(now_ns, timed);
                 Some(sending)
             }
             Next::Nothing => None,

@@ -4,6 +4,9 @@
 //! Three numbers say where it stands. All packets before `unacked` are acknowledged; all before `sent_to` have left at least
 //! once; the cursor, between the two, is what leaves next. To go back is to set the cursor to `unacked`.
 //!
+//! When an answer is overdue, the packet at `unacked` alone leaves again, as a probe: it asks what the peer has. If the answer is
+//! for the probe and nothing behind it, all behind it leaves again.
+//!
 //! A long read leaves as several requests of at most `read_packets` packets. One whose answers have come in part is sent again
 //! for the rest of it.
 
@@ -28,12 +31,27 @@ pub(super) struct Requester {
     fetches: u32,
     /// Packets that have left since one that asked for an acknowledgement.
     unasked: u32,
+    probe: Probe,
+}
+
+/// The packet that leaves again because no answer came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probe {
+    None,
+    /// It has not left.
+    Wanted,
+    /// It has left; the number behind it.
+    Out(Psn),
 }
 
 /// What leaves next.
 #[derive(Debug)]
 pub(super) enum Next {
-    Packet(Sending),
+    Packet {
+        sending: Sending,
+        /// Its number, if it leaves for the first time and asks for an answer.
+        timed: Option<Psn>,
+    },
     Nothing,
     /// The oldest request cannot go on.
     Failed(Status),
@@ -83,6 +101,7 @@ impl Requester {
             sent_to: config.our_first,
             fetches: 0,
             unasked: 0,
+            probe: Probe::None,
         }
     }
 
@@ -92,6 +111,12 @@ impl Requester {
 
     /// The next packet, if the limits allow one.
     pub(super) fn next<M: Memory>(&mut self, memory: &M) -> Next {
+        if self.probe == Probe::Wanted {
+            self.probe = Probe::None;
+            if self.has_under_way() {
+                return self.next_probe(memory);
+            }
+        }
         let Some(work) = self.queue.get(self.cursor.index) else {
             return Next::Nothing;
         };
@@ -115,9 +140,31 @@ impl Requester {
             headers: headers(&self.label, work, psn, span, asks),
             payload,
         };
+        let is_first_time = !psn.is_before(self.sent_to);
         let fetches = work.fetches();
         self.has_left(psn, span.packets, fetches, asks);
-        Next::Packet(sending)
+        Next::Packet {
+            sending,
+            timed: (asks && is_first_time).then_some(psn),
+        }
+    }
+
+    /// The oldest packet that has no answer; the cursor stays.
+    fn next_probe<M: Memory>(&mut self, memory: &M) -> Next {
+        let at = self.first_unacked();
+        let Some(work) = self.queue.get(at.index) else {
+            return Next::Nothing;
+        };
+        let span = self.limits.span(work, at.packet);
+        let Some(payload) = payload(work, at.index, span, memory) else {
+            return Next::Failed(Status::LocalProtection);
+        };
+        let headers = headers(&self.label, work, self.unacked, span, true);
+        self.probe = Probe::Out(self.unacked.plus(span.packets));
+        Next::Packet {
+            sending: Sending { headers, payload },
+            timed: None,
+        }
     }
 
     /// Inline bytes of a packet.
@@ -135,9 +182,38 @@ impl Requester {
 
     /// All that is not acknowledged leaves again.
     pub(super) fn go_back(&mut self) {
+        self.probe = Probe::None;
         self.cursor = self.first_unacked();
         self.unasked = 0;
         self.count_fetches();
+    }
+
+    /// An answer is overdue: the oldest packet leaves again, and asks for one. Its number.
+    pub(super) fn probe(&mut self) -> Psn {
+        if self.has_under_way() {
+            self.probe = Probe::Wanted;
+        }
+        self.unacked
+    }
+
+    /// An answer of this number has brought something. Whether it is the answer to a probe and says that all behind that is
+    /// missing. One that says that the peer has more brings the next probe.
+    pub(super) fn shows_gap(&mut self, answer: Psn) -> bool {
+        let Probe::Out(end) = self.probe else {
+            return false;
+        };
+        if self.unacked.is_before(end) {
+            return false;
+        }
+        self.probe = Probe::None;
+        if !self.has_under_way() {
+            return false;
+        }
+        let is_gap = answer.plus(1) == end;
+        if !is_gap {
+            self.probe = Probe::Wanted;
+        }
+        is_gap
     }
 
     /// All before `upto` is acknowledged; the requests that end there were taken out before.
