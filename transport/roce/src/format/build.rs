@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The headers of a packet that is to be sent.
 
-use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ImmDt, Reth};
+use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ImmDt, PacketSet, Reth};
 
 /// BTH and extension headers, one behind the other.
 ///
@@ -13,8 +13,8 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// The longest: BTH and AtomicETH.
-    pub const BYTES_MAX: usize = Bth::BYTES + AtomicEth::BYTES;
+    /// The longest: BTH, AETH and what has come ahead.
+    pub const BYTES_MAX: usize = Bth::BYTES + Aeth::BYTES + PacketSet::BYTES_MAX;
 
     /// A BTH alone.
     pub fn new(bth: &Bth) -> Self {
@@ -59,6 +59,19 @@ impl Headers {
     #[must_use]
     pub fn deth(self, deth: &Deth) -> Self {
         self.with(|bytes| deth.write(bytes))
+    }
+
+    /// Adds what has come ahead; only between ends that have agreed on it.
+    #[must_use]
+    pub fn ahead(mut self, ahead: &PacketSet) -> Self {
+        let (bytes, len) = ahead.write();
+        let room = self.bytes.get_mut(usize::from(self.len)..);
+        let room = room.and_then(|room| room.get_mut(..len));
+        if let (Some(room), Ok(more)) = (room, u8::try_from(len)) {
+            room.copy_from_slice(&bytes[..len]);
+            self.len += more;
+        }
+        self
     }
 
     /// What was written.
@@ -110,6 +123,6 @@ mod tests {
     fn the_longest_headers_of_any_opcode_fit() {
         let opcodes = (0..=u8::MAX).filter_map(Opcode::parse);
         let longest = opcodes.map(Opcode::extension_bytes).max().unwrap();
-        assert_eq!(Bth::BYTES + longest, Headers::BYTES_MAX);
+        assert!(Bth::BYTES + longest <= Headers::BYTES_MAX);
     }
 }

@@ -6,7 +6,7 @@
 //! | IPv4 or IPv6      | 20 or 40 | `network.rs`                                |
 //! | UDP               |        8 | `network.rs`, to port [`PORT`]              |
 //! | BTH               |       12 | `bth.rs`                                    |
-//! | extension headers |   0 – 28 | `extended.rs`, `aeth.rs`; which: `opcode.rs` |
+//! | extension headers |   0 – 36 | `extended.rs`, `aeth.rs`, `selective.rs`; which: `opcode.rs` |
 //! | payload           | 0 – 4096 |                                             |
 //! | pad               |    0 – 3 | zeros, so that payload and pad are a multiple of 4 |
 //! | ICRC              |        4 | `icrc.rs`                                   |
@@ -20,6 +20,7 @@ mod extended;
 mod network;
 mod opcode;
 mod packet;
+mod selective;
 
 pub use aeth::{Aeth, Nak, Syndrome, not_ready_ns};
 pub use bth::Bth;
@@ -29,6 +30,7 @@ pub use extended::{AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Reth};
 pub use network::{Network, NetworkError};
 pub use opcode::{Kind, Opcode, Position, Service};
 pub use packet::{Malformed, Packet};
+pub use selective::PacketSet;
 
 /// The UDP port of RoCEv2, annex A17.3.
 pub const PORT: u16 = 4791;

@@ -4,7 +4,9 @@
 use std::fmt;
 
 use super::opcode::extension;
-use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ieth, ImmDt, Kind, PAYLOAD_BYTES_MAX, Reth};
+use super::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ieth, ImmDt, Kind, PAYLOAD_BYTES_MAX, PacketSet, Reth,
+};
 
 /// A packet whose lengths are right: its opcode is known, all of its extension headers are there, and pad and payload are
 /// what the opcode allows.
@@ -86,6 +88,7 @@ impl<'a> Packet<'a> {
         })?;
         let most = match bth.opcode.kind() {
             Kind::CongestionNotification => CNP_BYTES,
+            Kind::Acknowledge if PacketSet::parse(payload).is_some() => PacketSet::BYTES_MAX,
             _ if bth.opcode.has_payload() => PAYLOAD_BYTES_MAX,
             _ => 0,
         };
@@ -136,6 +139,14 @@ impl<'a> Packet<'a> {
     /// The DETH.
     pub fn deth(&self) -> Option<Deth> {
         self.extension(extension::DETH).map(Deth::parse)
+    }
+
+    /// What has come ahead, if the packet is an acknowledgement that says so.
+    pub fn ahead(&self) -> Option<PacketSet> {
+        let is_acknowledge = self.bth.opcode.kind() == Kind::Acknowledge;
+        is_acknowledge
+            .then(|| PacketSet::parse(self.payload))
+            .flatten()
     }
 
     fn extension<const N: usize>(&self, which: u8) -> Option<&'a [u8; N]> {

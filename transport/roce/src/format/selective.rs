@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What has come ahead: an extension header of ours, behind the AETH of an acknowledgement. No specification has it, so it is sent
+//! only where both ends have agreed on it (`Config::selective_repeat`).
+//!
+//! | offset | bits   | field | meaning                                                                             |
+//! |-------:|-------:|-------|-------------------------------------------------------------------------------------|
+//! |      0 | 64 × n | ahead | n is 1 to 4, as the length of the packet says. Bit i, counted from the least of the first word: the packet of number PSN + 2 + i has come |
+//!
+//! The PSN of the acknowledgement is that of the last packet before the first that is missing. An acknowledgement without this
+//! header says that nothing has come ahead.
+
+/// A set of the 256 packets behind a number, by their distance from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketSet {
+    words: [u64; Self::WORDS],
+}
+
+impl PacketSet {
+    /// How many packets it can name.
+    pub const PACKETS: u32 = 256;
+    /// Its most bytes on the wire.
+    pub const BYTES_MAX: usize = 8 * Self::WORDS;
+    const WORDS: usize = 4;
+
+    /// Adds a packet; one that is too far is left out.
+    pub fn insert(&mut self, packet: u32) {
+        let (word, bit) = place(packet);
+        if let Some(word) = self.words.get_mut(word) {
+            *word |= bit;
+        }
+    }
+
+    /// Takes a packet out.
+    pub fn remove(&mut self, packet: u32) {
+        let (word, bit) = place(packet);
+        if let Some(word) = self.words.get_mut(word) {
+            *word &= !bit;
+        }
+    }
+
+    /// Whether a packet is in it.
+    pub fn contains(&self, packet: u32) -> bool {
+        let (word, bit) = place(packet);
+        self.words.get(word).is_some_and(|word| word & bit != 0)
+    }
+
+    /// Whether no packet is in it.
+    pub fn is_empty(&self) -> bool {
+        self.words == [0; Self::WORDS]
+    }
+
+    /// How many packets are in it.
+    pub fn len(&self) -> u32 {
+        self.words.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// The nearest packet.
+    pub fn first(&self) -> Option<u32> {
+        let words = (0..).zip(self.words);
+        let mut set = words.filter(|(_, word)| *word != 0);
+        set.next()
+            .map(|(index, word): (u32, _)| 64 * index + word.trailing_zeros())
+    }
+
+    /// The farthest packet.
+    pub fn last(&self) -> Option<u32> {
+        let words = (0..).zip(self.words);
+        let set = words.filter(|(_, word)| *word != 0);
+        set.last()
+            .map(|(index, word): (u32, _)| 64 * index + 63 - word.leading_zeros())
+    }
+
+    /// How many packets it has without a gap from the first on that it can name.
+    pub fn run(&self) -> u32 {
+        let mut run = 0;
+        for word in self.words {
+            run += word.trailing_ones();
+            if word != u64::MAX {
+                break;
+            }
+        }
+        run
+    }
+
+    /// Counts distances from a number that is `packets` later; those before it are gone.
+    pub fn forget_front(&mut self, packets: u32) {
+        let skip = usize::try_from(packets / 64).unwrap_or(usize::MAX);
+        let bits = packets % 64;
+        let old = self.words;
+        let word = |index: usize| index.checked_add(skip).and_then(|index| old.get(index));
+        for (index, new) in self.words.iter_mut().enumerate() {
+            let low = word(index).copied().unwrap_or(0);
+            let high = word(index + 1).copied().unwrap_or(0);
+            *new = match bits {
+                0 => low,
+                _ => low >> bits | high << (64 - bits),
+            };
+        }
+    }
+
+    /// Reads one; `None` if no such header is so long.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let (words, rest) = bytes.as_chunks::<8>();
+        if !rest.is_empty() || words.is_empty() || words.len() > Self::WORDS {
+            return None;
+        }
+        let mut set = Self::default();
+        for (to, from) in set.words.iter_mut().zip(words) {
+            *to = u64::from_be_bytes(*from);
+        }
+        Some(set)
+    }
+
+    /// The bytes on the wire, and how many of them count.
+    pub(crate) fn write(&self) -> ([u8; Self::BYTES_MAX], usize) {
+        let mut bytes = [0; Self::BYTES_MAX];
+        for (to, from) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.words) {
+            *to = from.to_be_bytes();
+        }
+        let empty = self.words.iter().rev().take_while(|word| **word == 0);
+        (bytes, 8 * (Self::WORDS - empty.count()))
+    }
+}
+
+/// The word of a packet, and its bit there.
+fn place(packet: u32) -> (usize, u64) {
+    let word = usize::try_from(packet / 64).unwrap_or(usize::MAX);
+    (word, 1 << (packet % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(packets: &[u32]) -> PacketSet {
+        let mut set = PacketSet::default();
+        for packet in packets {
+            set.insert(*packet);
+        }
+        set
+    }
+
+    fn packets(set: &PacketSet) -> Vec<u32> {
+        (0..300).filter(|packet| set.contains(*packet)).collect()
+    }
+
+    #[test]
+    fn it_holds_what_was_put_in() {
+        let mut some = set(&[0, 63, 64, 255, 256, u32::MAX]);
+        assert_eq!(packets(&some), [0, 63, 64, 255]);
+        assert_eq!((some.first(), some.last()), (Some(0), Some(255)));
+        some.remove(0);
+        some.remove(999);
+        assert_eq!((some.first(), some.len()), (Some(63), 3));
+        assert_eq!(set(&[]).first(), None);
+        assert!(set(&[256]).is_empty());
+    }
+
+    #[test]
+    fn a_run_ends_at_the_first_gap() {
+        let all: Vec<u32> = (0..256).collect();
+        assert_eq!(set(&all).run(), 256);
+        assert_eq!(set(&all[..100]).run(), 100);
+        assert_eq!(set(&all[1..]).run(), 0);
+    }
+
+    #[test]
+    fn distances_are_counted_from_a_later_number() {
+        for by in [0, 1, 63, 64, 65, 130, 255, 256, 1000, u32::MAX] {
+            let mut some = set(&[0, 1, 64, 130, 200, 255]);
+            let wanted = packets(&some);
+            some.forget_front(by);
+            let wanted = wanted.iter().filter_map(|packet| packet.checked_sub(by));
+            assert_eq!(packets(&some), wanted.collect::<Vec<_>>(), "{by}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for packets in [&[0][..], &[5, 64], &[130], &[255]] {
+            let some = set(packets);
+            let (bytes, len) = some.write();
+            assert_eq!(PacketSet::parse(&bytes[..len]), Some(some));
+        }
+        assert_eq!(set(&[1]).write().1, 8);
+        assert_eq!(set(&[1]).write().0[7], 2);
+        for len in [0, 4, 12, 40] {
+            assert_eq!(PacketSet::parse(&[0; 64][..len]), None);
+        }
+    }
+}
