@@ -22,7 +22,8 @@
 //! # Promises
 //! - Q1: a request is carried out once at the peer, and requests in the order in which they were posted. Completions come in this
 //!   order, one for each that is signaled or fails.
-//! - Q2: no packet makes it panic or loop, or grow: what it keeps is bounded by the depths in [`Config`].
+//! - Q2: no packet makes it panic or loop, or grow: what it keeps is bounded by the depths in [`Config`], and by 256 packets that
+//!   have come ahead where selective repeat was agreed on.
 //! - Q3: memory is read and written only after [`Memory::check`] has allowed it.
 //!
 //! Times are nanoseconds since any moment; they never go back.

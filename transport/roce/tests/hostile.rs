@@ -26,6 +26,7 @@ fn any_bytes_are_parsed_without_a_panic() {
             assert!(packet.payload.len() < bytes.len());
             let _ = (packet.reth(), packet.aeth(), packet.atomic());
             let _ = (packet.deth(), packet.immediate(), packet.invalidate());
+            let _ = packet.ahead();
         }
         if let Some(version) = bytes.first_mut() {
             *version = [0x45, 0x46, 0x60][dice.index(3)];
@@ -174,7 +175,8 @@ impl Quarrel {
                 if let Ok(packet) = Packet::parse(&packet) {
                     self.ends[1 - side].hear_packet(self.now, &packet);
                 }
-                let bound = 2 * DEPTH as usize + 1;
+                let selective = self.ends[side].pair.config().selective_repeat;
+                let bound = (if selective { 8 } else { 2 }) * DEPTH as usize + 1;
                 assert!(self.ends[1 - side].pair.unanswered() <= bound);
             }
         }
@@ -182,7 +184,11 @@ impl Quarrel {
 }
 
 fn ends(dice: &mut Dice) -> [End; 2] {
+    let selective_repeat = dice.permille(500);
     let one = Config {
+        peer_is_ours: selective_repeat,
+        selective_repeat,
+        floor_ns: 10_000,
         path_mtu: PathMtu::Bytes256,
         send_depth: DEPTH,
         window_packets: [2, 16][dice.index(2)],
@@ -217,7 +223,7 @@ fn ends(dice: &mut Dice) -> [End; 2] {
 
 /// Changes a packet: fields to values that matter, or bits.
 fn change(dice: &mut Dice, packet: &mut Vec<u8>) {
-    match dice.below(9) {
+    match dice.below(10) {
         0 => {
             let codes: Vec<u8> = (0..=0x17)
                 .filter(|code| Opcode::parse(*code).is_some())
@@ -244,6 +250,13 @@ fn change(dice: &mut Dice, packet: &mut Vec<u8>) {
             packet[12] = [0x1f, 0x20, 0x21, 0x60, 0x61, 0x62, 0x63, 0xe0][dice.index(8)];
         }
         7 => packet[8] ^= 0x80,
+        // An acknowledgement names packets ahead that may not be.
+        8 if packet.len() >= 16 => {
+            packet[0] = 0x11;
+            packet.truncate(16);
+            let words = 1 + dice.index(5);
+            packet.extend(dice.bytes(8 * words));
+        }
         _ => {
             let at = dice.index(packet.len());
             packet[at] ^= 1 << dice.below(8);

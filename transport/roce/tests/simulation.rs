@@ -155,7 +155,11 @@ impl Run {
             self.carry(1 - side, wire);
         }
         let end = &mut self.ends[side];
-        assert!(end.pair.unanswered() <= 2 * 16 + 1);
+        let most = match end.pair.config().selective_repeat {
+            true => 8 * 16 + 1,
+            false => 2 * 16 + 1,
+        };
+        assert!(end.pair.unanswered() <= most);
         self.sends[side].extend(end.sends_done());
         self.receives[side].extend(end.receives_done());
         assert_eq!(end.pair.state(), State::Ready, "{:?}", end.pair.counts());
@@ -315,6 +319,7 @@ fn configs(dice: &mut Dice) -> (Config, Config) {
     let mtus = [PathMtu::Bytes256, PathMtu::Bytes512, PathMtu::Bytes1024];
     let firsts = [0, Psn::MASK, Psn::MASK - 20, 77].map(Psn::new);
     let depth = [1, 2, 16][dice.index(3)];
+    let ours = dice.below(3);
     let a = Config {
         our_first: firsts[dice.index(4)],
         their_first: firsts[dice.index(4)],
@@ -325,7 +330,8 @@ fn configs(dice: &mut Dice) -> (Config, Config) {
         initiator_depth: depth,
         responder_depth: depth,
         timeout: 6,
-        peer_is_ours: dice.permille(500),
+        peer_is_ours: ours > 0,
+        selective_repeat: ours > 1,
         floor_ns: [0, 100_000][dice.index(2)],
         not_ready_timer: 1,
         ..Config::new(1, 2, end::address(2))

@@ -149,6 +149,20 @@ impl<'a> Packet<'a> {
             .flatten()
     }
 
+    /// A packet that was taken apart and kept.
+    pub(crate) fn kept(bth: Bth, extensions: &'a [u8], payload: &'a [u8]) -> Self {
+        Self {
+            bth,
+            extensions,
+            payload,
+        }
+    }
+
+    /// All extension headers, one behind the other.
+    pub(crate) fn extensions(&self) -> &'a [u8] {
+        self.extensions
+    }
+
     fn extension<const N: usize>(&self, which: u8) -> Option<&'a [u8; N]> {
         let offset = self.bth.opcode.offset_of(which)?;
         self.extensions.get(offset..)?.first_chunk()

@@ -15,6 +15,14 @@ pub(super) struct Assembly {
     mtu_bytes: usize,
 }
 
+/// A packet of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part<'a> {
+    pub(super) packet: &'a Packet<'a>,
+    /// Length of its payload, if that came ahead and is in its place already.
+    pub(super) placed_bytes: Option<u32>,
+}
+
 /// One whose first packet has arrived, and not its last.
 #[derive(Clone, Copy, Debug)]
 enum Message {
@@ -65,11 +73,12 @@ impl Assembly {
     /// Takes the next packet of a send or a write.
     pub(super) fn take<M: Memory>(
         &mut self,
-        packet: &Packet<'_>,
+        part: Part<'_>,
         memory: &mut M,
         receives: &mut ReceiveQueue,
     ) -> Result<Option<Received>, Refusal> {
-        self.check_length(packet)?;
+        self.check_length(part)?;
+        let packet = part.packet;
         let opcode = packet.bth.opcode;
         let begins = matches!(opcode.position(), Position::First | Position::Only);
         match (opcode.kind(), self.message, begins) {
@@ -84,13 +93,45 @@ impl Assembly {
             }
             (Kind::Write, None, true) => {
                 let reth = packet.reth().ok_or(INVALID)?;
-                self.write(packet, reth, 0, memory, receives)
+                self.write(part, reth, 0, memory, receives)
             }
             (Kind::Write, Some(Message::Write { reth, placed }), false) => {
-                self.write(packet, reth, placed, memory, receives)
+                self.write(part, reth, placed, memory, receives)
             }
             _ => Err(INVALID),
         }
+    }
+
+    /// Puts the payload of a packet that has come ahead in its place, if it is one of the write that arrives now: the length of
+    /// that says which packets it has. So far behind the next packet lies this one.
+    pub(super) fn place_ahead<M: Memory>(
+        &self,
+        packet: &Packet<'_>,
+        distance: u32,
+        memory: &mut M,
+    ) -> Option<u32> {
+        let Some(Message::Write { reth, placed }) = self.message else {
+            return None;
+        };
+        let length = u32::try_from(packet.payload.len()).ok()?;
+        let mtu_bytes = u32::try_from(self.mtu_bytes).ok()?;
+        let from = distance.checked_mul(mtu_bytes)?.checked_add(placed)?;
+        let rest = reth.bytes.checked_sub(from)?;
+        let opcode = packet.bth.opcode;
+        let is_its = match opcode.position() {
+            Position::Middle => length == mtu_bytes && length < rest,
+            Position::Last => length == rest && (1..=mtu_bytes).contains(&length),
+            Position::First | Position::Only => false,
+        };
+        if opcode.kind() != Kind::Write || !is_its {
+            return None;
+        }
+        let address = reth.address.wrapping_add(from.into());
+        memory
+            .check(reth.key, address, length.into(), Access::RemoteWrite)
+            .and_then(|()| memory.place(reth.key, address, packet.payload))
+            .ok()
+            .map(|()| length)
     }
 
     fn send<M: Memory>(
@@ -134,13 +175,14 @@ impl Assembly {
 
     fn write<M: Memory>(
         &mut self,
-        packet: &Packet<'_>,
+        part: Part<'_>,
         reth: Reth,
         placed: u32,
         memory: &mut M,
         receives: &mut ReceiveQueue,
     ) -> Result<Option<Received>, Refusal> {
-        let length = u32::try_from(packet.payload.len()).unwrap_or(u32::MAX);
+        let packet = part.packet;
+        let length = part.bytes();
         let bytes = placed.saturating_add(length);
         let fits = match ends(packet) {
             true => bytes == reth.bytes,
@@ -153,7 +195,7 @@ impl Assembly {
         if immediate.is_some() && receives.is_empty() {
             return Err(Refusal::NotReady);
         }
-        if length != 0 {
+        if length != 0 && part.placed_bytes.is_none() {
             let (key, rest) = (reth.key, u64::from(reth.bytes - placed));
             let address = reth.address.wrapping_add(placed.into());
             memory
@@ -174,14 +216,22 @@ impl Assembly {
     }
 
     /// The length that a packet at this place of its message must have.
-    fn check_length(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
-        let length = packet.payload.len();
-        let is_right = match packet.bth.opcode.position() {
+    fn check_length(&self, part: Part<'_>) -> Result<(), Refusal> {
+        let length = usize::try_from(part.bytes()).unwrap_or(usize::MAX);
+        let is_right = match part.packet.bth.opcode.position() {
             Position::First | Position::Middle => length == self.mtu_bytes,
             Position::Last => (1..=self.mtu_bytes).contains(&length),
             Position::Only => length <= self.mtu_bytes,
         };
         is_right.then_some(()).ok_or(INVALID)
+    }
+}
+
+impl Part<'_> {
+    fn bytes(&self) -> u32 {
+        let came = self.packet.payload.len();
+        self.placed_bytes
+            .unwrap_or_else(|| u32::try_from(came).unwrap_or(u32::MAX))
     }
 }
 

@@ -5,6 +5,9 @@
 //! before it. If it passes over a request that wants an answer of its own, that answer was lost, and the request is
 //! sent again.
 //!
+//! From a peer that repeats selectively an answer also says what has come ahead. Whatever has come is noted in whatever order, and
+//! requests end when all before them is there.
+//!
 //! The rest of a read that is sent again may be answered from a first packet on, as if it were new, or, as `rdma_rxe` does it,
 //! from a middle one on: only lengths and where an answer ends are checked.
 
@@ -13,7 +16,7 @@ use std::collections::VecDeque;
 use super::request::{Completion, Status};
 use super::requester::Requester;
 use super::send_queue::{Kept, Work};
-use crate::format::{Kind, Nak, Packet, Position, Syndrome};
+use crate::format::{Kind, Nak, Packet, PacketSet, Position, Syndrome};
 use crate::memory::{Access, Memory, Piece};
 use crate::psn::Psn;
 
@@ -29,10 +32,12 @@ pub(super) struct Completer {
 pub(super) enum Verdict {
     /// Nothing.
     Fine,
+    /// Something has come ahead.
+    Ahead,
     /// Packets are missing on either side: go back.
     GoBack,
-    /// The peer had no receive buffer: go back after this timer code.
-    NotReady(u8),
+    /// The peer had no receive buffer for this packet: it leaves again after this timer code.
+    NotReady(Psn, u8),
     /// The request of this packet number has failed.
     Failed(Psn, Status),
 }
@@ -64,6 +69,9 @@ impl Completer {
         memory: &mut M,
     ) -> Verdict {
         let psn = packet.bth.psn;
+        if requester.is_selective() {
+            return self.selective_answer(requester, packet, memory);
+        }
         if !requester.is_under_way(psn) {
             return Verdict::Fine;
         }
@@ -93,22 +101,97 @@ impl Completer {
                 false => Verdict::GoBack,
             },
             Syndrome::NotReady { timer } => match self.settle(requester, psn) {
-                true => Verdict::NotReady(timer),
+                true => Verdict::NotReady(psn, timer),
                 false => Verdict::GoBack,
             },
             Syndrome::Nak(reason) => {
                 self.settle(requester, psn);
-                let failed = |status| Verdict::Failed(psn, status);
-                match reason {
-                    Nak::Sequence => Verdict::GoBack,
-                    Nak::InvalidRequest => failed(Status::RemoteInvalid),
-                    Nak::RemoteAccess => failed(Status::RemoteAccess),
-                    Nak::RemoteOperation => failed(Status::RemoteOperation),
-                    Nak::InvalidDatagram => Verdict::Fine,
-                }
+                refused(psn, reason)
             }
             Syndrome::Reserved { .. } => Verdict::Fine,
         }
+    }
+
+    /// An answer of a peer that repeats selectively.
+    fn selective_answer<M: Memory>(
+        &mut self,
+        requester: &mut Requester,
+        packet: &Packet<'_>,
+        memory: &mut M,
+    ) -> Verdict {
+        let psn = packet.bth.psn;
+        let kind = packet.bth.opcode.kind();
+        // An acknowledgement of all before the oldest packet may still say what has come ahead.
+        let repeats = kind == Kind::Acknowledge && psn.plus(1) == requester.unacked();
+        if !repeats && !requester.is_under_way(psn) {
+            return Verdict::Fine;
+        }
+        let nothing = PacketSet::default();
+        let (is_news, verdict) = match (kind, packet.aeth().map(|aeth| aeth.syndrome)) {
+            (Kind::ReadResponse | Kind::AtomicAcknowledge, _) => {
+                match self.fetched(requester, packet, memory) {
+                    Ok(is_news) => (is_news, Verdict::Fine),
+                    Err(verdict) => (true, verdict),
+                }
+            }
+            (_, Some(Syndrome::Ack { .. })) => {
+                let ahead = packet.ahead().unwrap_or(nothing);
+                let is_news = requester.note_arrived(psn.plus(1), &ahead);
+                (is_news, Verdict::Fine)
+            }
+            _ if repeats => return Verdict::Fine,
+            (_, Some(Syndrome::NotReady { timer })) => {
+                requester.note_arrived(psn, &nothing);
+                (true, Verdict::NotReady(psn, timer))
+            }
+            (_, Some(Syndrome::Nak(reason))) => {
+                requester.note_arrived(psn, &nothing);
+                (true, refused(psn, reason))
+            }
+            _ => return Verdict::Fine,
+        };
+        let upto = requester.ended_to();
+        while let Some(work) = requester.oldest()
+            && !upto.is_before(work.end())
+        {
+            self.end_well(requester);
+        }
+        match (upto == requester.unacked(), verdict) {
+            (true, Verdict::Fine) if is_news => return Verdict::Ahead,
+            (true, _) => {}
+            (false, _) => requester.advance(upto),
+        }
+        verdict
+    }
+
+    /// Puts what a read or an atomic operation has brought in its place, whatever is missing before it. Whether it is news.
+    fn fetched<M: Memory>(
+        &mut self,
+        requester: &mut Requester,
+        packet: &Packet<'_>,
+        memory: &mut M,
+    ) -> Result<bool, Verdict> {
+        let psn = packet.bth.psn;
+        let work = requester.find(psn).filter(|work| work.fetches());
+        let Some(work) = work.filter(|_| !requester.has_arrived(psn)) else {
+            return Ok(false);
+        };
+        let is_placed = match (work.is_read(), packet.atomic_ack()) {
+            (true, None) => {
+                let (offset, bytes, _) = requester.answer_of(work, psn);
+                if u32::try_from(packet.payload.len()) != Ok(bytes) {
+                    return Ok(false);
+                }
+                place(work, offset, packet.payload, memory)
+            }
+            (false, Some(ack)) => place(work, 0, &ack.value.to_ne_bytes(), memory),
+            _ => return Ok(false),
+        };
+        if !is_placed {
+            return Err(Verdict::Failed(psn, Status::LocalProtection));
+        }
+        requester.note_arrived(psn, &PacketSet::default());
+        Ok(requester.note_answer(psn))
     }
 
     fn read_response<M: Memory>(
@@ -212,6 +295,18 @@ impl Completer {
             number: self.number,
             immediate: None,
         });
+    }
+}
+
+/// What a NAK means for the packet that it names.
+fn refused(psn: Psn, reason: Nak) -> Verdict {
+    let failed = |status| Verdict::Failed(psn, status);
+    match reason {
+        Nak::Sequence => Verdict::GoBack,
+        Nak::InvalidRequest => failed(Status::RemoteInvalid),
+        Nak::RemoteAccess => failed(Status::RemoteAccess),
+        Nak::RemoteOperation => failed(Status::RemoteOperation),
+        Nak::InvalidDatagram => Verdict::Fine,
     }
 }
 

@@ -41,6 +41,9 @@ pub struct Config {
     pub retry_count: u8,
     /// The peer runs this engine too; both ends know it from how they met. Then `silence_ns` counts and not `retry_count`.
     pub peer_is_ours: bool,
+    /// What comes ahead of a packet that is missing is kept, and only what is missing is sent again; both ends must be told the same,
+    /// and it needs a peer of ours. At most 256 packet numbers are under way then.
+    pub selective_repeat: bool,
     /// The peer has no core for itself, so that it may not run for a while: `shared_floor_ns` counts and not `floor_ns`.
     pub peer_shares_cores: bool,
     /// The least time after which an answer is overdue.
@@ -108,6 +111,7 @@ impl Config {
             timeout: 14,
             retry_count: 7,
             peer_is_ours: false,
+            selective_repeat: false,
             peer_shares_cores: false,
             floor_ns: 5_000_000,
             shared_floor_ns: 200_000_000,
@@ -135,6 +139,12 @@ impl Config {
             ("retry_count", self.retry_count.into(), 0, 7),
             ("not_ready_retries", self.not_ready_retries.into(), 0, 7),
             ("not_ready_timer", self.not_ready_timer.into(), 0, 31),
+            (
+                "selective_repeat",
+                self.selective_repeat.into(),
+                0,
+                self.peer_is_ours.into(),
+            ),
         ];
         let wrong = ranges
             .into_iter()

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reliable queue pairs. IBTA vol. 1 sections 9.7 and 10.3.
 //!
-//! [`QueuePair`] owns four parts and passes packets and time on to them: `requester.rs` (with `send_queue.rs`) makes requests,
+//! [`QueuePair`] owns four parts and passes packets and time on to them: `requester.rs` (with `send_queue.rs`, `span.rs`, `scoreboard.rs`) makes requests,
 //! `completer.rs` ends them when answers come, `retry.rs` is their timers and counts, and `responder.rs` (with `order.rs`,
-//! `assembly.rs`, `replay.rs`, `replies.rs`) carries out those of the peer.
+//! `ahead.rs`, `assembly.rs`, `replay.rs`, `replies.rs`) carries out those of the peer.
 
+mod ahead;
 mod assembly;
 mod completer;
 mod config;
@@ -18,7 +19,9 @@ mod requester;
 mod responder;
 mod retry;
 mod round_trip;
+mod scoreboard;
 mod send_queue;
+mod span;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -29,7 +32,7 @@ pub use outgoing::{Outgoing, Payload};
 use outgoing::{Sending, Source};
 pub use receives::ReceiveQueue;
 pub use request::{Body, Completion, MESSAGE_BYTES_MAX, Operation, PostError, Request, Status};
-use requester::{Next, Requester};
+use requester::{Leaves, Next, Requester};
 use responder::{Heard, Responder};
 use retry::Retry;
 
@@ -121,7 +124,7 @@ impl QueuePair {
         self.counts
     }
 
-    /// Answers that have not left; never more than 2 × `responder_depth` + 1.
+    /// Answers that have not left; never more than 2 × `responder_depth` + 1, or four times that with selective repeat.
     pub fn unanswered(&self) -> usize {
         self.responder.unanswered()
     }
@@ -184,13 +187,13 @@ impl QueuePair {
         if packet.bth.opcode.is_answer() {
             self.answered(now_ns, packet, memory);
         } else {
-            match self.responder.request(packet, memory, receives) {
-                Heard::Nothing => {}
-                Heard::Received(completion) => self.received.push_back(completion),
-                Heard::Broken(completion) => {
-                    self.received.extend(completion);
-                    self.break_with(None, Status::Flushed);
-                }
+            let mut heard = Some(self.responder.request(packet, memory, receives));
+            while let Some(one) = heard {
+                self.note_heard(one);
+                heard = match self.state {
+                    State::Ready => self.responder.next_kept(memory, receives),
+                    State::Error => None,
+                };
             }
         }
     }
@@ -226,10 +229,21 @@ impl QueuePair {
             && bth.is_of_partition(self.config.partition)
     }
 
+    fn note_heard(&mut self, heard: Heard) {
+        match heard {
+            Heard::Nothing => {}
+            Heard::Received(completion) => self.received.push_back(completion),
+            Heard::Broken(completion) => {
+                self.received.extend(completion);
+                self.break_with(None, Status::Flushed);
+            }
+        }
+    }
+
     fn answered<M: Memory>(&mut self, now_ns: u64, packet: &Packet<'_>, memory: &mut M) {
         let before = self.requester.unacked();
         let mut verdict = self.completer.answer(&mut self.requester, packet, memory);
-        if self.requester.unacked() != before {
+        if self.requester.unacked() != before || verdict == Verdict::Ahead {
             let more = self.requester.has_under_way();
             self.retry.progress(now_ns, more);
             if self.requester.shows_gap(packet.bth.psn) && verdict == Verdict::Fine {
@@ -237,22 +251,24 @@ impl QueuePair {
             }
         }
         let timed = self.retry.timed();
-        if timed.is_some_and(|psn| psn.is_before(self.requester.unacked())) {
+        if timed.is_some_and(|psn| self.requester.has_arrived(psn)) {
             self.retry.measure(now_ns);
         }
         match verdict {
-            Verdict::Fine => {}
+            Verdict::Fine | Verdict::Ahead => {}
             Verdict::GoBack => {
                 if self.retry.should_go_back() {
                     self.counts.went_back += 1;
-                    self.go_back();
+                    self.requester.go_back();
+                    self.retry.sent_again(None);
                 }
             }
-            Verdict::NotReady(timer) => match self.retry.not_ready(now_ns, timer) {
+            Verdict::NotReady(psn, timer) => match self.retry.not_ready(now_ns, timer) {
                 Ok(is_news) => {
                     if is_news {
                         self.counts.not_ready += 1;
-                        self.go_back();
+                        self.requester.refused(psn);
+                        self.retry.sent_again(None);
                     }
                 }
                 Err(status) => self.break_oldest(status),
@@ -264,11 +280,6 @@ impl QueuePair {
         }
     }
 
-    fn go_back(&mut self) {
-        self.requester.go_back();
-        self.retry.sent_again(None);
-    }
-
     fn look_at_clock(&mut self, now_ns: u64) {
         if self.state == State::Error {
             return;
@@ -277,8 +288,7 @@ impl QueuePair {
             Ok(false) => {}
             Ok(true) => {
                 self.counts.timeouts += 1;
-                let psn = self.requester.probe();
-                self.retry.sent_again(Some(psn));
+                self.requester.probe();
             }
             Err(status) => self.break_oldest(status),
         }
@@ -311,8 +321,8 @@ impl QueuePair {
             return None;
         }
         match self.requester.next(memory) {
-            Next::Packet { sending, timed } => {
-                self.retry.sent(now_ns, timed);
+            Next::Packet(sending, leaves) => {
+                self.has_left(now_ns, leaves);
                 Some(sending)
             }
             Next::Nothing => None,
@@ -321,6 +331,18 @@ impl QueuePair {
                 None
             }
         }
+    }
+
+    fn has_left(&mut self, now_ns: u64, leaves: Leaves) {
+        let timed = match leaves {
+            Leaves::First(psn) => Some(psn),
+            Leaves::Unasked => None,
+            Leaves::Again(psn) => {
+                self.retry.sent_again(Some(psn));
+                None
+            }
+        };
+        self.retry.sent(now_ns, timed);
     }
 
     /// Breaks it over its oldest request.

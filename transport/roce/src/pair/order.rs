@@ -54,6 +54,11 @@ impl Order {
         self.has_refused = false;
     }
 
+    /// Whether the expected packet was refused, or a gap was told, since the last that was accepted.
+    pub(super) fn has_refused(&self) -> bool {
+        self.has_refused
+    }
+
     /// Notes that the expected packet is missing or refused; whether that is news since the last that was accepted.
     pub(super) fn refuse(&mut self) -> bool {
         !std::mem::replace(&mut self.has_refused, true)

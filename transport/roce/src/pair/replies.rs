@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::outgoing::{Label, Sending, Source};
-use crate::format::{Aeth, AtomicAckEth, Headers, Kind, Opcode, Position, Syndrome};
+use crate::format::{Aeth, AtomicAckEth, Headers, Kind, Opcode, PacketSet, Position, Syndrome};
 use crate::memory::{Access, Memory, Piece};
 use crate::psn::Psn;
 
@@ -81,20 +81,43 @@ impl Replies {
         self.insert(Reply { psn, msn, what });
     }
 
-    /// Forgets the answer to a read or an atomic operation with these packet numbers.
+    /// Whether an answer that waits, to the read with these packet numbers, will bring these bytes from packet number `psn` on; or so
+    /// many wait that no more are taken.
+    pub(super) fn will_answer(&self, first: Psn, packets: u32, psn: Psn, bytes: u32) -> bool {
+        let mut waiting = 0;
+        for reply in &self.waiting {
+            let What::Read { rest, .. } = reply.what else {
+                continue;
+            };
+            if reply.psn.packets_since(first) >= packets {
+                continue;
+            }
+            waiting += 1;
+            let before = psn.since(reply.psn);
+            let covers = u32::try_from(before).is_ok_and(|before| {
+                let offset = before.saturating_mul(self.mtu_bytes);
+                rest.bytes >= offset.saturating_add(bytes)
+            });
+            if covers || waiting >= ANSWERS_MAX {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Forgets the answers to a read or an atomic operation with these packet numbers.
     pub(super) fn forget(&mut self, first: Psn, packets: u32) {
         let is_it =
             |reply: &Reply| !reply.is_acknowledge() && reply.psn.packets_since(first) < packets;
-        let Some(index) = self.waiting.iter().position(is_it) else {
-            return;
-        };
-        self.waiting.remove(index);
-        let is_acknowledge = |index| self.waiting.get(index).is_some_and(Reply::is_acknowledge);
-        if let Some(before) = index.checked_sub(1)
-            && is_acknowledge(before)
-            && is_acknowledge(index)
-        {
-            self.waiting.remove(before);
+        while let Some(index) = self.waiting.iter().position(is_it) {
+            self.waiting.remove(index);
+            let is_acknowledge = |index| self.waiting.get(index).is_some_and(Reply::is_acknowledge);
+            if let Some(before) = index.checked_sub(1)
+                && is_acknowledge(before)
+                && is_acknowledge(index)
+            {
+                self.waiting.remove(before);
+            }
         }
     }
 
@@ -106,8 +129,12 @@ impl Replies {
         self.waiting.len()
     }
 
-    /// The next packet of the answers.
-    pub(super) fn next<M: Memory>(&mut self, memory: &M) -> NextReply {
+    /// The next packet of the answers. An acknowledgement of this number says what has come ahead.
+    pub(super) fn next<M: Memory>(
+        &mut self,
+        memory: &M,
+        ahead: Option<(Psn, PacketSet)>,
+    ) -> NextReply {
         let Some(reply) = self.waiting.front_mut() else {
             return NextReply::Nothing;
         };
@@ -120,8 +147,13 @@ impl Replies {
         let opcode = Opcode::reliable(kind, Position::Only, false);
         let headers = Headers::new(&self.label.bth(opcode, psn, 0, false));
         let headers = headers.aeth(&Aeth { syndrome, msn });
-        let headers = match what {
-            What::Atomic(value) => headers.atomic_ack(&AtomicAckEth { value }),
+        let headers = match (what, ahead) {
+            (What::Atomic(value), _) => headers.atomic_ack(&AtomicAckEth { value }),
+            (What::Acknowledge(Syndrome::Ack { .. }), Some((last, ahead)))
+                if last == psn && !ahead.is_empty() =>
+            {
+                headers.ahead(&ahead)
+            }
             _ => headers,
         };
         self.waiting.pop_front();
@@ -187,6 +219,9 @@ impl Reply {
         matches!(self.what, What::Acknowledge(_))
     }
 }
+
+/// Answers to one read that wait at the same time, when parts of it are asked for again.
+pub(super) const ANSWERS_MAX: u32 = 4;
 
 /// Whether a peer may read it now.
 fn is_readable<M: Memory>(memory: &M, part: Piece) -> bool {

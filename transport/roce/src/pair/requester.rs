@@ -7,15 +7,19 @@
 //! When an answer is overdue, the packet at `unacked` alone leaves again, as a probe: it asks what the peer has. If the answer is
 //! for the probe and nothing behind it, all behind it leaves again.
 //!
+//! Towards a peer that repeats selectively the cursor never goes back: what is lost leaves first, as the scoreboard says.
+//!
 //! A long read leaves as several requests of at most `read_packets` packets. One whose answers have come in part is sent again
 //! for the rest of it.
 
 use super::config::Config;
-use super::outgoing::{Label, Sending, Source};
-use super::request::{Operation, PostError, Request, Status};
+use super::outgoing::{Label, Sending};
+use super::request::{PostError, Request, Status};
+use super::scoreboard::Scoreboard;
 use super::send_queue::{Kept, SendQueue, Work};
-use crate::format::{AtomicEth, Headers, ImmDt, Kind, Opcode, Position, Reth};
-use crate::memory::{Access, Memory};
+use super::span::{Limits, Span, headers, payload};
+use crate::format::{PacketSet, Position};
+use crate::memory::Memory;
 use crate::psn::Psn;
 
 /// The sending half.
@@ -32,6 +36,10 @@ pub(super) struct Requester {
     /// Packets that have left since one that asked for an acknowledgement.
     unasked: u32,
     probe: Probe,
+    /// All before it was carried out, as the peer says. A packet that has come ahead may still be refused.
+    carried_to: Psn,
+    /// `None`: all that is not acknowledged is sent again.
+    board: Option<Box<Scoreboard>>,
 }
 
 /// The packet that leaves again because no answer came.
@@ -47,24 +55,20 @@ enum Probe {
 /// What leaves next.
 #[derive(Debug)]
 pub(super) enum Next {
-    Packet {
-        sending: Sending,
-        /// Its number, if it leaves for the first time and asks for an answer.
-        timed: Option<Psn>,
-    },
+    Packet(Sending, Leaves),
     Nothing,
     /// The oldest request cannot go on.
     Failed(Status),
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    mtu_bytes: u32,
-    window_packets: u32,
-    read_packets: u32,
-    fetches: u32,
-    /// Half of the window at most, so that a full one always has an answer coming.
-    ask_every: u32,
+/// Whether a packet has left before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaves {
+    /// No, and it asks for an answer: how long that takes can be measured.
+    First(Psn),
+    /// No, and it asks for nothing.
+    Unasked,
+    Again(Psn),
 }
 
 /// A packet of a request: the index of that in the queue, and packets before it in the request.
@@ -74,27 +78,12 @@ struct Cursor {
     packet: u32,
 }
 
-/// The part of a request that one packet stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Span {
-    offset: u32,
-    bytes: u32,
-    /// How many packet numbers.
-    packets: u32,
-    position: Position,
-}
-
 impl Requester {
     pub(super) fn new(config: &Config) -> Self {
+        let is_selective = config.selective_repeat;
         Self {
             queue: SendQueue::new(config),
-            limits: Limits {
-                mtu_bytes: config.path_mtu.bytes(),
-                window_packets: config.window_packets,
-                read_packets: config.read_packets,
-                fetches: config.initiator_depth.into(),
-                ask_every: config.window_packets.div_ceil(2).min(ASK_EVERY_MAX),
-            },
+            limits: Limits::new(config),
             label: Label::new(config),
             cursor: Cursor::default(),
             unacked: config.our_first,
@@ -102,6 +91,8 @@ impl Requester {
             fetches: 0,
             unasked: 0,
             probe: Probe::None,
+            carried_to: config.our_first,
+            board: is_selective.then(|| Box::new(Scoreboard::new())),
         }
     }
 
@@ -117,35 +108,48 @@ impl Requester {
                 return self.next_probe(memory);
             }
         }
+        if let Some(board) = &self.board
+            && let Some(lost) = board.next_lost()
+        {
+            return self.next_lost(lost, memory);
+        }
         let Some(work) = self.queue.get(self.cursor.index) else {
             return Next::Nothing;
         };
         let psn = work.first.plus(self.cursor.packet);
-        let ahead = psn.packets_since(self.unacked);
+        let span = self.limits.span(work, self.cursor.packet);
         let waits = work.fetches() && self.fetches >= self.limits.fetches;
-        if ahead >= self.limits.window_packets || waits {
+        if waits || !self.has_room(psn, span.packets) {
             return Next::Nothing;
         }
-        let span = self.limits.span(work, self.cursor.packet);
-        let Some(payload) = payload(work, self.cursor.index, span, memory) else {
+        let ends = matches!(span.position, Position::Last | Position::Only);
+        let asks = ends || self.unasked + 1 >= self.limits.ask_every;
+        let fetches = work.fetches();
+        let Ok(sending) = self.packet(self.cursor.index, psn, span, asks, memory) else {
             // It is told in its turn: what was posted before it ends first.
             return match self.cursor.index {
                 0 => Next::Failed(Status::LocalProtection),
                 _ => Next::Nothing,
             };
         };
-        let ends = matches!(span.position, Position::Last | Position::Only);
-        let asks = ends || self.unasked + 1 >= self.limits.ask_every;
-        let sending = Sending {
-            headers: headers(&self.label, work, psn, span, asks),
-            payload,
+        let leaves = match (psn.is_before(self.sent_to), asks) {
+            (true, _) => Leaves::Again(psn),
+            (false, true) => Leaves::First(psn),
+            (false, false) => Leaves::Unasked,
         };
-        let is_first_time = !psn.is_before(self.sent_to);
-        let fetches = work.fetches();
         self.has_left(psn, span.packets, fetches, asks);
-        Next::Packet {
-            sending,
-            timed: (asks && is_first_time).then_some(psn),
+        Next::Packet(sending, leaves)
+    }
+
+    /// Whether the window has room for a packet of so many numbers.
+    fn has_room(&self, psn: Psn, packets: u32) -> bool {
+        let ahead = psn.packets_since(self.unacked);
+        match &self.board {
+            None => ahead < self.limits.window_packets,
+            Some(board) => {
+                ahead + packets <= PacketSet::PACKETS
+                    && board.in_flight(ahead) < self.limits.window_packets
+            }
         }
     }
 
@@ -156,15 +160,62 @@ impl Requester {
             return Next::Nothing;
         };
         let span = self.limits.span(work, at.packet);
-        let Some(payload) = payload(work, at.index, span, memory) else {
+        let Ok(sending) = self.packet(at.index, self.unacked, span, true, memory) else {
             return Next::Failed(Status::LocalProtection);
         };
-        let headers = headers(&self.label, work, self.unacked, span, true);
         self.probe = Probe::Out(self.unacked.plus(span.packets));
-        Next::Packet {
-            sending: Sending { headers, payload },
-            timed: None,
+        if let Some(board) = &mut self.board {
+            board.sent_again(self.unacked, 0, span.packets);
         }
+        Next::Packet(sending, Leaves::Again(self.unacked))
+    }
+
+    /// A packet that is lost, at this distance from `unacked`; of a read, all of it that is lost from there on.
+    fn next_lost<M: Memory>(&mut self, lost: u32, memory: &M) -> Next {
+        let psn = self.unacked.plus(lost);
+        let found = self.queue.find(psn);
+        let (Some((index, packet)), Some(board)) = (found, &mut self.board) else {
+            return Next::Nothing;
+        };
+        let Some(work) = self.queue.get(index) else {
+            return Next::Nothing;
+        };
+        let whole = self.limits.span(work, packet);
+        let packets = board.lost_run(lost, whole.packets);
+        let span = Span {
+            packets,
+            bytes: whole
+                .bytes
+                .min(packets.saturating_mul(self.limits.mtu_bytes)),
+            ..whole
+        };
+        let Ok(sending) = self.packet(index, psn, span, true, memory) else {
+            return match index {
+                0 => Next::Failed(Status::LocalProtection),
+                _ => Next::Nothing,
+            };
+        };
+        if let Some(board) = &mut self.board {
+            board.sent_again(self.unacked, lost, packets);
+        }
+        Next::Packet(sending, Leaves::Again(psn))
+    }
+
+    /// The packet of a span of a request. `Err`: memory of this side is not registered as it should be.
+    fn packet<M: Memory>(
+        &self,
+        index: usize,
+        psn: Psn,
+        span: Span,
+        asks: bool,
+        memory: &M,
+    ) -> Result<Sending, ()> {
+        let work = self.queue.get(index).ok_or(())?;
+        let payload = payload(work, index, span, memory).ok_or(())?;
+        Ok(Sending {
+            headers: headers(&self.label, work, psn, span, asks),
+            payload,
+        })
     }
 
     /// Inline bytes of a packet.
@@ -183,17 +234,76 @@ impl Requester {
     /// All that is not acknowledged leaves again.
     pub(super) fn go_back(&mut self) {
         self.probe = Probe::None;
+        let sent = self.sent();
+        if let Some(board) = &mut self.board {
+            return board.lose_all(sent);
+        }
         self.cursor = self.first_unacked();
         self.unasked = 0;
         self.count_fetches();
     }
 
-    /// An answer is overdue: the oldest packet leaves again, and asks for one. Its number.
-    pub(super) fn probe(&mut self) -> Psn {
+    /// The peer had no receive buffer for this packet: it leaves again, and all behind it if the peer does not keep that.
+    pub(super) fn refused(&mut self, psn: Psn) {
+        let at = psn.packets_since(self.unacked);
+        match &mut self.board {
+            Some(board) => {
+                self.probe = Probe::None;
+                board.refuse(at);
+            }
+            None => self.go_back(),
+        }
+    }
+
+    pub(super) fn is_selective(&self) -> bool {
+        self.board.is_some()
+    }
+
+    /// The peer has carried out all before `upto`, and those have come ahead. Whether that is news.
+    pub(super) fn note_arrived(&mut self, upto: Psn, ahead: &PacketSet) -> bool {
+        let (unacked, sent) = (self.unacked, self.sent());
+        self.note_carried(upto);
+        let in_order = upto.packets_since(unacked);
+        self.board
+            .as_mut()
+            .is_some_and(|board| board.acknowledge(unacked, sent, in_order, ahead))
+    }
+
+    /// The answer of this number to a read or an atomic operation has come. Whether that is news.
+    pub(super) fn note_answer(&mut self, psn: Psn) -> bool {
+        let unacked = self.unacked;
+        self.note_carried(psn.plus(1));
+        let at = psn.packets_since(unacked);
+        self.board
+            .as_mut()
+            .is_some_and(|board| board.answer(unacked, at))
+    }
+
+    /// Number behind all that was carried out and has its answers.
+    pub(super) fn ended_to(&self) -> Psn {
+        let run = self.board.as_ref().map_or(0, |board| board.run());
+        let carried = self.carried_to.packets_since(self.unacked);
+        self.unacked.plus(run.min(carried))
+    }
+
+    /// The request that has this packet number.
+    pub(super) fn find(&self, psn: Psn) -> Option<&Work> {
+        let (index, _) = self.queue.find(psn)?;
+        self.queue.get(index)
+    }
+
+    /// Whether this packet has come, as far as is known here.
+    pub(super) fn has_arrived(&self, psn: Psn) -> bool {
+        let at = psn.packets_since(self.unacked);
+        let board = self.board.as_ref();
+        psn.is_before(self.unacked) || board.is_some_and(|board| board.has_arrived(at))
+    }
+
+    /// An answer is overdue: the oldest packet leaves again, and asks for one.
+    pub(super) fn probe(&mut self) {
         if self.has_under_way() {
             self.probe = Probe::Wanted;
         }
-        self.unacked
     }
 
     /// An answer of this number has brought something. Whether it is the answer to a probe and says that all behind that is
@@ -218,6 +328,9 @@ impl Requester {
 
     /// All before `upto` is acknowledged; the requests that end there were taken out before.
     pub(super) fn advance(&mut self, upto: Psn) {
+        if let Some(board) = &mut self.board {
+            board.forget_front(upto.packets_since(self.unacked));
+        }
         self.unacked = upto;
         let least = self.first_unacked();
         let is_behind = self.cursor.index == 0 && self.cursor.packet < least.packet;
@@ -265,10 +378,29 @@ impl Requester {
         (offset, bytes.min(self.limits.mtu_bytes), ends)
     }
 
+    fn note_carried(&mut self, upto: Psn) {
+        if self.carried_to.is_before(upto) {
+            self.carried_to = upto;
+        }
+    }
+
+    /// How many packet numbers are under way.
+    fn sent(&self) -> u32 {
+        self.sent_to.packets_since(self.unacked)
+    }
+
     fn has_left(&mut self, psn: Psn, packets: u32, fetches: bool, asks: bool) {
         let end = psn.plus(packets);
         if self.sent_to.is_before(end) {
             self.sent_to = end;
+        }
+        if let Some(board) = &mut self.board {
+            board.sent(
+                self.unacked,
+                psn.packets_since(self.unacked),
+                packets,
+                fetches,
+            );
         }
         self.fetches += u32::from(fetches);
         self.unasked = if asks { 0 } else { self.unasked + 1 };
@@ -307,103 +439,3 @@ impl Requester {
         self.fetches = count;
     }
 }
-
-impl Limits {
-    /// What the packet that begins at `packet` of a request stands for.
-    fn span(&self, work: &Work, packet: u32) -> Span {
-        let rest = work.packets.saturating_sub(packet);
-        let packets = match work.is_read() {
-            true => rest.min(self.read_packets - packet % self.read_packets),
-            false => 1,
-        };
-        let offset = packet.saturating_mul(self.mtu_bytes);
-        let bytes = work.body.bytes().saturating_sub(offset);
-        let position = match (packet == 0, packets == rest) {
-            _ if work.is_read() => Position::Only,
-            (true, true) => Position::Only,
-            (true, false) => Position::First,
-            (false, false) => Position::Middle,
-            (false, true) => Position::Last,
-        };
-        Span {
-            offset,
-            bytes: bytes.min(packets.saturating_mul(self.mtu_bytes)),
-            packets,
-            position,
-        }
-    }
-}
-
-/// Where the payload of a packet is; `None` if memory of this side is not registered as it should be.
-fn payload<M: Memory>(work: &Work, index: usize, span: Span, memory: &M) -> Option<Source> {
-    let Span { offset, bytes, .. } = span;
-    let access = match work.fetches() {
-        true => Access::LocalWrite,
-        false => Access::LocalRead,
-    };
-    match &work.body {
-        _ if bytes == 0 => Some(Source::Nothing),
-        Kept::Inline(_) => Some(Source::Inline {
-            index,
-            offset,
-            bytes,
-        }),
-        Kept::Piece(piece) => {
-            let part = piece.part(offset, bytes);
-            let checked = memory.check(part.key, part.address, part.bytes.into(), access);
-            checked.ok().map(|()| match work.fetches() {
-                true => Source::Nothing,
-                false => Source::Piece(part),
-            })
-        }
-    }
-}
-
-fn headers(label: &Label, work: &Work, psn: Psn, span: Span, asks: bool) -> Headers {
-    let ends = matches!(span.position, Position::Last | Position::Only);
-    let immediate = work.immediate.filter(|_| ends);
-    let begin = |kind, bytes| {
-        let opcode = Opcode::reliable(kind, span.position, immediate.is_some());
-        Headers::new(&label.bth(opcode, psn, bytes, asks))
-    };
-    let headers = match work.operation {
-        Operation::Send => begin(Kind::Send, span.bytes),
-        Operation::Write { address, key } => {
-            let headers = begin(Kind::Write, span.bytes);
-            match span.position {
-                Position::First | Position::Only => headers.reth(&Reth {
-                    address,
-                    key,
-                    bytes: work.body.bytes(),
-                }),
-                _ => headers,
-            }
-        }
-        Operation::Read { address, key } => begin(Kind::ReadRequest, 0).reth(&Reth {
-            address: address.wrapping_add(span.offset.into()),
-            key,
-            bytes: span.bytes,
-        }),
-        Operation::FetchAdd { address, key, add } => begin(Kind::FetchAdd, 0).atomic(&AtomicEth {
-            address,
-            key,
-            swap: add,
-            compare: 0,
-        }),
-        Operation::CompareSwap {
-            address,
-            key,
-            compare,
-            swap,
-        } => begin(Kind::CompareSwap, 0).atomic(&AtomicEth {
-            address,
-            key,
-            swap,
-            compare,
-        }),
-    };
-    immediate.map_or(headers, |data| headers.immediate(&ImmDt { data }))
-}
-
-/// In a long message an acknowledgement is asked for at least so often, as `rdma_rxe` does.
-const ASK_EVERY_MAX: u32 = 64;

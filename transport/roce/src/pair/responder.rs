@@ -10,8 +10,13 @@
 //! | an earlier atomic       | its kept result is sent again, likewise                           |
 //! | without receive buffer  | RNR NAK; what follows is dropped until it comes again             |
 //! | a wrong one             | NAK; the queue pair breaks                                        |
+//!
+//! Towards a peer that repeats selectively a later packet is kept, and every acknowledgement names those that are (`ahead.rs`).
+//! When the missing one comes, those behind it are carried out as if they came then; only the payload of a write that is under way is
+//! put in its place at once. One without a receive buffer is not kept any longer: it comes again.
 
-use super::assembly::{Assembly, Received, Refusal};
+use super::ahead::Ahead;
+use super::assembly::{Assembly, Part, Received, Refusal};
 use super::config::{Config, PathMtu};
 use super::order::{Order, Standing};
 use super::outgoing::{Label, Sending};
@@ -30,6 +35,8 @@ pub(super) struct Responder {
     assembly: Assembly,
     replay: Replay,
     replies: Replies,
+    /// `None`: what comes ahead is dropped.
+    ahead: Option<Ahead>,
     /// Messages that were completed, 24 bits.
     msn: u32,
     mtu: PathMtu,
@@ -53,6 +60,7 @@ impl Responder {
             assembly: Assembly::new(config.path_mtu.bytes()),
             replay: Replay::new(config.responder_depth),
             replies: Replies::new(Label::new(config), config.path_mtu.bytes()),
+            ahead: config.selective_repeat.then(Ahead::default),
             msn: 0,
             mtu: config.path_mtu,
             not_ready_timer: config.not_ready_timer,
@@ -68,8 +76,15 @@ impl Responder {
         receives: &mut ReceiveQueue,
     ) -> Heard {
         match self.order.standing(packet.bth.psn) {
-            Standing::Next => return self.carry_out(packet, memory, receives),
+            Standing::Next => {
+                let part = Part {
+                    packet,
+                    placed_bytes: None,
+                };
+                return self.carry_out(part, memory, receives);
+            }
             Standing::Again => self.repeat(packet),
+            Standing::Ahead if self.ahead.is_some() => self.keep_ahead(packet, memory),
             Standing::Ahead => {
                 if self.order.refuse() {
                     self.acknowledge(self.order.expected(), Syndrome::Nak(Nak::Sequence));
@@ -80,9 +95,38 @@ impl Responder {
         Heard::Nothing
     }
 
+    /// Carries out the next packet that came ahead, if its turn has come. The caller asks until there is none.
+    pub(super) fn next_kept<M: Memory>(
+        &mut self,
+        memory: &mut M,
+        receives: &mut ReceiveQueue,
+    ) -> Option<Heard> {
+        let expected = self.order.expected();
+        let slot = self.ahead.as_mut()?.take(expected)?;
+        let heard = slot.packet().map(|packet| {
+            let part = Part {
+                packet: &packet,
+                placed_bytes: slot.placed_bytes,
+            };
+            self.carry_out(part, memory, receives)
+        });
+        if self.order.expected() != expected {
+            self.acknowledge(self.order.expected().previous(), Syndrome::UNLIMITED);
+        }
+        if let Some(ahead) = &mut self.ahead {
+            ahead.put_back(expected, slot);
+        }
+        heard
+    }
+
     /// The next packet of the answers. `Err`: memory that a peer reads is gone, and the queue pair breaks.
     pub(super) fn next<M: Memory>(&mut self, memory: &M) -> Result<Option<Sending>, ()> {
-        match self.replies.next(memory) {
+        let ahead = self.ahead.as_ref().filter(|ahead| !ahead.is_empty());
+        let ahead = ahead.map(|ahead| {
+            let last = self.order.expected().previous();
+            (last, ahead.behind_expected())
+        });
+        match self.replies.next(memory, ahead) {
             NextReply::Packet(sending) => Ok(Some(sending)),
             NextReply::Nothing => Ok(None),
             NextReply::Gone(psn) => {
@@ -109,18 +153,39 @@ impl Responder {
         self.replies.len()
     }
 
+    /// Keeps a packet that has come ahead, and says that it is there.
+    fn keep_ahead<M: Memory>(&mut self, packet: &Packet<'_>, memory: &mut M) {
+        let Some(ahead) = &mut self.ahead else {
+            return;
+        };
+        let distance = packet.bth.psn.packets_since(self.order.expected());
+        if ahead.wants(distance) {
+            let placed = self.assembly.place_ahead(packet, distance, memory);
+            ahead.keep(distance, packet, placed);
+        }
+        // Nothing may take the place of an RNR NAK that has not left.
+        if !self.order.has_refused() {
+            self.acknowledge(self.order.expected().previous(), Syndrome::UNLIMITED);
+        }
+    }
+
     fn carry_out<M: Memory>(
         &mut self,
-        packet: &Packet<'_>,
+        part: Part<'_>,
         memory: &mut M,
         receives: &mut ReceiveQueue,
     ) -> Heard {
+        let packet = part.packet;
+        let before = self.order.expected();
         let carried_out = match packet.bth.opcode.kind() {
-            Kind::Send | Kind::Write => self.message(packet, memory, receives),
+            Kind::Send | Kind::Write => self.message(part, memory, receives),
             Kind::ReadRequest => self.read(packet, memory).map(|()| None),
             Kind::FetchAdd | Kind::CompareSwap => self.atomic(packet, memory).map(|()| None),
             _ => return Heard::Nothing,
         };
+        if let Some(ahead) = &mut self.ahead {
+            ahead.forget_front(self.order.expected().packets_since(before));
+        }
         match carried_out {
             Ok(None) => Heard::Nothing,
             Ok(Some(received)) => Heard::Received(Completion {
@@ -155,11 +220,12 @@ impl Responder {
 
     fn message<M: Memory>(
         &mut self,
-        packet: &Packet<'_>,
+        part: Part<'_>,
         memory: &mut M,
         receives: &mut ReceiveQueue,
     ) -> Result<Option<Received>, Refusal> {
-        let received = self.assembly.take(packet, memory, receives)?;
+        let received = self.assembly.take(part, memory, receives)?;
+        let packet = part.packet;
         self.order.accept(1);
         if !self.assembly.is_under_way() {
             self.count_message();
@@ -237,12 +303,19 @@ impl Responder {
                 let Some(carried) = self.replay.read(psn, &again, self.mtu) else {
                     return;
                 };
-                self.replies.forget(carried.first, carried.packets);
                 let piece = Piece {
                     key: again.key,
                     address: again.address,
                     bytes: again.bytes,
                 };
+                if self.ahead.is_some() {
+                    let (first, packets) = (carried.first, carried.packets);
+                    if !self.replies.will_answer(first, packets, psn, again.bytes) {
+                        self.replies.read(psn, piece, self.msn);
+                    }
+                    return;
+                }
+                self.replies.forget(carried.first, carried.packets);
                 self.replies.read(psn, piece, self.msn);
             }
             _ => {

@@ -80,6 +80,17 @@ impl SendQueue {
         self.works.get(index)
     }
 
+    /// The request that has this packet number, and how many of its packets are before it.
+    pub(super) fn find(&self, psn: Psn) -> Option<(usize, u32)> {
+        let first = self.works.front()?.first;
+        let distance = psn.packets_since(first);
+        let starts_by = |work: &Work| work.first.packets_since(first) <= distance;
+        let index = self.works.partition_point(starts_by).checked_sub(1)?;
+        let work = self.works.get(index)?;
+        let packet = psn.packets_since(work.first);
+        (packet < work.packets).then_some((index, packet))
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Work> {
         self.works.iter()
     }
@@ -190,6 +201,19 @@ mod tests {
         let firsts: Vec<u32> = queue.iter().map(|work| work.first.get()).collect();
         assert_eq!(firsts, [0x00ff_fffe, 1, 2]);
         assert_eq!(queue.next.get(), 3);
+    }
+
+    #[test]
+    fn a_request_is_found_by_any_of_its_numbers() {
+        let mut queue = queue(8);
+        for (operation, bytes) in [(READ, 600), (Operation::Send, 0), (ADD, 8)] {
+            queue.push(&request(operation, bytes), 0).unwrap();
+        }
+        let finds = |psn| queue.find(Psn::new(psn));
+        assert_eq!(finds(0x00ff_fffe), Some((0, 0)));
+        assert_eq!(finds(0), Some((0, 2)));
+        assert_eq!((finds(1), finds(2)), (Some((1, 0)), Some((2, 0))));
+        assert_eq!((finds(3), finds(0x00ff_fffd)), (None, None));
     }
 
     #[test]

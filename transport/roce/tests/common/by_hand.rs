@@ -3,8 +3,8 @@
 
 use roce::Psn;
 use roce::format::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, DEFAULT_PARTITION, Headers, ImmDt, Opcode, Packet, Reth,
-    Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Bth, DEFAULT_PARTITION, Headers, ImmDt, Opcode, Packet,
+    PacketSet, Reth, Syndrome,
 };
 
 use super::end::End;
@@ -20,6 +20,7 @@ pub(crate) struct Seen {
     pub(crate) aeth: Option<Aeth>,
     pub(crate) value: Option<u64>,
     pub(crate) immediate: Option<[u8; 4]>,
+    pub(crate) ahead: Option<PacketSet>,
 }
 
 impl Seen {
@@ -34,6 +35,7 @@ impl Seen {
             aeth: packet.aeth(),
             value: packet.atomic_ack().map(|ack| ack.value),
             immediate: packet.immediate().map(|immediate| immediate.data),
+            ahead: packet.ahead(),
         }
     }
 
@@ -113,6 +115,11 @@ impl ByHand {
         self
     }
 
+    pub(crate) fn ahead(mut self, packets: &[u32]) -> Self {
+        self.headers = self.headers.ahead(&set(packets));
+        self
+    }
+
     pub(crate) fn value(mut self, value: u64) -> Self {
         self.headers = self.headers.atomic_ack(&AtomicAckEth { value });
         self
@@ -136,6 +143,13 @@ impl ByHand {
 pub(crate) fn answer(end: &mut End, now_ns: u64, psn: u32, syndrome: u8) {
     let packet = ByHand::new(0x11, psn, &[]).aeth(syndrome);
     packet.to(end, now_ns);
+}
+
+/// A set of these packets.
+pub(crate) fn set(packets: &[u32]) -> PacketSet {
+    let mut set = PacketSet::default();
+    packets.iter().for_each(|packet| set.insert(*packet));
+    set
 }
 
 /// Syndromes.

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets that have come ahead of one that is missing, until their turn: at most [`PacketSet::PACKETS`], each at most a packet
+//! long, however much a peer sends.
+//!
+//! They are named by their distance from the expected packet.
+
+use crate::format::{Bth, Packet, PacketSet};
+use crate::psn::Psn;
+
+/// Packets that have come ahead.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    there: PacketSet,
+    /// At the low bits of their packet numbers; there are as many as were ever needed.
+    slots: Vec<Slot>,
+}
+
+/// A packet that was kept. Its memory is used again.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    bth: Option<Bth>,
+    extensions: Vec<u8>,
+    payload: Vec<u8>,
+    /// Length of its payload, if that is in its place already.
+    pub(super) placed_bytes: Option<u32>,
+}
+
+impl Ahead {
+    /// Whether a packet at this distance can be kept and is not yet.
+    pub(super) fn wants(&self, distance: u32) -> bool {
+        distance < PacketSet::PACKETS && !self.there.contains(distance)
+    }
+
+    /// Keeps a packet at this distance; without its payload if that is in its place already.
+    pub(super) fn keep(&mut self, distance: u32, packet: &Packet<'_>, placed_bytes: Option<u32>) {
+        let index = index(packet.bth.psn);
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, Slot::default);
+        }
+        let Some(slot) = self.slots.get_mut(index) else {
+            return;
+        };
+        slot.bth = Some(packet.bth);
+        slot.extensions.clear();
+        slot.extensions.extend_from_slice(packet.extensions());
+        slot.payload.clear();
+        if placed_bytes.is_none() {
+            slot.payload.extend_from_slice(packet.payload);
+        }
+        slot.placed_bytes = placed_bytes;
+        self.there.insert(distance);
+    }
+
+    /// Takes the expected packet, if it is there.
+    pub(super) fn take(&mut self, expected: Psn) -> Option<Slot> {
+        if !self.there.contains(0) {
+            return None;
+        }
+        self.there.remove(0);
+        self.slots.get_mut(index(expected)).map(std::mem::take)
+    }
+
+    /// Gives the memory of a packet back.
+    pub(super) fn put_back(&mut self, at: Psn, slot: Slot) {
+        if let Some(place) = self.slots.get_mut(index(at)) {
+            *place = slot;
+        }
+    }
+
+    /// Distances are counted from a packet so many later.
+    pub(super) fn forget_front(&mut self, packets: u32) {
+        if !self.there.is_empty() {
+            self.there.forget_front(packets);
+        }
+    }
+
+    /// What an acknowledgement of all before the expected packet says of those behind it.
+    pub(super) fn behind_expected(&self) -> PacketSet {
+        let mut behind = self.there;
+        behind.forget_front(1);
+        behind
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.there.is_empty()
+    }
+}
+
+impl Slot {
+    pub(super) fn packet(&self) -> Option<Packet<'_>> {
+        Some(Packet::kept(self.bth?, &self.extensions, &self.payload))
+    }
+}
+
+fn index(psn: Psn) -> usize {
+    usize::try_from(psn.get() % PacketSet::PACKETS).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{Headers, Kind, Opcode, Position};
+
+    fn keep(ahead: &mut Ahead, expected: Psn, distance: u32) {
+        let opcode = Opcode::reliable(Kind::Send, Position::Only, false);
+        let bth = Bth::new(opcode, 0xffff, 1, expected.plus(distance));
+        let mut bytes = Headers::new(&bth).as_bytes().to_vec();
+        bytes.extend([9; 8]);
+        ahead.keep(distance, &Packet::parse(&bytes).unwrap(), None);
+    }
+
+    #[test]
+    fn packets_come_out_in_their_turn() {
+        let mut ahead = Ahead::default();
+        let expected = Psn::new(Psn::MASK);
+        for distance in [3, 1, 255] {
+            assert!(ahead.wants(distance));
+            keep(&mut ahead, expected, distance);
+        }
+        assert!(!ahead.wants(3) && !ahead.wants(256) && ahead.wants(2));
+        assert!(ahead.take(expected).is_none());
+        assert_eq!(ahead.behind_expected().first(), Some(0));
+        ahead.forget_front(1);
+        let slot = ahead.take(expected.plus(1)).unwrap();
+        assert_eq!(slot.packet().unwrap().payload, [9; 8]);
+        ahead.put_back(expected.plus(1), slot);
+        assert!(ahead.take(expected.plus(1)).is_none());
+        ahead.forget_front(254);
+        assert!(ahead.take(expected.plus(255)).is_some() && ahead.is_empty());
+    }
+
+    #[test]
+    fn it_does_not_grow_without_bound() {
+        let mut ahead = Ahead::default();
+        for first in 0..10_000 {
+            keep(&mut ahead, Psn::new(first), 200);
+            ahead.forget_front(1);
+        }
+        assert!(ahead.slots.len() <= 256);
+    }
+}
