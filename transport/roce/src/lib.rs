@@ -15,6 +15,8 @@
 //! - It finds the queue pair of a packet by the BTH's destination, verifies the checksum ([`icrc::verify`]), and calls
 //!   [`QueuePair::receive`]. After a burst it asks [`QueuePair::next_outgoing`] until there is nothing: so the burst has one
 //!   acknowledgement.
+//! - It says with [`Packet::marked`](format::Packet::marked) that the network has marked a packet (ECN), and sends packets as such
+//!   that can be marked.
 //! - It puts headers, payload, pad and checksum of an [`Outgoing`] one behind the other; payload in registered memory can be
 //!   gathered, and must be before that memory is written or deregistered.
 //! - It calls `next_outgoing` again when [`QueuePair::deadline`] has passed.

@@ -334,7 +334,7 @@ fn s9_6_1_packets_for_others_are_dropped_in_silence() {
         good.clone().with(|bth| bth.destination = 3),
         good.clone().with(|bth| bth.partition = 0x8001),
         ByHand::new(0x24, 100, &[1]),
-        ByHand::new(0x81, 100, &[0; 16]),
+        ByHand::new(0x81, 100, &[0; 16]).with(|bth| bth.destination = 3),
     ];
     let mut end = listening();
     for packet in others {
@@ -349,6 +349,20 @@ fn s9_6_1_packets_for_others_are_dropped_in_silence() {
     assert_eq!(end.leaving(0), []);
     good.with(|bth| bth.partition = 0x7fff).to(&mut end, 0);
     assert_eq!(answers(&mut end), [(100, ACK)], "one full member is enough");
+}
+
+#[test]
+fn a17_9_a_marked_request_is_told_to_the_peer_once_in_50_microseconds() {
+    let mut end = listening();
+    let mut told = Vec::new();
+    for (psn, now) in [(100, 0), (101, 49_999), (102, 50_000)] {
+        let packet = ByHand::new(0x0a, psn, &[]).reth(0, 0, 0).bytes();
+        let packet = roce::format::Packet::parse(&packet).unwrap().marked();
+        end.hear_packet(now, &packet);
+        told.push(brief(&end.leaving(now)));
+    }
+    let told_of = |psn| vec![(0x81, 0), (0x11, psn)];
+    assert_eq!(told, [told_of(100), vec![(0x11, 101)], told_of(102)]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The headers of a packet that is to be sent.
 
+use super::packet::CNP_BYTES;
 use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ImmDt, PacketSet, Reth};
 
 /// BTH and extension headers, one behind the other.
@@ -72,6 +73,12 @@ impl Headers {
             self.len += more;
         }
         self
+    }
+
+    /// Adds the 16 reserved bytes of a CNP.
+    #[must_use]
+    pub fn reserved(self) -> Self {
+        self.with(|bytes| *bytes = [0; CNP_BYTES])
     }
 
     /// What was written.

@@ -105,6 +105,13 @@ impl<'a> Packet<'a> {
         })
     }
 
+    /// The same, if the network has marked it (the IP header says that it met congestion).
+    #[must_use]
+    pub fn marked(mut self) -> Self {
+        self.bth.forward_congestion = true;
+        self
+    }
+
     /// The RETH, if the opcode has one; the other extension headers likewise.
     pub fn reth(&self) -> Option<Reth> {
         self.extension(extension::RETH).map(Reth::parse)
@@ -198,7 +205,7 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 /// Reserved bytes behind the BTH of a CNP.
-const CNP_BYTES: usize = 16;
+pub(super) const CNP_BYTES: usize = 16;
 
 #[cfg(test)]
 mod tests {

@@ -26,8 +26,10 @@ pub struct Config {
     pub partition: u16,
     /// Work requests that are posted or whose completions were not polled, 1 to 65,536.
     pub send_depth: u32,
-    /// Packets that are sent and not acknowledged, 1 to 65,536.
+    /// Packets that are sent and not acknowledged, 1 to 65,536; fewer while there is congestion.
     pub window_packets: u32,
+    /// A longer round trip counts as congestion; 0: none does.
+    pub target_delay_ns: u64,
     /// A longer read travels as several of at most so many packets each, 1 to 65,536: so the window holds for reads too.
     pub read_packets: u32,
     /// Reads and atomic operations under way; at most what the peer has as `responder_depth`. 1 to 255.
@@ -93,7 +95,8 @@ pub struct ConfigError {
 impl Config {
     /// Settings for a foreign peer, as `rdma_rxe` and its users have them: path MTU 1,024, 128 packets under way, 16 reads, 67 ms
     /// for the first answer, 7 retries, and a peer without a buffer is waited for. An answer is overdue after 5 ms at least,
-    /// 200 ms if the peer shares its cores, and 2 s at most; a peer of ours may be silent for 30 s.
+    /// 200 ms if the peer shares its cores, and 2 s at most; a peer of ours may be silent for 30 s. A round trip above 500 µs is
+    /// congestion.
     pub fn new(number: u32, remote_number: u32, to: SocketAddr) -> Self {
         Self {
             number,
@@ -105,6 +108,7 @@ impl Config {
             partition: DEFAULT_PARTITION,
             send_depth: 256,
             window_packets: 128,
+            target_delay_ns: 500_000,
             read_packets: 32,
             initiator_depth: 16,
             responder_depth: 16,

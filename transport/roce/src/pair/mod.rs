@@ -9,6 +9,7 @@ mod ahead;
 mod assembly;
 mod completer;
 mod config;
+mod congestion;
 mod order;
 mod outgoing;
 mod receives;
@@ -28,15 +29,16 @@ use std::net::IpAddr;
 
 use completer::{Completer, Verdict};
 pub use config::{Config, ConfigError, PathMtu};
+use congestion::{Congestion, Notifier};
+use outgoing::{Label, Sending, Source};
 pub use outgoing::{Outgoing, Payload};
-use outgoing::{Sending, Source};
 pub use receives::ReceiveQueue;
 pub use request::{Body, Completion, MESSAGE_BYTES_MAX, Operation, PostError, Request, Status};
 use requester::{Leaves, Next, Requester};
 use responder::{Heard, Responder};
 use retry::Retry;
 
-use crate::format::{Packet, Service};
+use crate::format::{Opcode, Packet, Service};
 use crate::memory::Memory;
 use crate::psn::Psn;
 
@@ -48,7 +50,9 @@ pub struct QueuePair {
     requester: Requester,
     completer: Completer,
     retry: Retry,
+    congestion: Congestion,
     responder: Responder,
+    notifier: Notifier,
     /// Completions of receives; each was a buffer of this process, so there are no more than it posts.
     received: VecDeque<Completion>,
     /// Answers and requests leave in turn.
@@ -87,6 +91,8 @@ pub struct Counts {
     pub timeouts: u64,
     /// Times that the peer had no receive buffer.
     pub not_ready: u64,
+    /// Times that the window was cut for congestion.
+    pub window_cuts: u64,
 }
 
 impl QueuePair {
@@ -102,6 +108,8 @@ impl QueuePair {
             requester: Requester::new(&config),
             completer: Completer::new(config.number),
             retry: Retry::new(&config),
+            congestion: Congestion::new(&config),
+            notifier: Notifier::default(),
             responder: Responder::new(&config),
             received: VecDeque::new(),
             is_turn_of_requests: false,
@@ -121,7 +129,15 @@ impl QueuePair {
 
     /// What has happened so far.
     pub fn counts(&self) -> Counts {
-        self.counts
+        Counts {
+            window_cuts: self.congestion.cuts(),
+            ..self.counts
+        }
+    }
+
+    /// Packets that may be under way now, at most those of [`Config`].
+    pub fn window(&self) -> u32 {
+        self.congestion.window()
     }
 
     /// Answers that have not left; never more than 2 × `responder_depth` + 1, or four times that with selective repeat.
@@ -184,9 +200,18 @@ impl QueuePair {
             return;
         }
         self.retry.lives(now_ns);
-        if packet.bth.opcode.is_answer() {
+        let is_marked = packet.bth.forward_congestion;
+        if packet.bth.opcode == Opcode::CNP {
+            self.congested(now_ns);
+        } else if packet.bth.opcode.is_answer() {
+            if is_marked {
+                self.congested(now_ns);
+            }
             self.answered(now_ns, packet, memory);
         } else {
+            if is_marked {
+                self.notifier.marked(now_ns);
+            }
             let mut heard = Some(self.responder.request(packet, memory, receives));
             while let Some(one) = heard {
                 self.note_heard(one);
@@ -223,7 +248,9 @@ impl QueuePair {
     /// IBTA vol. 1 section 9.6.1: packets that are not for this queue pair are dropped without a word.
     fn is_ours(&self, from: IpAddr, packet: &Packet<'_>) -> bool {
         let bth = &packet.bth;
-        bth.opcode.service() == Service::ReliableConnection
+        let service = bth.opcode.service();
+        let is_right = service == Service::ReliableConnection || bth.opcode == Opcode::CNP;
+        is_right
             && bth.destination == self.config.number
             && from == self.config.to.ip()
             && bth.is_of_partition(self.config.partition)
@@ -248,11 +275,15 @@ impl QueuePair {
             self.retry.progress(now_ns, more);
             if self.requester.shows_gap(packet.bth.psn) && verdict == Verdict::Fine {
                 verdict = Verdict::GoBack;
+                self.congested(now_ns);
             }
         }
         let timed = self.retry.timed();
-        if timed.is_some_and(|psn| self.requester.has_arrived(psn)) {
-            self.retry.measure(now_ns);
+        if timed.is_some_and(|psn| self.requester.has_arrived(psn))
+            && let Some(delay) = self.retry.measure(now_ns)
+        {
+            self.congestion.measured(now_ns, delay);
+            self.requester.set_window(self.congestion.window());
         }
         match verdict {
             Verdict::Fine | Verdict::Ahead => {}
@@ -280,6 +311,11 @@ impl QueuePair {
         }
     }
 
+    fn congested(&mut self, now_ns: u64) {
+        self.congestion.congested(now_ns);
+        self.requester.set_window(self.congestion.window());
+    }
+
     fn look_at_clock(&mut self, now_ns: u64) {
         if self.state == State::Error {
             return;
@@ -295,6 +331,9 @@ impl QueuePair {
     }
 
     fn next_sending<M: Memory>(&mut self, now_ns: u64, memory: &M) -> Option<Sending> {
+        if self.notifier.take() {
+            return Some(Label::new(&self.config).notification());
+        }
         let requests_first = std::mem::take(&mut self.is_turn_of_requests);
         if requests_first && let Some(sending) = self.next_request(now_ns, memory) {
             return Some(sending);

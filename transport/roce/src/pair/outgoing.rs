@@ -89,6 +89,19 @@ impl Label {
         }
     }
 
+    /// A CNP. Annex A17.9.
+    pub(super) fn notification(&self) -> Sending {
+        let bth = Bth {
+            backward_congestion: true,
+            migrated: false,
+            ..Bth::new(Opcode::CNP, self.partition, self.destination, Psn::new(0))
+        };
+        Sending {
+            headers: Headers::new(&bth).reserved(),
+            payload: Source::Nothing,
+        }
+    }
+
     /// The BTH of a packet that carries `bytes` of payload.
     pub(super) fn bth(&self, opcode: Opcode, psn: Psn, bytes: u32, ack_request: bool) -> Bth {
         let bth = Bth::new(opcode, self.partition, self.destination, psn);

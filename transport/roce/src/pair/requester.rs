@@ -111,7 +111,12 @@ impl Requester {
         if let Some(board) = &self.board
             && let Some(lost) = board.next_lost()
         {
-            return self.next_lost(lost, memory);
+            // For the oldest the peer waits, so it may always leave.
+            let may_leave = lost == 0 || self.has_window(board.in_flight(self.sent()));
+            return match may_leave {
+                true => self.next_lost(lost, memory),
+                false => Next::Nothing,
+            };
         }
         let Some(work) = self.queue.get(self.cursor.index) else {
             return Next::Nothing;
@@ -141,16 +146,21 @@ impl Requester {
         Next::Packet(sending, leaves)
     }
 
-    /// Whether the window has room for a packet of so many numbers.
+    /// Whether there is room for a packet of so many numbers.
     fn has_room(&self, psn: Psn, packets: u32) -> bool {
         let ahead = psn.packets_since(self.unacked);
         match &self.board {
-            None => ahead < self.limits.window_packets,
+            None => self.has_window(ahead),
             Some(board) => {
-                ahead + packets <= PacketSet::PACKETS
-                    && board.in_flight(ahead) < self.limits.window_packets
+                ahead + packets <= PacketSet::PACKETS && self.has_window(board.in_flight(ahead))
             }
         }
+    }
+
+    /// Whether the window has room when so many are under way. If none of them asks for an answer, since the window was larger when
+    /// they left, one more that asks must leave.
+    fn has_window(&self, in_flight: u32) -> bool {
+        in_flight < self.limits.window_packets || in_flight <= self.unasked
     }
 
     /// The oldest packet that has no answer; the cursor stays.
@@ -229,6 +239,11 @@ impl Requester {
             }
             _ => &[],
         }
+    }
+
+    /// So many packets may be under way from now on.
+    pub(super) fn set_window(&mut self, packets: u32) {
+        self.limits.set_window(packets);
     }
 
     /// All that is not acknowledged leaves again.

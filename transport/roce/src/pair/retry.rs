@@ -127,7 +127,11 @@ impl Retry {
 
     /// Whether packets may leave now.
     pub(super) fn may_send(&mut self, now: u64) -> bool {
-        self.quiet_until = self.quiet_until.filter(|until| *until > now);
+        let is_over = self.quiet_until.is_some_and(|until| until <= now);
+        if is_over {
+            self.quiet_until = None;
+            self.set_deadline(now);
+        }
         self.quiet_until.is_none()
     }
 

@@ -121,7 +121,7 @@ impl RoundTrip {
 
 /// So many acknowledgements in a row say that the wait is long enough. One alone does not: it may be the answer to a packet that
 /// was sent again, after another time-out.
-const CALM: u32 = 4;
+const CALM: u32 = 2;
 /// Beyond that the ceiling is reached anyway.
 const DOUBLINGS_MAX: u32 = 20;
 

@@ -18,6 +18,7 @@ pub(super) struct Limits {
     pub(super) fetches: u32,
     /// Half of the window at most, so that a full one always has an answer coming.
     pub(super) ask_every: u32,
+    ask_every_max: u32,
 }
 
 /// The part of a request that one packet stands for.
@@ -32,6 +33,10 @@ pub(super) struct Span {
 
 impl Limits {
     pub(super) fn new(config: &Config) -> Self {
+        let ask_every_max = match config.peer_is_ours {
+            true => ASK_OURS_EVERY_MAX,
+            false => ASK_EVERY_MAX,
+        };
         Self {
             mtu_bytes: config.path_mtu.bytes(),
             window_packets: config.window_packets,
@@ -40,11 +45,15 @@ impl Limits {
                 false => config.read_packets,
             },
             fetches: config.initiator_depth.into(),
-            ask_every: match config.peer_is_ours {
-                true => config.window_packets.div_ceil(4).min(ASK_OURS_EVERY_MAX),
-                false => config.window_packets.div_ceil(2).min(ASK_EVERY_MAX),
-            },
+            ask_every: config.window_packets.div_ceil(2).min(ask_every_max),
+            ask_every_max,
         }
+    }
+
+    /// So many packets may be under way from now on.
+    pub(super) fn set_window(&mut self, packets: u32) {
+        self.window_packets = packets;
+        self.ask_every = packets.div_ceil(2).min(self.ask_every_max);
     }
 
     /// What the packet that begins at `packet` of a request stands for.

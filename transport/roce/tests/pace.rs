@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How long a requester waits for answers, what it does when none comes, and how much it lets leave. IBTA vol. 1 section 9.7.6.
+
+mod common;
+
+use common::arena::piece;
+use common::by_hand::{ACK, ByHand, answer, brief};
+use common::end::{End, config, end};
+use roce::{Config, Operation, State, Status};
+
+const FIRST: u32 = 0x00ff_fffe;
+const READ: Operation = Operation::Read {
+    address: 0x1000,
+    key: 9,
+};
+
+/// Posts so many sends of one byte, named from 0 on.
+fn post_sends(end: &mut End, count: u64) {
+    for work in 0..count {
+        end.post(work, Operation::Send, piece(7, 0, 1));
+    }
+}
+
+/// Settings with which an answer is overdue after 8,192 ns.
+fn impatient() -> Config {
+    Config {
+        timeout: 1,
+        floor_ns: 0,
+        ..config()
+    }
+}
+
+fn statuses(end: &mut End) -> Vec<(u64, Status)> {
+    let done = end.sends_done();
+    done.iter().map(|done| (done.work, done.status)).collect()
+}
+
+fn read_answer(code: u8, psn: u32, payload: &[u8]) -> ByHand {
+    ByHand::new(code, psn, payload).aeth(ACK)
+}
+
+#[test]
+fn s9_7_6_what_has_no_answer_is_asked_for_again_until_the_count_is_over() {
+    let mut end = end(Config {
+        retry_count: 2,
+        ..impatient()
+    });
+    post_sends(&mut end, 2);
+    assert_eq!(end.leaving(0).len(), 2);
+    let mut now = 0;
+    for wait in [8192, 16_384] {
+        assert_eq!(end.pair.deadline(), Some(now + wait));
+        now += wait;
+        let probe = end.leaving(now);
+        assert_eq!(brief(&probe), [(4, FIRST)], "one packet alone");
+        assert!(probe[0].asks);
+    }
+    now += 32_768;
+    assert_eq!(end.leaving(now), []);
+    assert_eq!(end.pair.state(), State::Error);
+    let wanted = [(0, Status::RetryExceeded), (1, Status::Flushed)];
+    assert_eq!(statuses(&mut end), wanted);
+    assert_eq!(end.pair.deadline(), None);
+}
+
+#[test]
+fn the_rest_leaves_again_when_the_peer_has_the_probe_and_no_more() {
+    let mut end = end(impatient());
+    post_sends(&mut end, 4);
+    end.leaving(0);
+    assert_eq!(brief(&end.leaving(8192)), [(4, FIRST)]);
+    answer(&mut end, 8200, FIRST, ACK);
+    let rest = [(4, FIRST + 1), (4, 0), (4, 1)];
+    assert_eq!(brief(&end.leaving(8200)), rest);
+}
+
+#[test]
+fn what_the_peer_has_does_not_leave_again_after_a_time_out() {
+    let mut end = end(impatient());
+    post_sends(&mut end, 4);
+    end.leaving(0);
+    end.leaving(8192);
+    answer(&mut end, 8200, FIRST + 1, ACK);
+    assert_eq!(brief(&end.leaving(8200)), [(4, 0)], "it is asked once more");
+    answer(&mut end, 8300, 1, ACK);
+    assert_eq!(end.leaving(8300), []);
+    assert_eq!(statuses(&mut end).len(), 4);
+}
+
+#[test]
+fn a_probe_of_a_read_asks_for_the_rest_of_it_once() {
+    let mut end = end(impatient());
+    end.post(0, READ, piece(8, 0, 512));
+    post_sends(&mut end, 1);
+    end.leaving(0);
+    assert_eq!(brief(&end.leaving(8192)), [(0x0c, FIRST)]);
+    read_answer(0x0d, FIRST, &[1; 256]).to(&mut end, 8200);
+    assert_eq!(end.leaving(8200), [], "the rest of the answer may come");
+    read_answer(0x0f, FIRST + 1, &[1; 256]).to(&mut end, 8200);
+    assert_eq!(brief(&end.leaving(8200)), [(4, 0)]);
+}
+
+#[test]
+fn the_wait_follows_the_measured_round_trip() {
+    let mut end = end(Config {
+        floor_ns: 1000,
+        ..impatient()
+    });
+    let mut now = 0;
+    for work in 0..40 {
+        end.post(work, Operation::Send, piece(7, 0, 1));
+        end.leaving(now);
+        now += 3000;
+        let psn = (FIRST + u32::try_from(work).unwrap()) & 0x00ff_ffff;
+        answer(&mut end, now, psn, ACK);
+    }
+    post_sends(&mut end, 1);
+    end.leaving(now);
+    let wait = end.pair.deadline().unwrap() - now;
+    assert!((3000..3100).contains(&wait), "{wait} ns");
+}
+
+#[test]
+fn a_peer_of_ours_is_given_up_when_nothing_says_that_it_lives() {
+    let mut end = end(Config {
+        peer_is_ours: true,
+        retry_count: 0,
+        ceiling_ns: 100_000,
+        silence_ns: 1_000_000,
+        ..impatient()
+    });
+    post_sends(&mut end, 1);
+    end.leaving(0);
+    let wait_until = |end: &mut End, upto: u64| {
+        while let Some(at) = end.pair.deadline().filter(|at| *at <= upto) {
+            assert!(end.leaving(at).len() <= 1);
+        }
+    };
+    wait_until(&mut end, 900_000);
+    end.pair.peer_lives(900_000);
+    wait_until(&mut end, 1_800_000);
+    assert_eq!(end.pair.state(), State::Ready);
+    wait_until(&mut end, 2_100_000);
+    assert_eq!(statuses(&mut end), [(0, Status::RetryExceeded)]);
+}
+
+#[test]
+fn a_notification_or_a_mark_halves_the_window_and_good_times_open_it() {
+    let mut end = end(Config {
+        window_packets: 8,
+        ..config()
+    });
+    ByHand::new(0x81, 0, &[0; 16]).to(&mut end, 0);
+    assert_eq!(end.pair.window(), 4);
+    post_sends(&mut end, 10);
+    assert_eq!(end.leaving(0).len(), 4);
+    let marked = ByHand::new(0x11, FIRST + 1, &[]).aeth(ACK);
+    let marked = marked.with(|bth| bth.forward_congestion = true).aeth(ACK);
+    marked.to(&mut end, 10);
+    assert_eq!((end.pair.window(), end.pair.counts().window_cuts), (3, 2));
+    assert_eq!(end.leaving(10).len(), 1);
+    for (round, psn) in [(1, 2), (2, 5)] {
+        answer(&mut end, 10 + round * 1000, psn, ACK);
+        end.leaving(10 + round * 1000);
+    }
+    assert_eq!(end.pair.window(), 5);
+}
+
+#[test]
+fn long_round_trips_cut_the_window_and_the_last_packet_under_way_asks() {
+    let mut end = end(Config {
+        window_packets: 64,
+        target_delay_ns: 1000,
+        ..config()
+    });
+    for work in 0..10 {
+        end.post(work, Operation::Send, piece(7, 0, 8192));
+    }
+    let mut now = 0;
+    let mut left = end.leaving(now);
+    for _ in 0..400 {
+        now += 100_000;
+        let asked: Vec<u32> = left
+            .iter()
+            .filter(|seen| seen.asks)
+            .map(|seen| seen.psn)
+            .collect();
+        for psn in asked {
+            answer(&mut end, now, psn, ACK);
+        }
+        left = end.leaving(now);
+    }
+    assert!(end.pair.window() < 8, "{}", end.pair.window());
+    assert_eq!(statuses(&mut end).len(), 10, "without a time-out");
+    assert_eq!(end.pair.counts().timeouts, 0);
+}
