@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the engine costs for each packet: messages go through two queue pairs without loss, and their payload is nowhere copied.
+//!
+//! `cargo bench -p roce` prints packets in a second, acknowledgements counted too. Requester, both parsers, responder and
+//! completer are in it; the checksum, the carrier's copies and its system calls are not.
+
+#![allow(
+    missing_docs,
+    reason = "criterion's macros make functions without docs"
+)]
+
+use std::hint::black_box;
+use std::net::{IpAddr, SocketAddr};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use roce::format::{Headers, PAYLOAD_BYTES_MAX, Packet};
+use roce::{
+    Access, AccessError, Body, Config, Memory, Operation, PathMtu, Piece, Queue, QueuePair,
+    ReceiveQueue, Request,
+};
+
+/// Memory in which everything is allowed, and nothing is done.
+struct Nowhere;
+
+impl Memory for Nowhere {
+    fn check(&self, key: u32, _: u64, _: u64, _: Access) -> Result<(), AccessError> {
+        black_box(key);
+        Ok(())
+    }
+
+    fn place(&mut self, _: u32, address: u64, bytes: &[u8]) -> Result<(), AccessError> {
+        black_box((address, bytes.len()));
+        Ok(())
+    }
+
+    fn fetch_add(&mut self, _: u32, _: u64, _: u64) -> Result<u64, AccessError> {
+        Ok(0)
+    }
+
+    fn compare_swap(&mut self, _: u32, _: u64, _: u64, _: u64) -> Result<u64, AccessError> {
+        Ok(0)
+    }
+}
+
+/// Two queue pairs that are connected.
+struct Both {
+    pairs: [QueuePair; 2],
+    hosts: [IpAddr; 2],
+    receives: ReceiveQueue,
+    wire: Vec<u8>,
+    now_ns: u64,
+}
+
+impl Both {
+    fn new(selective_repeat: bool) -> Self {
+        let hosts = [1, 2].map(|host| SocketAddr::from(([10, 0, 0, host], 4791)));
+        let config = |here: u32, there: u32, to| Config {
+            path_mtu: PathMtu::Bytes4096,
+            peer_is_ours: selective_repeat,
+            selective_repeat,
+            ..Config::new(here, there, to)
+        };
+        let pairs = [config(1, 2, hosts[1]), config(2, 1, hosts[0])];
+        Self {
+            pairs: pairs.map(|config| QueuePair::new(config).expect("it is in range")),
+            hosts: hosts.map(|host| host.ip()),
+            receives: ReceiveQueue::new(64),
+            wire: vec![0; Headers::BYTES_MAX + PAYLOAD_BYTES_MAX],
+            now_ns: 0,
+        }
+    }
+
+    /// Moves messages of so many bytes; answers how many packets that took.
+    fn transfer(&mut self, operation: Operation, bytes: u32, messages: u32) -> u64 {
+        let inline = [7; 64];
+        let piece = Piece {
+            key: 1,
+            address: 0,
+            bytes,
+        };
+        let body = match usize::try_from(bytes)
+            .ok()
+            .and_then(|bytes| inline.get(..bytes))
+        {
+            Some(inline) => Body::Inline(inline),
+            None => Body::Piece(piece),
+        };
+        for message in 0..messages {
+            self.receives.post(0, piece);
+            let request = Request {
+                work: message.into(),
+                operation,
+                body,
+                immediate: None,
+                signaled: message + 1 == messages,
+            };
+            self.pairs[0].post(&request).expect("there is room");
+        }
+        let mut packets = 0;
+        while self.pairs[0].poll(Queue::Sends).is_none() {
+            packets += self.carry(0) + self.carry(1);
+            self.now_ns += 1000;
+        }
+        while self.pairs[1].poll(Queue::Receives).is_some() {}
+        packets
+    }
+
+    /// Carries all that leaves one side to the other.
+    fn carry(&mut self, from: usize) -> u64 {
+        let [one, other] = &mut self.pairs;
+        let (from_pair, to_pair) = if from == 0 {
+            (one, other)
+        } else {
+            (other, one)
+        };
+        let mut packets = 0;
+        while let Some(outgoing) = from_pair.next_outgoing(self.now_ns, &Nowhere) {
+            let bytes = outgoing.bytes();
+            outgoing.headers.write_to(&mut self.wire);
+            let packet = Packet::parse(&self.wire[..bytes]).expect("it is a packet");
+            let host = self.hosts[from];
+            to_pair.receive(self.now_ns, host, &packet, &mut Nowhere, &mut self.receives);
+            packets += 1;
+        }
+        packets
+    }
+}
+
+fn engine(criterion: &mut Criterion) {
+    let write = Operation::Write { address: 0, key: 1 };
+    let cases = [
+        ("send 8 B", Operation::Send, 8, 64),
+        ("send 4 KiB", Operation::Send, 4096, 64),
+        ("send 1 MiB", Operation::Send, 1 << 20, 1),
+        ("write 1 MiB", write, 1 << 20, 1),
+        (
+            "read 1 MiB",
+            Operation::Read { address: 0, key: 1 },
+            1 << 20,
+            1,
+        ),
+    ];
+    for (is_selective, name) in [(false, "go back"), (true, "selective")] {
+        let mut group = criterion.benchmark_group(name);
+        for (case, operation, bytes, messages) in cases {
+            let mut both = Both::new(is_selective);
+            let packets = both.transfer(operation, bytes, messages);
+            group.throughput(Throughput::Elements(packets));
+            group.bench_function(case, |bencher| {
+                bencher.iter(|| both.transfer(operation, bytes, messages));
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, engine);
+criterion_main!(benches);
