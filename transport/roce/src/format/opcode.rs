@@ -73,16 +73,26 @@ pub(crate) mod extension {
     pub(crate) const ATOMIC_ACK: u8 = 16;
     pub(crate) const IMM: u8 = 32;
     pub(crate) const IETH: u8 = 64;
-    /// All of them with their lengths in bytes.
-    pub(crate) const ORDER: [(u8, usize); 7] = [
-        (DETH, 8),
-        (RETH, 16),
-        (ATOMIC, 28),
-        (AETH, 4),
-        (ATOMIC_ACK, 8),
-        (IMM, 4),
-        (IETH, 4),
-    ];
+    /// Their lengths in bytes, in this order.
+    const BYTES: [u8; 7] = [8, 16, 28, 4, 8, 4, 4];
+
+    /// How many bytes these extension headers have.
+    pub(crate) fn bytes_of(extensions: u8) -> usize {
+        let bytes = BYTES_OF.get(usize::from(extensions));
+        bytes.map_or(0, |bytes| usize::from(*bytes))
+    }
+
+    /// The sum for each set of them: every packet that comes needs it.
+    const BYTES_OF: [u8; 128] = {
+        let mut all = [0; 128];
+        let mut set = 1;
+        while set < all.len() {
+            let lowest = set.trailing_zeros();
+            all[set] = all[set & (set - 1)] + BYTES[lowest as usize];
+            set += 1;
+        }
+        all
+    };
 }
 
 /// One row of the table.
@@ -218,19 +228,13 @@ impl Opcode {
 
     /// How many bytes of extension headers follow the BTH.
     pub fn extension_bytes(self) -> usize {
-        let those = extension::ORDER.iter().filter(|(one, _)| self.has(*one));
-        those.map(|(_, bytes)| bytes).sum()
+        extension::bytes_of(self.row.extensions)
     }
 
     /// Where an extension header lies, counted from the end of the BTH; `None` if it does not follow.
     pub(crate) fn offset_of(self, extension: u8) -> Option<usize> {
-        let before = extension::ORDER
-            .iter()
-            .take_while(|(one, _)| *one != extension);
-        let bytes = before
-            .filter(|(one, _)| self.has(*one))
-            .map(|(_, bytes)| bytes);
-        self.has(extension).then(|| bytes.sum())
+        let before = self.row.extensions & (extension - 1);
+        self.has(extension).then(|| extension::bytes_of(before))
     }
 }
 
