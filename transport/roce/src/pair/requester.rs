@@ -16,7 +16,7 @@ use super::config::Config;
 use super::outgoing::{Label, Sending};
 use super::request::{PostError, Request, Status};
 use super::scoreboard::Scoreboard;
-use super::send_queue::{Kept, SendQueue, Work};
+use super::send_queue::{SendQueue, Work};
 use super::span::{Limits, Span, headers, payload};
 use crate::format::{PacketSet, Position};
 use crate::memory::Memory;
@@ -234,8 +234,9 @@ impl Requester {
             .ok()
             .zip(usize::try_from(bytes).ok());
         match (self.queue.get(index).map(|work| &work.body), range) {
-            (Some(Kept::Inline(body)), Some((offset, bytes))) => {
-                body.get(offset..offset + bytes).unwrap_or_default()
+            (Some(body), Some((offset, bytes))) => {
+                let copied = body.copied();
+                copied.get(offset..offset + bytes).unwrap_or_default()
             }
             _ => &[],
         }

@@ -34,6 +34,11 @@ pub(super) struct Work {
 /// A body while its request has not ended.
 #[derive(Debug)]
 pub(super) enum Kept {
+    /// Short ones need no memory of their own.
+    Short {
+        bytes: [u8; SHORT_BYTES],
+        len: u8,
+    },
     Inline(Box<[u8]>),
     Piece(Piece),
 }
@@ -117,8 +122,29 @@ impl Work {
 }
 
 impl Kept {
+    fn inline(body: &[u8]) -> Self {
+        let mut bytes = [0; SHORT_BYTES];
+        match (bytes.get_mut(..body.len()), u8::try_from(body.len())) {
+            (Some(place), Ok(len)) => {
+                place.copy_from_slice(body);
+                Self::Short { bytes, len }
+            }
+            _ => Self::Inline(body.into()),
+        }
+    }
+
+    /// The bytes that were copied; none of a piece.
+    pub(super) fn copied(&self) -> &[u8] {
+        match self {
+            Self::Short { bytes, len } => &bytes[..usize::from(*len)],
+            Self::Inline(bytes) => bytes,
+            Self::Piece(_) => &[],
+        }
+    }
+
     pub(super) fn bytes(&self) -> u32 {
         match self {
+            Self::Short { len, .. } => u32::from(*len),
             Self::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
             Self::Piece(piece) => piece.bytes,
         }
@@ -148,13 +174,13 @@ fn kept(request: &Request<'_>) -> Result<Kept, PostError> {
     }
     match (request.body, request.operation) {
         (Body::Piece(piece), _) => Ok(Kept::Piece(piece)),
-        (Body::Inline(bytes), Operation::Send | Operation::Write { .. }) => {
-            Ok(Kept::Inline(bytes.into()))
-        }
+        (Body::Inline(bytes), Operation::Send | Operation::Write { .. }) => Ok(Kept::inline(bytes)),
         (Body::Inline(_), _) => Err(PostError::Inline),
     }
 }
 
+/// Longer bodies are copied to memory of their own.
+const SHORT_BYTES: usize = 64;
 /// Most packet numbers of all requests that have not ended: a quarter of all, so which is before which is never in doubt.
 const NUMBERS_MAX: u32 = 1 << 22;
 const _: () = assert!(MESSAGE_BYTES_MAX / 256 <= NUMBERS_MAX);
@@ -232,6 +258,16 @@ mod tests {
         queue.push(&request(READ, MESSAGE_BYTES_MAX), 0).unwrap();
         let more = queue.push(&request(Operation::Send, 0), 0);
         assert_eq!(more, Err(PostError::Full));
+    }
+
+    #[test]
+    fn inline_bodies_of_any_length_are_kept() {
+        for len in [0, 1, SHORT_BYTES, SHORT_BYTES + 1, 1000] {
+            let body = vec![7; len];
+            let kept = Kept::inline(&body);
+            assert_eq!(kept.copied(), body);
+            assert_eq!(usize::try_from(kept.bytes()), Ok(len));
+        }
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub(super) fn payload<M: Memory>(
     };
     match &work.body {
         _ if bytes == 0 => Some(Source::Nothing),
-        Kept::Inline(_) => Some(Source::Inline {
+        Kept::Short { .. } | Kept::Inline(_) => Some(Source::Inline {
             index,
             offset,
             bytes,
