@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Queue pairs for datagrams (UD). IBTA vol. 1 section 9.8.3.
+//! Queue pairs for datagrams (UD). IBTA vol. 1 section 9.8.
 //!
 //! A datagram is one packet; it may be lost, and nobody says so. Its request has ended when it was handed out. One that comes
 //! without a receive buffer, or with the wrong key, is dropped.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The invariant checksum of a packet: over all that no router changes. IBTA vol. 1 section 7.8.1, annex A17.4.3.
+//! The invariant checksum of a packet: over all that no router changes. IBTA vol. 1 section 7.8.1, annex A17.3.3.
 //!
 //! It is the CRC-32 of Ethernet over 8 bytes of ones, where InfiniBand has its local header, the IP and UDP headers with some
 //! fields as ones (`format/network.rs`), the BTH with its byte 4 as ones, and all that follows, pad included. It stands
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a17_over_ipv6_traffic_class_flow_label_and_hop_limit_are_ones() {
+    fn a17_3_3_over_ipv6_traffic_class_flow_label_and_hop_limit_are_ones() {
         let mut datagram = vec![0x6a, 0xbc, 0xde, 0xf0, 0, 32, 17, 64];
         datagram.extend((0..32).map(|at| 0x20 + at));
         datagram.extend([0xc0, 0x01, 0x12, 0xb7, 0, 32, 0xaa, 0xbb]);

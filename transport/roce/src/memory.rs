@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the engine reaches memory: by key, address and length, through whoever holds the regions. IBTA vol. 1 section 10.6.
+//! How the engine reaches memory: by key, address and length, through whoever holds the regions.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packet sequence numbers: 24 bits, counted in a ring. IBTA vol. 1 section 9.7.2.
+//! Packet sequence numbers: 24 bits, counted in a ring. IBTA vol. 1 section 9.7.
 
 /// A packet sequence number, 0 to 2^24 - 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Queue pairs for datagrams. IBTA vol. 1 section 9.8.3.
+//! Queue pairs for datagrams. IBTA vol. 1 section 9.8.
 
 mod common;
 

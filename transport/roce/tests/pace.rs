@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long a requester waits for answers, what it does when none comes, and how much it lets leave. IBTA vol. 1 section 9.7.6.
+//! How long a requester waits for answers, what it does when none comes, and how much it lets leave. IBTA vol. 1 section 9.7.6.1.3.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn read_answer(code: u8, psn: u32, payload: &[u8]) -> ByHand {
 }
 
 #[test]
-fn s9_7_6_what_has_no_answer_is_asked_for_again_until_the_count_is_over() {
+fn s9_7_6_1_3_what_has_no_answer_is_asked_for_again_until_the_count_is_over() {
     let mut end = end(Config {
         retry_count: 2,
         ..impatient()

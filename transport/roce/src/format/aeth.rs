@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The header of acknowledgements, AETH. IBTA vol. 1 section 9.3.5.
+//! The header of acknowledgements, AETH. IBTA vol. 1 section 9.7.5.
 //!
 //! | offset | bits | field    | meaning                                                |
 //! |-------:|-----:|----------|--------------------------------------------------------|
@@ -110,7 +110,8 @@ impl Syndrome {
     }
 }
 
-/// How long a timer code of an RNR NAK means, in nanoseconds; only its low 5 bits count. IBTA vol. 1 table 45.
+/// How long a timer code of an RNR NAK means, in nanoseconds; only its low 5 bits count. IBTA vol. 1 section
+/// 9.7.5.2.8, table 45.
 pub fn not_ready_ns(timer: u8) -> u64 {
     HUNDREDTHS_OF_MS[usize::from(timer & 0x1f)] * 10_000
 }

@@ -74,7 +74,7 @@ impl Bth {
     }
 
     /// Whether a packet of this partition may come to a queue pair of partition `ours`: it is the same, and one of the two is a
-    /// full member. IBTA vol. 1 section 10.9.3.
+    /// full member.
     pub fn is_of_partition(&self, ours: u16) -> bool {
         let theirs = self.partition;
         (ours ^ theirs) & !FULL_MEMBER == 0 && (ours | theirs) & FULL_MEMBER != 0
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn s10_9_3_one_of_two_is_a_full_member() {
+    fn one_of_two_is_a_full_member() {
         let bth = |partition| Bth::new(Opcode::CNP, partition, 1, Psn::new(0));
         assert!(bth(0xffff).is_of_partition(0x7fff));
         assert!(bth(0x7fff).is_of_partition(0xffff));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other extension headers. IBTA vol. 1 section 9.3.
+//! The other extension headers. IBTA vol. 1 chapter 9.
 //!
 //! | header       | offset | bits | field   | meaning                                      |
 //! |--------------|-------:|-----:|---------|----------------------------------------------|

@@ -32,7 +32,7 @@ pub use opcode::{Kind, Opcode, Position, Service};
 pub use packet::{Malformed, Packet};
 pub use selective::PacketSet;
 
-/// The UDP port of RoCEv2, annex A17.3.
+/// The UDP port of RoCEv2, annex A17.3.2.2.
 pub const PORT: u16 = 4791;
 /// Most payload of one packet in bytes: the largest path MTU.
 pub const PAYLOAD_BYTES_MAX: usize = 4096;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! IP and UDP in front of a packet, as far as the checksum covers them. Annex A17.4.
+//! IP and UDP in front of a packet, as far as the checksum covers them. Annex A17.3.
 //!
 //! | header | offset | bits | field         | in the checksum                          |
 //! |--------|-------:|-----:|---------------|------------------------------------------|

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opcodes: the upper three bits are the transport service, the lower five what the packet is. IBTA vol. 1 section 9.2.1.
+//! Opcodes: the upper three bits are the transport service, the lower five what the packet is. IBTA vol. 1 section 9.2.
 //!
 //! | bits 7–5 | service                          | lower five bits that it has |
 //! |---------:|----------------------------------|-----------------------------|
@@ -24,7 +24,7 @@ pub enum Service {
     UnreliableConnection,
     /// UD.
     UnreliableDatagram,
-    /// CNP, annex A17.9.
+    /// CNP, annex A17.9.3.
     CongestionNotification,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A send or a write that arrives, packet by packet. IBTA vol. 1 sections 9.7.4 (opcode sequence, lengths) and 9.7.7.
+//! A send or a write that arrives, packet by packet. IBTA vol. 1 section 9.7.4.
 //!
 //! Everything is checked before anything changes: a packet that is refused for want of a receive buffer can come again.
 

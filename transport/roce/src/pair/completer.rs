@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the answers of the peer mean for requests under way. IBTA vol. 1 sections 9.7.5 and 9.7.7.
+//! What the answers of the peer mean for requests under way. IBTA vol. 1 section 9.7.5.
 //!
 //! An acknowledgement is for all packets up to its number, and so is the answer to a read or an atomic operation for all
 //! before it. If it passes over a request that wants an answer of its own, that answer was lost, and the request is

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use crate::format::DEFAULT_PARTITION;
 use crate::psn::Psn;
 
-/// What a queue pair is told. IBTA vol. 1 section 11.2.5.2 (modify queue pair).
+/// What a queue pair is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Its own number, 24 bits.
@@ -64,7 +64,7 @@ pub struct Config {
     pub not_ready_timer: u8,
 }
 
-/// Most payload of one packet. IBTA vol. 1 section 9.7 (path MTU).
+/// Most payload of one packet. IBTA vol. 1 section 9.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathMtu {
     /// 256 bytes.

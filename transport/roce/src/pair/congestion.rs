@@ -82,7 +82,7 @@ impl Congestion {
     }
 }
 
-/// Tells the peer by CNPs that its packets were marked. Annex A17.9.
+/// Tells the peer by CNPs that its packets were marked. Annex A17.9.3.
 #[derive(Debug, Default)]
 pub(super) struct Notifier {
     is_wanted: bool,

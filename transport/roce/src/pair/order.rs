@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which packet a responder waits for, and what it makes of others. IBTA vol. 1 section 9.7.3.
+//! Which packet a responder waits for, and what it makes of others. IBTA vol. 1 section 9.7.
 
 use crate::psn::Psn;
 

@@ -89,7 +89,7 @@ impl Label {
         }
     }
 
-    /// A CNP. Annex A17.9.
+    /// A CNP. Annex A17.9.3.
     pub(super) fn notification(&self) -> Sending {
         let bth = Bth {
             backward_congestion: true,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shared receive queue. IBTA vol. 1 section 10.2.9.
+//! The shared receive queue.
 
 use std::collections::VecDeque;
 

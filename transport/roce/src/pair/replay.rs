@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a responder keeps of reads and atomic operations, since they may come again. IBTA vol. 1 section 9.7.5.1.5.
+//! What a responder keeps of reads and atomic operations, since they may come again. IBTA vol. 1 section 9.7.5.1.
 //!
 //! A read is carried out again; an atomic operation never is, so its result is kept. The requester has at most as many under
 //! way as are kept: what is older has been answered.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Answers that have not left, in the order of their packet numbers. IBTA vol. 1 section 9.7.5.
+//! Answers that have not left, in the order of their packet numbers. IBTA vol. 1 section 9.7.5.1.2.
 //!
 //! An acknowledgement that has not left is replaced by the next one if no other answer stands between them. So a burst of
 //! requests has one acknowledgement, and however much comes, at most one stands between two other answers.

@@ -113,7 +113,7 @@ pub struct Completion {
     pub immediate: Option<[u8; 4]>,
 }
 
-/// How a work request ended. IBTA vol. 1 section 11.6.2.
+/// How a work request ended. IBTA vol. 1 section 11.4.2.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// It was carried out.

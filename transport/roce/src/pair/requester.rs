@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending half of a queue pair: cuts requests into packets, keeps to the window, and goes back. IBTA vol. 1 section 9.7.2.
+//! The sending half of a queue pair: cuts requests into packets, keeps to the window, and goes back. IBTA vol. 1 section 9.7.
 //!
 //! Three numbers say where it stands. All packets before `unacked` are acknowledged; all before `sent_to` have left at least
 //! once; the cursor, between the two, is what leaves next. To go back is to set the cursor to `unacked`.

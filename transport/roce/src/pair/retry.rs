@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When packets are sent again, and when that has been tried often enough. IBTA vol. 1 section 9.7.6.
+//! When packets are sent again, and when that has been tried often enough. IBTA vol. 1 section 9.7.6.1.3.
 //!
 //! An answer that is overdue brings one packet that asks for one; only what is answered says that more must be sent again. A
 //! foreign peer is given up after `retry_count` of them, a peer of ours when it has given no sign of life for `silence_ns`.
@@ -187,7 +187,7 @@ mod tests {
     const TIMEOUT_NS: u64 = 8192;
 
     #[test]
-    fn s9_7_6_the_timer_runs_from_the_first_packet_and_gives_up_after_the_count() {
+    fn s9_7_6_1_3_the_timer_runs_from_the_first_packet_and_gives_up_after_the_count() {
         let mut retry = retry(1, 7);
         retry.sent(0, None);
         retry.sent(100, None);

@@ -219,7 +219,7 @@ mod tests {
     };
 
     #[test]
-    fn s9_7_2_a_read_has_the_numbers_of_its_answers() {
+    fn s9_7_a_read_has_the_numbers_of_its_answers() {
         let mut queue = queue(8);
         for (operation, bytes) in [(READ, 600), (Operation::Send, 0), (ADD, 8)] {
             queue.push(&request(operation, bytes), 0).unwrap();

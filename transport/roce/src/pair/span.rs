@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a request is cut into packets, and what each carries. IBTA vol. 1 section 9.7.2.
+//! How a request is cut into packets, and what each carries. IBTA vol. 1 section 9.7.
 
 use super::config::Config;
 use super::outgoing::{Label, Source};
