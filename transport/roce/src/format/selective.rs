@@ -2,9 +2,11 @@
 //! What has come ahead: an extension header of ours, behind the AETH of an acknowledgement. No specification has it, so it is sent
 //! only where both ends have agreed on it (`Config::selective_repeat`).
 //!
-//! | offset | bits   | field | meaning                                                                             |
-//! |-------:|-------:|-------|-------------------------------------------------------------------------------------|
-//! |      0 | 64 × n | ahead | n is 1 to 4, as the length of the packet says. Bit i, counted from the least of the first word: the packet of number PSN + 2 + i has come |
+//! | offset | bits   | field | meaning                                                          |
+//! |-------:|-------:|-------|------------------------------------------------------------------|
+//! |      0 | 64 × n | ahead | bit i, from the least of the first word: packet PSN + 2 + i came |
+//!
+//! The words are big endian, and n is 1 to 4, as the length of the packet says.
 //!
 //! The PSN of the acknowledgement is that of the last packet before the first that is missing. An acknowledgement without this
 //! header says that nothing has come ahead.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reliable queue pairs. IBTA vol. 1 sections 9.7 and 10.3.
 //!
-//! [`QueuePair`] owns four parts and passes packets and time on to them: `requester.rs` (with `send_queue.rs`, `span.rs`, `scoreboard.rs`) makes requests,
-//! `completer.rs` ends them when answers come, `retry.rs` is their timers and counts, and `responder.rs` (with `order.rs`,
-//! `ahead.rs`, `assembly.rs`, `replay.rs`, `replies.rs`) carries out those of the peer.
+//! [`QueuePair`] owns these parts and passes packets and time on to them:
+//! - `requester.rs` (with `send_queue.rs`, `span.rs`, `scoreboard.rs`) makes requests,
+//! - `completer.rs` ends them when answers come,
+//! - `retry.rs` (with `round_trip.rs`) is their timers and counts, `congestion.rs` their window,
+//! - `responder.rs` (with `order.rs`, `ahead.rs`, `assembly.rs`, `replay.rs`, `replies.rs`) carries out those of the peer.
 
 mod ahead;
 mod assembly;

@@ -6,8 +6,8 @@
 //! network keeps packets in order, an earlier one that has not come is lost. What was sent again says nothing of others: an
 //! answer may be for the first time that it left.
 //!
-//! The answers to reads have numbers too, and their packets leave the peer in order of these. Such a number is there when the answer has
-//! come; it is asked for again when something shows that the request was carried out, or lost, and the answer is not there.
+//! The answers to reads have numbers too, and leave the peer in the order of these. Such a number is there when its answer has come.
+//! It is asked for again when the request was lost, or was carried out and something behind the answer has come.
 //!
 //! Packets are named by their distance from `unacked`.
 
