@@ -21,6 +21,8 @@ pub struct DatagramPair {
     waiting: VecDeque<Waiting>,
     /// What was handed out last: its inline bytes are lent to the carrier.
     leaving: Option<Waiting>,
+    /// Headers of it.
+    headers: Headers,
     done: VecDeque<Completion>,
     received: VecDeque<Received>,
     dropped: u64,
@@ -129,6 +131,7 @@ impl DatagramPair {
             next: Psn::new(0),
             waiting: VecDeque::new(),
             leaving: None,
+            headers: Headers::EMPTY,
             done: VecDeque::new(),
             received: VecDeque::new(),
             dropped: 0,
@@ -193,9 +196,10 @@ impl DatagramPair {
         let leaving = self.leaving.as_ref()?;
         let psn = self.next;
         self.next = psn.plus(1);
+        self.headers = headers(&self.config, leaving, psn);
         Some(Outgoing {
             to: leaving.to,
-            headers: headers(&self.config, leaving, psn),
+            headers: &self.headers,
             payload: match &leaving.body {
                 body if body.bytes() == 0 => Payload::Nothing,
                 Kept::Inline(bytes) => Payload::Inline(bytes),

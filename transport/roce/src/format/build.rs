@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The headers of a packet that is to be sent.
 
-use super::packet::CNP_BYTES;
 use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ImmDt, PacketSet, Reth};
 
 /// BTH and extension headers, one behind the other.
@@ -17,68 +16,66 @@ impl Headers {
     /// The longest: BTH, AETH and what has come ahead.
     pub const BYTES_MAX: usize = Bth::BYTES + Aeth::BYTES + PacketSet::BYTES_MAX;
 
+    /// None.
+    pub(crate) const EMPTY: Self = Self {
+        bytes: [0; Self::BYTES_MAX],
+        len: 0,
+    };
+
     /// A BTH alone.
     pub fn new(bth: &Bth) -> Self {
-        let headers = Self {
-            bytes: [0; Self::BYTES_MAX],
-            len: 0,
-        };
-        headers.with(|bytes| bth.write(bytes))
+        let mut headers = Self::EMPTY;
+        headers.begin(bth);
+        headers
     }
 
     /// Adds a RETH.
     #[must_use]
-    pub fn reth(self, reth: &Reth) -> Self {
-        self.with(|bytes| reth.write(bytes))
+    pub fn reth(mut self, reth: &Reth) -> Self {
+        self.push(|bytes| reth.write(bytes));
+        self
     }
 
     /// Adds an AETH.
     #[must_use]
-    pub fn aeth(self, aeth: &Aeth) -> Self {
-        self.with(|bytes| aeth.write(bytes))
+    pub fn aeth(mut self, aeth: &Aeth) -> Self {
+        self.push(|bytes| aeth.write(bytes));
+        self
     }
 
     /// Adds an AtomicETH.
     #[must_use]
-    pub fn atomic(self, atomic: &AtomicEth) -> Self {
-        self.with(|bytes| atomic.write(bytes))
+    pub fn atomic(mut self, atomic: &AtomicEth) -> Self {
+        self.push(|bytes| atomic.write(bytes));
+        self
     }
 
     /// Adds an AtomicAckETH.
     #[must_use]
-    pub fn atomic_ack(self, ack: &AtomicAckEth) -> Self {
-        self.with(|bytes| ack.write(bytes))
+    pub fn atomic_ack(mut self, ack: &AtomicAckEth) -> Self {
+        self.push(|bytes| ack.write(bytes));
+        self
     }
 
     /// Adds immediate data.
     #[must_use]
-    pub fn immediate(self, immediate: &ImmDt) -> Self {
-        self.with(|bytes| immediate.write(bytes))
+    pub fn immediate(mut self, immediate: &ImmDt) -> Self {
+        self.push(|bytes| immediate.write(bytes));
+        self
     }
 
     /// Adds a DETH.
     #[must_use]
-    pub fn deth(self, deth: &Deth) -> Self {
-        self.with(|bytes| deth.write(bytes))
+    pub fn deth(mut self, deth: &Deth) -> Self {
+        self.push(|bytes| deth.write(bytes));
+        self
     }
 
     /// Adds what has come ahead; only between ends that have agreed on it.
     #[must_use]
     pub fn ahead(mut self, ahead: &PacketSet) -> Self {
-        let (bytes, len) = ahead.write();
-        let room = self.bytes.get_mut(usize::from(self.len)..);
-        let room = room.and_then(|room| room.get_mut(..len));
-        if let (Some(room), Ok(more)) = (room, u8::try_from(len)) {
-            room.copy_from_slice(&bytes[..len]);
-            self.len += more;
-        }
+        self.push_ahead(ahead);
         self
-    }
-
-    /// Adds the 16 reserved bytes of a CNP.
-    #[must_use]
-    pub fn reserved(self) -> Self {
-        self.with(|bytes| *bytes = [0; CNP_BYTES])
     }
 
     /// What was written.
@@ -93,8 +90,26 @@ impl Headers {
         Some(bytes.len())
     }
 
+    /// Begins anew with a BTH. A queue pair does this where the headers stay: to move bytes that were just written one by one
+    /// makes the processor wait.
+    pub(crate) fn begin(&mut self, bth: &Bth) {
+        self.len = 0;
+        self.push(|bytes| bth.write(bytes));
+    }
+
+    /// Adds what has come ahead.
+    pub(crate) fn push_ahead(&mut self, ahead: &PacketSet) {
+        let (bytes, len) = ahead.write();
+        let room = self.bytes.get_mut(usize::from(self.len)..);
+        let room = room.and_then(|room| room.get_mut(..len));
+        if let (Some(room), Ok(more)) = (room, u8::try_from(len)) {
+            room.copy_from_slice(&bytes[..len]);
+            self.len += more;
+        }
+    }
+
     /// Adds a header; one for which there is no room is left out, which no opcode's headers are.
-    fn with<const N: usize>(mut self, write: impl FnOnce(&mut [u8; N])) -> Self {
+    pub(crate) fn push<const N: usize>(&mut self, write: impl FnOnce(&mut [u8; N])) {
         let room = self.bytes.get_mut(usize::from(self.len)..);
         let room = room.and_then(<[u8]>::first_chunk_mut);
         debug_assert!(room.is_some(), "no opcode has so many headers");
@@ -102,7 +117,6 @@ impl Headers {
             write(room);
             self.len += more;
         }
-        self
     }
 }
 

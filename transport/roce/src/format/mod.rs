@@ -29,6 +29,7 @@ pub use build::Headers;
 pub use extended::{AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Reth};
 pub use network::{Network, NetworkError};
 pub use opcode::{Kind, Opcode, Position, Service};
+pub(crate) use packet::CNP_BYTES;
 pub use packet::{Malformed, Packet};
 pub use selective::PacketSet;
 

@@ -205,7 +205,7 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 /// Reserved bytes behind the BTH of a CNP.
-pub(super) const CNP_BYTES: usize = 16;
+pub(crate) const CNP_BYTES: usize = 16;
 
 #[cfg(test)]
 mod tests {

@@ -32,7 +32,7 @@ use std::net::IpAddr;
 use completer::{Completer, Verdict};
 pub use config::{Config, ConfigError, PathMtu};
 use congestion::{Congestion, Notifier};
-use outgoing::{Label, Sending, Source};
+use outgoing::{Label, Source};
 pub use outgoing::{Outgoing, Payload};
 pub use receives::ReceiveQueue;
 pub use request::{Body, Completion, MESSAGE_BYTES_MAX, Operation, PostError, Request, Status};
@@ -40,7 +40,7 @@ use requester::{Leaves, Next, Requester};
 use responder::{Heard, Responder};
 use retry::Retry;
 
-use crate::format::{Opcode, Packet, Service};
+use crate::format::{Headers, Opcode, Packet, Service};
 use crate::memory::Memory;
 use crate::psn::Psn;
 
@@ -59,6 +59,8 @@ pub struct QueuePair {
     received: VecDeque<Completion>,
     /// Answers and requests leave in turn.
     is_turn_of_requests: bool,
+    /// Headers of the packet that leaves.
+    headers: Headers,
     counts: Counts,
 }
 
@@ -115,6 +117,7 @@ impl QueuePair {
             responder: Responder::new(&config),
             received: VecDeque::new(),
             is_turn_of_requests: false,
+            headers: Headers::EMPTY,
             counts: Counts::default(),
         })
     }
@@ -229,9 +232,9 @@ impl QueuePair {
     /// after something was posted, and when the [`deadline`](Self::deadline) has passed.
     pub fn next_outgoing<M: Memory>(&mut self, now_ns: u64, memory: &M) -> Option<Outgoing<'_>> {
         self.look_at_clock(now_ns);
-        let sending = self.next_sending(now_ns, memory)?;
+        let source = self.next_source(now_ns, memory)?;
         self.counts.sent += 1;
-        let payload = match sending.payload {
+        let payload = match source {
             Source::Nothing => Payload::Nothing,
             Source::Piece(piece) => Payload::Piece(piece),
             Source::Inline {
@@ -242,7 +245,7 @@ impl QueuePair {
         };
         Some(Outgoing {
             to: self.config.to,
-            headers: sending.headers,
+            headers: &self.headers,
             payload,
         })
     }
@@ -332,23 +335,26 @@ impl QueuePair {
         }
     }
 
-    fn next_sending<M: Memory>(&mut self, now_ns: u64, memory: &M) -> Option<Sending> {
+    /// Writes the headers of the next packet; its payload.
+    fn next_source<M: Memory>(&mut self, now_ns: u64, memory: &M) -> Option<Source> {
         if self.notifier.take() {
-            return Some(Label::new(&self.config).notification());
+            Label::new(&self.config).write_notification(&mut self.headers);
+            return Some(Source::Nothing);
         }
         let requests_first = std::mem::take(&mut self.is_turn_of_requests);
-        if requests_first && let Some(sending) = self.next_request(now_ns, memory) {
-            return Some(sending);
+        if requests_first && let Some(source) = self.next_request(now_ns, memory) {
+            return Some(source);
         }
-        match self.responder.next(memory) {
-            Ok(Some(sending)) => {
+        match self.responder.next(memory, &mut self.headers) {
+            Ok(Some(source)) => {
                 self.is_turn_of_requests = true;
-                return Some(sending);
+                return Some(source);
             }
             Ok(None) => {}
             Err(()) => {
                 self.break_with(None, Status::Flushed);
-                return self.responder.next(memory).ok().flatten();
+                let last = self.responder.next(memory, &mut self.headers);
+                return last.ok().flatten();
             }
         }
         match requests_first {
@@ -357,14 +363,14 @@ impl QueuePair {
         }
     }
 
-    fn next_request<M: Memory>(&mut self, now_ns: u64, memory: &M) -> Option<Sending> {
+    fn next_request<M: Memory>(&mut self, now_ns: u64, memory: &M) -> Option<Source> {
         if self.state == State::Error || !self.retry.may_send(now_ns) {
             return None;
         }
-        match self.requester.next(memory) {
-            Next::Packet(sending, leaves) => {
+        match self.requester.next(memory, &mut self.headers) {
+            Next::Packet(source, leaves) => {
                 self.has_left(now_ns, leaves);
-                Some(sending)
+                Some(source)
             }
             Next::Nothing => None,
             Next::Failed(status) => {

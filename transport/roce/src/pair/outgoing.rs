@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use super::config::Config;
-use crate::format::{Bth, Headers, Opcode, pad_of};
+use crate::format::{Bth, CNP_BYTES, Headers, Opcode, pad_of};
 use crate::memory::Piece;
 use crate::psn::Psn;
 
@@ -14,7 +14,7 @@ pub struct Outgoing<'a> {
     /// Where it goes.
     pub to: SocketAddr,
     /// From the BTH to the payload.
-    pub headers: Headers,
+    pub headers: &'a Headers,
     /// What it carries.
     pub payload: Payload<'a>,
 }
@@ -54,13 +54,6 @@ impl Payload<'_> {
     }
 }
 
-/// A packet before its inline bytes are looked up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sending {
-    pub(super) headers: Headers,
-    pub(super) payload: Source,
-}
-
 /// Where the payload of a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
@@ -90,16 +83,13 @@ impl Label {
     }
 
     /// A CNP. Annex A17.9.3.
-    pub(super) fn notification(&self) -> Sending {
-        let bth = Bth {
+    pub(super) fn write_notification(&self, headers: &mut Headers) {
+        headers.begin(&Bth {
             backward_congestion: true,
             migrated: false,
             ..Bth::new(Opcode::CNP, self.partition, self.destination, Psn::new(0))
-        };
-        Sending {
-            headers: Headers::new(&bth).reserved(),
-            payload: Source::Nothing,
-        }
+        });
+        headers.push(|bytes| *bytes = [0; CNP_BYTES]);
     }
 
     /// The BTH of a packet that carries `bytes` of payload.

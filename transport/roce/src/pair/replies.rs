@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::outgoing::{Label, Sending, Source};
+use super::outgoing::{Label, Source};
 use crate::format::{Aeth, AtomicAckEth, Headers, Kind, Opcode, PacketSet, Position, Syndrome};
 use crate::memory::{Access, Memory, Piece};
 use crate::psn::Psn;
@@ -42,7 +42,7 @@ enum What {
 /// What leaves next.
 #[derive(Debug)]
 pub(super) enum NextReply {
-    Packet(Sending),
+    Packet(Source),
     Nothing,
     /// Memory that is read is not there any more; this packet number cannot be answered.
     Gone(Psn),
@@ -129,42 +129,41 @@ impl Replies {
         self.waiting.len()
     }
 
-    /// The next packet of the answers. An acknowledgement of this number says what has come ahead.
+    /// The next packet of the answers; writes its headers. An acknowledgement of this number says what has come ahead.
     pub(super) fn next<M: Memory>(
         &mut self,
         memory: &M,
         ahead: Option<(Psn, PacketSet)>,
+        headers: &mut Headers,
     ) -> NextReply {
         let Some(reply) = self.waiting.front_mut() else {
             return NextReply::Nothing;
         };
         let (syndrome, kind) = match reply.what {
-            What::Read { .. } => return self.next_of_read(memory),
+            What::Read { .. } => return self.next_of_read(memory, headers),
             What::Acknowledge(syndrome) => (syndrome, Kind::Acknowledge),
             What::Atomic(_) => (Syndrome::UNLIMITED, Kind::AtomicAcknowledge),
         };
         let Reply { psn, msn, what } = *reply;
         let opcode = Opcode::reliable(kind, Position::Only, false);
-        let headers = Headers::new(&self.label.bth(opcode, psn, 0, false));
-        let headers = headers.aeth(&Aeth { syndrome, msn });
-        let headers = match (what, ahead) {
-            (What::Atomic(value), _) => headers.atomic_ack(&AtomicAckEth { value }),
+        headers.begin(&self.label.bth(opcode, psn, 0, false));
+        let aeth = Aeth { syndrome, msn };
+        headers.push(|bytes| aeth.write(bytes));
+        match (what, ahead) {
+            (What::Atomic(value), _) => headers.push(|bytes| AtomicAckEth { value }.write(bytes)),
             (What::Acknowledge(Syndrome::Ack { .. }), Some((last, ahead)))
                 if last == psn && !ahead.is_empty() =>
             {
-                headers.ahead(&ahead)
+                headers.push_ahead(&ahead);
             }
-            _ => headers,
-        };
+            _ => {}
+        }
         self.waiting.pop_front();
-        NextReply::Packet(Sending {
-            headers,
-            payload: Source::Nothing,
-        })
+        NextReply::Packet(Source::Nothing)
     }
 
     /// The same, if the first answer is that to a read.
-    fn next_of_read<M: Memory>(&mut self, memory: &M) -> NextReply {
+    fn next_of_read<M: Memory>(&mut self, memory: &M, headers: &mut Headers) -> NextReply {
         let Some(reply) = self.waiting.front_mut() else {
             return NextReply::Nothing;
         };
@@ -184,12 +183,11 @@ impl Replies {
             (true, true) => Position::Last,
         };
         let opcode = Opcode::reliable(Kind::ReadResponse, position, false);
-        let headers = Headers::new(&self.label.bth(opcode, psn, part.bytes, false));
-        let syndrome = Syndrome::UNLIMITED;
-        let headers = match position {
-            Position::Middle => headers,
-            _ => headers.aeth(&Aeth { syndrome, msn }),
-        };
+        headers.begin(&self.label.bth(opcode, psn, part.bytes, false));
+        if position != Position::Middle {
+            let syndrome = Syndrome::UNLIMITED;
+            headers.push(|bytes| Aeth { syndrome, msn }.write(bytes));
+        }
         reply.psn = psn.plus(1);
         reply.what = What::Read {
             rest: left,
@@ -198,11 +196,10 @@ impl Replies {
         if left.bytes == 0 {
             self.waiting.pop_front();
         }
-        let payload = match part.bytes {
+        NextReply::Packet(match part.bytes {
             0 => Source::Nothing,
             _ => Source::Piece(part),
-        };
-        NextReply::Packet(Sending { headers, payload })
+        })
     }
 
     /// Puts an answer before those of later numbers.

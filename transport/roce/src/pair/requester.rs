@@ -13,12 +13,12 @@
 //! for the rest of it.
 
 use super::config::Config;
-use super::outgoing::{Label, Sending};
+use super::outgoing::{Label, Source};
 use super::request::{PostError, Request, Status};
 use super::scoreboard::Scoreboard;
 use super::send_queue::{SendQueue, Work};
-use super::span::{Limits, Span, headers, payload};
-use crate::format::{PacketSet, Position};
+use super::span::{Limits, Span, payload, write_headers};
+use crate::format::{Headers, PacketSet, Position};
 use crate::memory::Memory;
 use crate::psn::Psn;
 
@@ -55,7 +55,7 @@ enum Probe {
 /// What leaves next.
 #[derive(Debug)]
 pub(super) enum Next {
-    Packet(Sending, Leaves),
+    Packet(Source, Leaves),
     Nothing,
     /// The oldest request cannot go on.
     Failed(Status),
@@ -100,12 +100,12 @@ impl Requester {
         self.queue.push(request, unpolled)
     }
 
-    /// The next packet, if the limits allow one.
-    pub(super) fn next<M: Memory>(&mut self, memory: &M) -> Next {
+    /// The next packet, if the limits allow one; writes its headers.
+    pub(super) fn next<M: Memory>(&mut self, memory: &M, headers: &mut Headers) -> Next {
         if self.probe == Probe::Wanted {
             self.probe = Probe::None;
             if self.has_under_way() {
-                return self.next_probe(memory);
+                return self.next_probe(memory, headers);
             }
         }
         if let Some(board) = &self.board
@@ -114,7 +114,7 @@ impl Requester {
             // For the oldest the peer waits, so it may always leave.
             let may_leave = lost == 0 || self.has_window(board.in_flight(self.sent()));
             return match may_leave {
-                true => self.next_lost(lost, memory),
+                true => self.next_lost(lost, memory, headers),
                 false => Next::Nothing,
             };
         }
@@ -130,7 +130,7 @@ impl Requester {
         let ends = matches!(span.position, Position::Last | Position::Only);
         let asks = ends || self.unasked + 1 >= self.limits.ask_every;
         let fetches = work.fetches();
-        let Ok(sending) = self.packet(self.cursor.index, psn, span, asks, memory) else {
+        let Ok(payload) = self.packet(self.cursor.index, psn, span, asks, (memory, headers)) else {
             // It is told in its turn: what was posted before it ends first.
             return match self.cursor.index {
                 0 => Next::Failed(Status::LocalProtection),
@@ -143,7 +143,7 @@ impl Requester {
             (false, false) => Leaves::Unasked,
         };
         self.has_left(psn, span.packets, fetches, asks);
-        Next::Packet(sending, leaves)
+        Next::Packet(payload, leaves)
     }
 
     /// Whether there is room for a packet of so many numbers.
@@ -164,24 +164,24 @@ impl Requester {
     }
 
     /// The oldest packet that has no answer; the cursor stays.
-    fn next_probe<M: Memory>(&mut self, memory: &M) -> Next {
+    fn next_probe<M: Memory>(&mut self, memory: &M, headers: &mut Headers) -> Next {
         let at = self.first_unacked();
         let Some(work) = self.queue.get(at.index) else {
             return Next::Nothing;
         };
         let span = self.limits.span(work, at.packet);
-        let Ok(sending) = self.packet(at.index, self.unacked, span, true, memory) else {
+        let Ok(payload) = self.packet(at.index, self.unacked, span, true, (memory, headers)) else {
             return Next::Failed(Status::LocalProtection);
         };
         self.probe = Probe::Out(self.unacked.plus(span.packets));
         if let Some(board) = &mut self.board {
             board.sent_again(self.unacked, 0, span.packets);
         }
-        Next::Packet(sending, Leaves::Again(self.unacked))
+        Next::Packet(payload, Leaves::Again(self.unacked))
     }
 
     /// A packet that is lost, at this distance from `unacked`; of a read, all of it that is lost from there on.
-    fn next_lost<M: Memory>(&mut self, lost: u32, memory: &M) -> Next {
+    fn next_lost<M: Memory>(&mut self, lost: u32, memory: &M, headers: &mut Headers) -> Next {
         let psn = self.unacked.plus(lost);
         let found = self.queue.find(psn);
         let (Some((index, packet)), Some(board)) = (found, &mut self.board) else {
@@ -199,7 +199,7 @@ impl Requester {
                 .min(packets.saturating_mul(self.limits.mtu_bytes)),
             ..whole
         };
-        let Ok(sending) = self.packet(index, psn, span, true, memory) else {
+        let Ok(payload) = self.packet(index, psn, span, true, (memory, headers)) else {
             return match index {
                 0 => Next::Failed(Status::LocalProtection),
                 _ => Next::Nothing,
@@ -208,24 +208,22 @@ impl Requester {
         if let Some(board) = &mut self.board {
             board.sent_again(self.unacked, lost, packets);
         }
-        Next::Packet(sending, Leaves::Again(psn))
+        Next::Packet(payload, Leaves::Again(psn))
     }
 
-    /// The packet of a span of a request. `Err`: memory of this side is not registered as it should be.
+    /// Writes the headers of the packet of a span of a request; its payload. `Err`: memory of this side is not registered as it should be.
     fn packet<M: Memory>(
         &self,
         index: usize,
         psn: Psn,
         span: Span,
         asks: bool,
-        memory: &M,
-    ) -> Result<Sending, ()> {
+        (memory, headers): (&M, &mut Headers),
+    ) -> Result<Source, ()> {
         let work = self.queue.get(index).ok_or(())?;
         let payload = payload(work, index, span, memory).ok_or(())?;
-        Ok(Sending {
-            headers: headers(&self.label, work, psn, span, asks),
-            payload,
-        })
+        write_headers(headers, &self.label, work, psn, span, asks);
+        Ok(payload)
     }
 
     /// Inline bytes of a packet.

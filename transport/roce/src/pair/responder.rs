@@ -19,12 +19,12 @@ use super::ahead::Ahead;
 use super::assembly::{Assembly, Part, Received, Refusal};
 use super::config::{Config, PathMtu};
 use super::order::{Order, Standing};
-use super::outgoing::{Label, Sending};
+use super::outgoing::{Label, Source};
 use super::receives::ReceiveQueue;
 use super::replay::{Carried, Replay, Was};
 use super::replies::{NextReply, Replies};
 use super::request::{Completion, MESSAGE_BYTES_MAX, Status};
-use crate::format::{Kind, Nak, Packet, Syndrome};
+use crate::format::{Headers, Kind, Nak, Packet, Syndrome};
 use crate::memory::{Access, Memory, Piece};
 use crate::psn::Psn;
 
@@ -119,15 +119,19 @@ impl Responder {
         heard
     }
 
-    /// The next packet of the answers. `Err`: memory that a peer reads is gone, and the queue pair breaks.
-    pub(super) fn next<M: Memory>(&mut self, memory: &M) -> Result<Option<Sending>, ()> {
+    /// The next packet of the answers; writes its headers. `Err`: memory that a peer reads is gone, and the queue pair breaks.
+    pub(super) fn next<M: Memory>(
+        &mut self,
+        memory: &M,
+        headers: &mut Headers,
+    ) -> Result<Option<Source>, ()> {
         let ahead = self.ahead.as_ref().filter(|ahead| !ahead.is_empty());
         let ahead = ahead.map(|ahead| {
             let last = self.order.expected().previous();
             (last, ahead.behind_expected())
         });
-        match self.replies.next(memory, ahead) {
-            NextReply::Packet(sending) => Ok(Some(sending)),
+        match self.replies.next(memory, ahead, headers) {
+            NextReply::Packet(payload) => Ok(Some(payload)),
             NextReply::Nothing => Ok(None),
             NextReply::Gone(psn) => {
                 self.replies.clear();

@@ -111,50 +111,71 @@ pub(super) fn payload<M: Memory>(
     }
 }
 
-pub(super) fn headers(label: &Label, work: &Work, psn: Psn, span: Span, asks: bool) -> Headers {
+/// Writes the headers of a packet.
+pub(super) fn write_headers(
+    headers: &mut Headers,
+    label: &Label,
+    work: &Work,
+    psn: Psn,
+    span: Span,
+    asks: bool,
+) {
     let ends = matches!(span.position, Position::Last | Position::Only);
     let immediate = work.immediate.filter(|_| ends);
-    let begin = |kind, bytes| {
+    let mut begin = |kind, bytes| {
         let opcode = Opcode::reliable(kind, span.position, immediate.is_some());
-        Headers::new(&label.bth(opcode, psn, bytes, asks))
+        headers.begin(&label.bth(opcode, psn, bytes, asks));
     };
-    let headers = match work.operation {
+    match work.operation {
         Operation::Send => begin(Kind::Send, span.bytes),
         Operation::Write { address, key } => {
-            let headers = begin(Kind::Write, span.bytes);
-            match span.position {
-                Position::First | Position::Only => headers.reth(&Reth {
+            begin(Kind::Write, span.bytes);
+            if matches!(span.position, Position::First | Position::Only) {
+                let bytes = work.body.bytes();
+                let reth = Reth {
                     address,
                     key,
-                    bytes: work.body.bytes(),
-                }),
-                _ => headers,
+                    bytes,
+                };
+                headers.push(|bytes| reth.write(bytes));
             }
         }
-        Operation::Read { address, key } => begin(Kind::ReadRequest, 0).reth(&Reth {
-            address: address.wrapping_add(span.offset.into()),
-            key,
-            bytes: span.bytes,
-        }),
-        Operation::FetchAdd { address, key, add } => begin(Kind::FetchAdd, 0).atomic(&AtomicEth {
-            address,
-            key,
-            swap: add,
-            compare: 0,
-        }),
+        Operation::Read { address, key } => {
+            begin(Kind::ReadRequest, 0);
+            let reth = Reth {
+                address: address.wrapping_add(span.offset.into()),
+                key,
+                bytes: span.bytes,
+            };
+            headers.push(|bytes| reth.write(bytes));
+        }
+        Operation::FetchAdd { address, key, add } => {
+            begin(Kind::FetchAdd, 0);
+            push_atomic(headers, address, key, [add, 0]);
+        }
         Operation::CompareSwap {
             address,
             key,
             compare,
             swap,
-        } => begin(Kind::CompareSwap, 0).atomic(&AtomicEth {
-            address,
-            key,
-            swap,
-            compare,
-        }),
+        } => {
+            begin(Kind::CompareSwap, 0);
+            push_atomic(headers, address, key, [swap, compare]);
+        }
+    }
+    if let Some(data) = immediate {
+        headers.push(|bytes| ImmDt { data }.write(bytes));
+    }
+}
+
+fn push_atomic(headers: &mut Headers, address: u64, key: u32, [swap, compare]: [u64; 2]) {
+    let atomic = AtomicEth {
+        address,
+        key,
+        swap,
+        compare,
     };
-    immediate.map_or(headers, |data| headers.immediate(&ImmDt { data }))
+    headers.push(|bytes| atomic.write(bytes));
 }
 
 /// In a long message an acknowledgement is asked for at least so often, as `rdma_rxe` does.
