@@ -20,6 +20,7 @@
 //! - It puts headers, payload, pad and checksum of an [`Outgoing`] one behind the other; payload in registered memory can be
 //!   gathered, and must be before that memory is written or deregistered.
 //! - It calls `next_outgoing` again when [`QueuePair::deadline`] has passed.
+//! - It says with [`QueuePair::peer_lives`] that a peer lives which does not answer.
 //!
 //! # Promises
 //! - Q1: a request is carried out once at the peer, and requests in the order in which they were posted. Completions come in this
@@ -28,7 +29,8 @@
 //!   have come ahead where selective repeat was agreed on.
 //! - Q3: memory is read and written only after [`Memory::check`] has allowed it.
 //!
-//! Times are nanoseconds since any moment; they never go back.
+//! Times are nanoseconds since any moment; they never go back. The time of a packet that came is best that of its arrival: the round
+//! trip is measured with it, and says whether there is congestion.
 //!
 //! # Example
 //! ```
