@@ -65,6 +65,36 @@ pub(super) fn combines(shape: &Shape, bytes: usize) -> bool {
     shape.boards && (1..=shape.board_bytes).contains(&bytes)
 }
 
+/// Who talks to other nodes in an allreduce that goes by node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Across {
+    /// One rank of each node, for all.
+    Leaders,
+    /// Each rank of a node, for a slice.
+    Slices,
+    /// All ranks, round a ring.
+    Ring,
+}
+
+impl Across {
+    /// For so many bytes of so many ranks.
+    pub(super) fn of(
+        shape: &Shape,
+        nodes: &Nodes,
+        (bytes, ranks): (usize, u32),
+        op: &impl Reducer,
+    ) -> Self {
+        let has_order = op.commutes() && nodes.are_in_order();
+        if has_order && shape.goes_round_nodes(bytes, ranks) {
+            Self::Ring
+        } else if shape.goes_in_slices_by_node(bytes, nodes.common_places()) {
+            Self::Slices
+        } else {
+            Self::Leaders
+        }
+    }
+}
+
 /// One call, as seen from one rank.
 struct ByNode<'a, V> {
     line: &'a Line<V>,

@@ -4,6 +4,7 @@
 //! not commute, but where one is known to.
 
 use super::board::Board;
+use super::by_node::Across;
 use super::choice;
 use super::large::{self, Pairs};
 use super::pieces::{Pieces, Results};
@@ -141,17 +142,19 @@ pub async fn allreduce<V: Visit>(
     let shape = line.shape();
     let goes = shape.choice.allreduce.by_node(shape.boards) && input.bytes() > 0;
     if let Some(nodes) = by_node::nodes_in_order(line, goes, op) {
-        if op.commutes()
-            && nodes.are_in_order()
-            && shape.goes_round_nodes(input.bytes(), line.size())
-        {
-            output.copy_from(input);
-            return Box::pin(large::allreduce_ring(line, output.as_mut_slice(), op)).await;
+        match Across::of(&shape, &nodes, (input.bytes(), line.size()), op) {
+            Across::Leaders => {
+                return Box::pin(by_node::allreduce(line, nodes, input, output, op)).await;
+            }
+            Across::Slices => {
+                let ended = by_node::allreduce_in_slices(line, nodes, input, output, op);
+                return Box::pin(ended).await;
+            }
+            Across::Ring => {
+                output.copy_from(input);
+                return Box::pin(large::allreduce_ring(line, output.as_mut_slice(), op)).await;
+            }
         }
-        if shape.goes_in_slices_by_node(input.bytes(), nodes.common_places()) {
-            return Box::pin(by_node::allreduce_in_slices(line, nodes, input, output, op)).await;
-        }
-        return Box::pin(by_node::allreduce(line, nodes, input, output, op)).await;
     }
     let wish = line.shape().choice.allreduce.board();
     if input.bytes() <= line.shape().board_whole_bytes / line.size() as usize

@@ -11,7 +11,7 @@ use transport::Seat;
 use transport::seat::{Awaited, Event, Round};
 
 use super::super::bcast_queue::chunks;
-use super::super::by_node;
+use super::super::by_node::{self, Across};
 use super::super::shape::Shape;
 use super::super::told::{Kind, Told};
 use super::super::tree::queue_limit;
@@ -99,6 +99,10 @@ impl<'a> NearHand<'a> {
     ) -> Option<()> {
         let choice = self.shape.choice;
         let leader = self.leader(None).filter(|_| self.combines(op))?;
+        let size = (input.bytes(), self.comm.size());
+        if Across::of(&self.shape, self.nodes, size, op) != Across::Leaders {
+            return None;
+        }
         self.hears(input.bytes())?;
         let goes = choice.allreduce.by_node(self.shape.boards);
         let round = self.give(goes, choice.reduce.board(), Kind::Reduce, input.as_slice())?;
