@@ -378,9 +378,20 @@ static void column(int *into, int to, int block)
         put(into + (size_t)from * block, from, to, block);
 }
 
+static int is_one_node(void)
+{
+    MPI_Comm near;
+    int count;
+    GOOD(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &near));
+    GOOD(MPI_Comm_size(near, &count));
+    GOOD(MPI_Comm_free(&near));
+    return count == size;
+}
+
 static void gathers(void)
 {
     MPI_Datatype spread;
+    int one_node = is_one_node();
     MPI_Type_create_resized(MPI_INT, 0, 2 * sizeof(int), &spread);
     MPI_Type_commit(&spread);
     for (int s = 0; s < COUNT_OF(counts) - 1; s++)
@@ -410,14 +421,16 @@ static void gathers(void)
     GOOD(MPI_Barrier(MPI_COMM_WORLD));
     count_from_here();
     GOOD(MPI_Gather(out, 300, MPI_INT, in, 300, MPI_INT, 0, MPI_COMM_WORLD));
-    expect(GATHER, size - 1, 0, is(GATHER, "tree") ? rounds() : size - 1);
+    // With auto it depends on where ranks are.
+    if (!is(GATHER, "auto") || one_node)
+        expect(GATHER, size - 1, 0, is(GATHER, "tree") ? rounds() : size - 1);
     GOOD(MPI_Barrier(MPI_COMM_WORLD));
     count_from_here();
     GOOD(MPI_Scatter(out, 100, MPI_INT, in, 100, MPI_INT, 0, MPI_COMM_WORLD));
-    if (is(SCATTER, "auto"))
-        expect(SCATTER, 0, 0, 0);
-    else
+    if (!is(SCATTER, "auto"))
         expect(SCATTER, size - 1, is(SCATTER, "tree") ? rounds() : size - 1, 0);
+    else if (one_node)
+        expect(SCATTER, 0, 0, 0);
     MPI_Type_free(&spread);
 }
 
