@@ -189,6 +189,12 @@ impl<'a, V: Visit> ByNode<'a, V> {
         (0..self.near.size()).map(|place| self.near.name_of(place))
     }
 
+    /// The blocks of the ranks near this one.
+    fn of_ranks_near(&self, all: &[Payload]) -> Vec<Payload> {
+        let near = self.ranks_near();
+        near.map(|rank| all[rank as usize].clone()).collect()
+    }
+
     /// What is wrong on one node is to be heard on all others: they wait for its leader, which goes on and sends nothing but that.
     fn go_on(&self, ended: Result<(), Error>) -> Result<(), Error> {
         match ended {

@@ -81,11 +81,7 @@ impl Shape {
             node_slice_bytes: size(Variable::NodeSliceLimit),
             carried_bytes: size(Variable::CarryLimit),
             node_bytes: size(Variable::NodeLimit).saturating_mul(carried_for_a_wait),
-            node_gather_bytes: size(Variable::NodeGatherLimit).saturating_mul(if flat {
-                16
-            } else {
-                1
-            }),
+            node_gather_bytes: size(Variable::NodeGatherLimit).saturating_mul(carried_for_a_wait),
             carrying_ranks: size(Variable::CarryRanks),
             scattered_bytes: size(Variable::BcastSliceLimit),
             ring_bytes: size(Variable::RingLimit),

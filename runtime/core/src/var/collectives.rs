@@ -170,7 +170,7 @@ pub(super) const NODE_GATHER_LIMIT: Row = size(
     (0, 1 << 20, 1 << 10),
     "Where ranks are on several nodes, blocks of at most so much data are handed on by one rank of each node in \
      MPI_Gather, MPI_Gatherv, MPI_Scatter and MPI_Scatterv; larger ones go straight to or from the root. Where ranks \
-     share cores, 64 times as much is.",
+     share cores, 128 times as much is.",
 );
 
 pub(super) const NODE_SLICE_LIMIT: Row = size(

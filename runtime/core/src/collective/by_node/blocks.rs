@@ -64,7 +64,7 @@ pub(in super::super) async fn allgather_various<V: Visit>(
         aside.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
         UserMemory::of(&mut aside)
     });
-    let parts = parts_like(whole, order());
+    let parts = parts_of_lengths(whole, order().map(Payload::bytes));
     if by.leads() {
         let first = members[..by.across.rank() as usize].iter().map(Vec::len);
         let first: usize = first.sum();
@@ -108,11 +108,7 @@ fn one_after_the_other<'a>(blocks: impl Iterator<Item = &'a Payload>) -> Option<
     whole
 }
 
-/// Parts of some memory that are as long as these blocks.
-fn parts_like<'a>(whole: UserMemory, blocks: impl Iterator<Item = &'a Payload>) -> Vec<Payload> {
-    parts_of_lengths(whole, blocks.map(Payload::bytes))
-}
-
+/// Parts of some memory, one after the other.
 fn parts_of_lengths(whole: UserMemory, lengths: impl Iterator<Item = u64>) -> Vec<Payload> {
     let parts = lengths.scan(0, |start, bytes| {
         let from = *start;

@@ -57,11 +57,7 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
         }
     }
     // What is wrong on this node is not to keep the lengths from others, which tell them what comes.
-    let near = |all: &[Payload]| -> Vec<Payload> {
-        let near = by.ranks_near();
-        near.map(|rank| all[rank as usize].clone()).collect()
-    };
-    let (near_out, near_into) = (near(out), near(into));
+    let (near_out, near_into) = (by.of_ranks_near(out), by.of_ranks_near(into));
     let near = Box::pin(various::alltoall_various(&by.near, &near_out, &near_into)).await;
     near.and(alone.finish().await)
 }

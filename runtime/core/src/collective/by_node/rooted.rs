@@ -4,15 +4,18 @@
 //! second one the blocks that have no room there; blocks of more than `RMPI_NODE_GATHER_LIMIT` go straight between the root and their rank.
 //!
 //! A rank follows what a slot says, and not what it expects: so those that do not agree about a length all come to an end, and who notices
-//! gets an error.
+//! gets an error. What should come alone is expected from the beginning, so that it does not wait for the slots; it is given up where
+//! these say that it comes in another way.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::super::blocks::{gather_equal, scatter_equal};
 use super::super::gather_tree::of_root;
+use super::super::line::Pending;
 use super::super::various::{gather_various, scatter_various};
-use super::slots::{self, Slots, Travels};
-use super::{ByNode, Error, Line, Nodes, Payload, Root, UserMemory, Visit};
+use super::slots::{Slots, Travels};
+use super::{ByNode, Error, Line, Nodes, Payload, Root, Visit, cut_mut, dense};
 
 /// As [`gather`](super::super::gather).
 pub(in super::super) async fn gather<V: Visit>(
@@ -56,11 +59,11 @@ async fn pass_up<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Resu
     let lengths = all.together();
     let mut packed = vec![0; lengths.iter().sum()];
     let mut coming = by.near.pending();
-    for (rank, mut part) in (0..).zip(slots::parts(&mut packed, &lengths)) {
-        if rank != by.leader && part.bytes() > 0 {
-            coming.receive(rank, part.as_mut_slice());
-        } else if part.bytes() > 0 {
-            let copied = own.copy_to(&Payload::Dense(part));
+    for (rank, part) in (0..).zip(cut_mut(&mut packed, &lengths)) {
+        if rank != by.leader && !part.is_empty() {
+            coming.receive(rank, part);
+        } else if !part.is_empty() {
+            let copied = own.copy_to(&dense(part));
             copied.unwrap_or_else(|error| by.line.note(error));
         }
     }
@@ -83,19 +86,27 @@ async fn collect<V: Visit>(
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
-    let near: Vec<Payload> = by
-        .ranks_near()
-        .map(|rank| all[rank as usize].clone())
-        .collect();
+    let near = by.of_ranks_near(all);
     let mut others = by.others();
     let mut coming = by.across.pending();
-    for (node, _, slots) in &mut others {
+    let mut early = BTreeMap::new();
+    for (node, ranks, slots) in &mut others {
         coming.receive(*node, slots.bytes());
+        // Those of the leader, the first one, come behind its other messages.
+        for rank in ranks.iter().skip(1) {
+            if let Some(pending) = expect_alone(by, *rank, &all[*rank as usize]) {
+                early.insert(*rank, pending);
+            }
+        }
     }
     let gathered = gather_various(&by.near, mine, &near, Root::Here).await;
     let come = coming.finish().await;
-    by.go_on(gathered.and(come))?;
-
+    if let Err(lost) = by.go_on(gathered.and(come)) {
+        for pending in early.into_values() {
+            give_up(pending).await;
+        }
+        return Err(lost);
+    }
     let (mut coming, mut alone) = (by.across.pending(), by.line.pending());
     let mut messages = Vec::new();
     for (node, ranks, slots) in &others {
@@ -105,19 +116,25 @@ async fn collect<V: Visit>(
             coming.receive(*node, &mut packed);
         }
         for (at, rank) in ranks.iter().enumerate() {
-            if slots.travels(at) == Travels::Alone {
-                alone.receive_payload(*rank, &all[*rank as usize]);
+            match (slots.travels(at) == Travels::Alone, early.get(rank)) {
+                (true, None) => alone.receive_payload(*rank, &all[*rank as usize]),
+                (false, Some(pending)) => pending.take_back(),
+                _ => {}
             }
         }
         messages.push((packed, lengths));
     }
     let come = coming.finish().await;
-    come.and(alone.finish().await)?;
+    let mut come = come.and(alone.finish().await);
+    for pending in early.into_values() {
+        come = come.and(pending.finish().await);
+    }
+    come?;
     for ((_, ranks, slots), (mut packed, lengths)) in others.into_iter().zip(messages) {
-        let parts = slots::parts(&mut packed, &lengths);
-        for ((at, rank), part) in ranks.iter().enumerate().zip(parts) {
-            let place = &all[*rank as usize];
-            let taken = take(&slots, at, part, place);
+        let places = ranks.iter().map(|rank| &all[*rank as usize]);
+        let parts = cut_mut(&mut packed, &lengths).map(dense);
+        for ((at, place), part) in places.enumerate().zip(parts) {
+            let taken = take(&slots, at, &part, place);
             taken.unwrap_or_else(|error| by.line.note(error));
         }
     }
@@ -150,10 +167,7 @@ async fn deal_out<V: Visit>(
     all: &[Payload],
     mine: Option<&Payload>,
 ) -> Result<(), Error> {
-    let near: Vec<Payload> = by
-        .ranks_near()
-        .map(|rank| all[rank as usize].clone())
-        .collect();
+    let near = by.of_ranks_near(all);
     let mut others = by.others();
     let (mut sent, mut alone) = (by.across.pending(), by.line.pending());
     let mut messages = Vec::new();
@@ -194,16 +208,16 @@ async fn pass_down<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Re
     }
     let (one, places) = (slot.whole(), all.places());
     by.go_on(scatter_equal(&by.near, &places, Some(&one), Root::Here).await)?;
-    let parts = slots::parts(&mut packed, &lengths);
+    let parts: Vec<Payload> = cut_mut(&mut packed, &lengths).map(dense).collect();
     let mut sent = by.near.pending();
     for (rank, part) in (0..).zip(&parts) {
         if rank != by.leader && part.bytes() > 0 {
-            sent.send(rank, part.as_slice());
+            sent.send_payload(rank, part);
         }
     }
     let own = match slot.travels(0) {
         Travels::Alone => receive_from(&by.across, node, own).await,
-        _ => take(&slot, 0, parts[by.leader as usize], own),
+        _ => take(&slot, 0, &parts[by.leader as usize], own),
     };
     sent.finish().await.and(own)
 }
@@ -211,8 +225,16 @@ async fn pass_down<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Re
 /// A rank gets its block.
 async fn get<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
     let mut slot = by.slots(1);
+    let early = expect_alone(by, root, own);
     let one = slot.whole();
-    by.go_on(scatter_equal(&by.near, &[], Some(&one), by.root()).await)?;
+    let told = by.go_on(scatter_equal(&by.near, &[], Some(&one), by.root()).await);
+    let comes_alone = told.is_ok() && slot.travels(0) == Travels::Alone;
+    match early {
+        Some(pending) if comes_alone => return pending.finish().await,
+        Some(pending) => give_up(pending).await,
+        None => {}
+    }
+    told?;
     match slot.travels(0) {
         Travels::InSlot => slot.take(0, own),
         Travels::Together => receive_from(&by.near, by.leader, own).await,
@@ -227,7 +249,12 @@ impl<V: Visit> ByNode<'_, V> {
     }
 
     fn slots(&self, ranks: usize) -> Slots {
-        Slots::new(ranks, self.line.shape().node_gather_bytes)
+        Slots::new(ranks, self.together_bytes())
+    }
+
+    /// Most bytes of a block that travels with others.
+    fn together_bytes(&self) -> u64 {
+        self.line.shape().node_gather_bytes as u64
     }
 
     /// The other nodes, with their ranks and slots for these.
@@ -240,11 +267,33 @@ impl<V: Visit> ByNode<'_, V> {
     }
 }
 
+/// Begins to receive a block from a rank on another node, if it is so long that it should travel alone.
+fn expect_alone<'a, V: Visit>(
+    by: &'a ByNode<'_, V>,
+    from: u32,
+    place: &Payload,
+) -> Option<Pending<'a, V>> {
+    let travels = Travels::of(place.bytes(), by.together_bytes());
+    (travels == Travels::Alone).then(|| {
+        let mut pending = by.line.pending();
+        pending.receive_payload(from, place);
+        pending
+    })
+}
+
+/// Ends what was expected and does not come.
+#[cold]
+async fn give_up<V: Visit>(pending: Pending<'_, V>) {
+    pending.take_back();
+    // Who gives up says why.
+    _ = pending.finish().await;
+}
+
 /// Takes a block that did not travel alone; `part`: where it lies if it is not in its slot.
-fn take(slots: &Slots, at: usize, part: UserMemory, place: &Payload) -> Result<(), Error> {
+fn take(slots: &Slots, at: usize, part: &Payload, place: &Payload) -> Result<(), Error> {
     match slots.travels(at) {
         Travels::InSlot => slots.take(at, place),
-        Travels::Together => Payload::Dense(part).copy_to(place),
+        Travels::Together => part.copy_to(place),
         Travels::Alone => Ok(()),
     }
 }

@@ -12,7 +12,7 @@
 use transport::seat::LINE_BODY_BYTES;
 
 use super::super::various::read_into;
-use super::{Error, Payload, UserMemory};
+use super::{Error, Payload};
 
 /// How a block travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,17 @@ pub(super) enum Travels {
     Together,
     /// In a message between the root and its rank.
     Alone,
+}
+
+impl Travels {
+    /// A block of so many bytes, if those of at most `limit` travel with others.
+    pub(super) fn of(bytes: u64, limit: u64) -> Self {
+        match bytes {
+            0..=IN_SLOT_BYTES => Self::InSlot,
+            bytes if bytes <= limit => Self::Together,
+            _ => Self::Alone,
+        }
+    }
 }
 
 /// The slots of some ranks.
@@ -34,10 +45,10 @@ pub(super) struct Slots {
 
 impl Slots {
     /// Of so many ranks, with empty blocks so far.
-    pub(super) fn new(ranks: usize, limit: usize) -> Self {
+    pub(super) fn new(ranks: usize, limit: u64) -> Self {
         Self {
             bytes: vec![0; ranks * SLOT_BYTES],
-            limit: limit as u64,
+            limit,
         }
     }
 
@@ -69,11 +80,7 @@ impl Slots {
 
     /// How the block of a slot travels.
     pub(super) fn travels(&self, at: usize) -> Travels {
-        match self.length(at) {
-            0..=IN_SLOT_BYTES => Travels::InSlot,
-            length if length <= self.limit => Travels::Together,
-            _ => Travels::Alone,
-        }
+        Travels::of(self.length(at), self.limit)
     }
 
     /// Takes a block that has come in its slot.
@@ -86,7 +93,7 @@ impl Slots {
         read_into(place, length, |into| into.copy_from_slice(&body[..length]))
     }
 
-    /// How many bytes each block has in the message of those that travel together: none, if it does not.
+    /// How many bytes each block has in the message of those that travel together, one after the other: none, if it does not.
     pub(super) fn together(&self) -> Vec<usize> {
         let length = |at| match self.travels(at) {
             Travels::Together => in_memory(self.length(at)),
@@ -103,12 +110,6 @@ impl Slots {
     fn slot(&self, at: usize) -> &[u8] {
         &self.bytes[at * SLOT_BYTES..][..SLOT_BYTES]
     }
-}
-
-/// The blocks of a message, one after the other, by slots: where each lies.
-pub(super) fn parts(packed: &mut [u8], lengths: &[usize]) -> Vec<UserMemory> {
-    let parts = super::cut_mut(packed, lengths);
-    parts.map(UserMemory::of).collect()
 }
 
 fn in_memory(bytes: u64) -> usize {
