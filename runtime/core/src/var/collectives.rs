@@ -140,8 +140,9 @@ pub(super) const ALLTOALL: Row = choice(
     "RMPI_ALLTOALL",
     choice::Alltoall::WORDS,
     "How MPI_Alltoall goes: auto; board; nodes; in a logarithmic number of rounds, where blocks are carried along \
-     (rounds); or each block straight to its rank (direct). MPI_Alltoallv and MPI_Alltoallw go over a board with auto, \
-     if the blocks have room there, by node where there are several and ranks share cores, else direct.",
+     (rounds); or each block straight to its rank (direct). MPI_Alltoallv goes over a board with auto, if the \
+     blocks have room there, by node where there are several and ranks share cores, else direct. MPI_Alltoallw goes as \
+     MPI_Alltoallv where ranks share cores, else direct.",
 );
 
 pub(super) const ALLTOALL_WINDOW: Row = size(
