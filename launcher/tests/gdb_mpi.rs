@@ -387,8 +387,9 @@ fn run_where_continue_is_meant_is_answered_in_words() {
         &["--gdb", "1", "-n", "5", "./program"],
     );
     let said = |command: &str| {
+        // Without the end of its line: gdb writes that by itself, and another process's words may come between.
         let words = format!(
-            "rank 1 was started by rmpiexec, so it cannot be started by `{command}`; to let it go on, type: continue\n"
+            "rank 1 was started by rmpiexec, so it cannot be started by `{command}`; to let it go on, type: continue"
         );
         told.matches(&words).count()
     };
