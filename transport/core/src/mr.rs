@@ -115,15 +115,8 @@ impl Lease {
     /// # Safety
     /// `target` is aligned to 8 bytes, and 8 bytes from there are mapped for writing; nobody borrows them.
     pub(crate) unsafe fn change(&mut self, target: NonNull<u8>, atomic: Atomic) {
-        // SAFETY: aligned and mapped, as promised; whoever else changes it meanwhile does so in one step too, or from
-        // another process.
-        let word = unsafe { AtomicU64::from_ptr(target.as_ptr().cast()) };
-        let old = match atomic {
-            Atomic::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),
-            Atomic::CompareSwap { compare, swap } => word
-                .compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst)
-                .unwrap_or_else(|old| old),
-        };
+        // SAFETY: aligned and mapped, as promised.
+        let old = unsafe { change_word(target.cast(), atomic) };
         let old = old.to_ne_bytes();
         // SAFETY: the source is an array of this function's.
         unsafe { self.fill_from(0, NonNull::from(&old).cast(), old.len()) };
@@ -171,6 +164,22 @@ pub(crate) unsafe fn copy_in_pieces(source: NonNull<u8>, target: NonNull<u8>, by
 
 /// No C library copies so few by `rep movsb`: glibc does from 2 KiB on.
 const PIECE_BYTES: usize = 1024;
+/// Changes a word of the application's in one step; answers what was there before.
+///
+/// # Safety
+/// `target` is aligned, and mapped for writing; nobody borrows it.
+pub(crate) unsafe fn change_word(target: NonNull<u64>, atomic: Atomic) -> u64 {
+    // SAFETY: aligned and mapped, as promised; whoever else changes it meanwhile does so in one step too, or from another
+    // process.
+    let word = unsafe { AtomicU64::from_ptr(target.as_ptr()) };
+    match atomic {
+        Atomic::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),
+        Atomic::CompareSwap { compare, swap } => word
+            .compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst)
+            .unwrap_or_else(|old| old),
+    }
+}
+
 /// Bytes of what an atomic operation changes.
 pub(crate) const WORD_BYTES: usize = 8;
 
