@@ -65,8 +65,8 @@ pub use owner::{Owner, number_of_immediate};
 pub use provider::{
     Caps, Config, Congestion, Fabric, FakeConfig, FakeNet, FakeStats, FakeStreams, Far, FarLook,
     FarWord, FirstFrame, GidPlaces, Ledger, MOST_RECORD_BYTES, Mover, NetLimits, NetStats,
-    NetTerms, Network, PortChange, Providers, Rendezvous, SimConfig, SimHop, SimNet, SimStats,
-    Stats, StreamKey, StreamsConfig, TcpTerms,
+    NetTerms, Network, PacketFaults, PacketNet, PortChange, Providers, Rendezvous, SimConfig,
+    SimHop, SimNet, SimStats, Stats, StreamKey, StreamsConfig, TcpTerms,
 };
 pub use ring::{Bias, Full, Head, SLOT_BODY_BYTES, Turn, Turnstile, copy};
 pub use seat::Seat;

@@ -50,7 +50,7 @@ pub use tcp::{Congestion, FakeStreams, StreamKey, StreamsConfig, TcpTerms};
 pub(crate) use verbs::look;
 pub use verbs::{
     FakeConfig, FakeNet, FakeStats, Far, FarLook, FarWord, GidPlaces, NetLimits, NetStats,
-    NetTerms, Network, PortChange, Rendezvous,
+    NetTerms, Network, PacketFaults, PacketNet, PortChange, Rendezvous,
 };
 use wire::Wire;
 
@@ -128,7 +128,7 @@ impl Fabric {
         routes[config.me.0 as usize] = Some(Route::Loopback);
         let net = match (0..).zip(&routes).find(|(_, route)| route.is_none()) {
             None => None,
-            Some((peer, _)) if !config.providers.verbs && !config.providers.tcp => {
+            Some((peer, _)) if !config.providers.any_network() => {
                 return Err(Error::NoRoute { peer });
             }
             Some((peer, _)) => Some(
@@ -845,6 +845,7 @@ mod tests {
                 shm: true,
                 verbs: false,
                 tcp: false,
+                roce: false,
             },
             ..Config::alone()
         };

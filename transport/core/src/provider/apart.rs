@@ -18,6 +18,7 @@ fn name(part: Part) -> &'static str {
     match part {
         Part::Verbs => "InfiniBand or RoCE (verbs)",
         Part::Tcp => "tcp",
+        Part::Roce => "RoCE over UDP (roce)",
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Providers {
     pub verbs: bool,
     /// The Internet protocol, where there is nothing better.
     pub tcp: bool,
+    /// RoCE of this process's own, in datagrams of UDP: in place of `verbs` and `tcp`.
+    pub roce: bool,
 }
 
 impl Default for Providers {
@@ -36,7 +38,15 @@ impl Default for Providers {
             shm: true,
             verbs: true,
             tcp: true,
+            roce: false,
         }
+    }
+}
+
+impl Providers {
+    /// Whether there is one for other nodes among them.
+    pub(super) fn any_network(&self) -> bool {
+        self.verbs || self.tcp || self.roce
     }
 }
 

@@ -6,7 +6,7 @@ use super::loopback::Loopback;
 use super::net::Net;
 use super::shm::Shm;
 use super::sim::Sim;
-use super::{Fabric, FakeNet, FakeStreams, NetLimits, SimNet, StreamKey};
+use super::{Fabric, FakeNet, FakeStreams, NetLimits, PacketNet, SimNet, StreamKey};
 use crate::Peer;
 use crate::peers::{Peers, Route};
 use crate::wait_set::WaitSet;
@@ -41,6 +41,14 @@ impl Fabric {
         key: u32,
     ) -> Self {
         let net = Net::faked(net, me, peers, rails, (limits, key));
+        Self::networked(net, me, peers)
+    }
+
+    /// Opens a port that is a program on a network with faults, for process `me` of a job of `peers`, which are reached over it
+    /// alone.
+    #[must_use]
+    pub fn packeted(net: &PacketNet, me: Peer, peers: u32, limits: NetLimits) -> Self {
+        let net = Net::packeted(net, me, peers, (limits, FAKE_KEY));
         Self::networked(net, me, peers)
     }
 

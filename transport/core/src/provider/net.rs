@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The network of a process: provider `verbs` over a device, or over the software fake of one, provider `tcp`, or both. A closed set,
+//! The network of a process: provider `verbs` over a device, over a port that is a program (`roce`), or over the software fake of one, provider `tcp`, or both. A closed set,
 //! matched once per call; nothing of it is on the way of ranks that share a node.
 
 use std::ptr::NonNull;
@@ -13,7 +13,8 @@ use super::mixed::Mixed;
 use super::record::{Part, part_of, to_record};
 use super::tcp::{FakeSockets, FakeStreams, StreamKey, System, Tcp};
 use super::verbs::{
-    Device, FakeNet, FakePort, Far, FarLook, Kind, NetLimits, NetStats, Network, PortChange, Verbs,
+    Device, FakeNet, FakePort, Far, FarLook, Faulty, Kind, NetLimits, NetStats, Network, PacketNet,
+    PortChange, RocePort, Udp, Verbs,
 };
 use super::wire::Wire;
 use super::{Providers, Stats};
@@ -25,6 +26,10 @@ use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, W
 pub(super) enum Net {
     /// A port of an adapter.
     Device(Box<Verbs<Device>>),
+    /// A port that is a program, in datagrams of UDP.
+    Roce(Box<Verbs<RocePort<Udp>>>),
+    /// The same, on a network that only exists in tests.
+    FaultyRoce(Box<Verbs<RocePort<Faulty>>>),
     /// A port of a network that only exists in tests.
     Fake(Box<Verbs<FakePort>>),
     /// Connections.
@@ -45,6 +50,8 @@ macro_rules! either {
     ($net:expr, $verbs:pat => $call:expr, $tcp:pat => $tcp_call:expr, $mixed:ident => $mixed_call:expr) => {
         match $net {
             Net::Device($verbs) => $call,
+            Net::Roce($verbs) => $call,
+            Net::FaultyRoce($verbs) => $call,
             Net::Fake($verbs) => $call,
             Net::Tcp($tcp) => $tcp_call,
             Net::FakedTcp($tcp) => $tcp_call,
@@ -76,6 +83,10 @@ impl Net {
         providers: Providers,
     ) -> Result<Self, String> {
         let (key, limits) = (network.stream_key, (network.rails, network.limits));
+        if providers.roce {
+            let verbs = Verbs::open_over_udp(me, peers, network)?;
+            return Ok(Self::Roce(Box::new(verbs)));
+        }
         let tcp = || Tcp::open_best(me, peers, key, limits, &network.tcp);
         let verbs = || Verbs::open_best(me, peers, network);
         match (providers.verbs.then(verbs), providers.tcp.then(tcp)) {
@@ -88,7 +99,7 @@ impl Net {
                 Err(format!("{why}; and tcp cannot be used: {words}"))
             }
             (Some(Err(why)), None) | (None, Some(Err(why))) => Err(why),
-            (None, None) => Err("neither verbs nor tcp may be used".to_owned()),
+            (None, None) => Err("neither verbs, tcp nor roce may be used".to_owned()),
         }
     }
 
@@ -102,6 +113,16 @@ impl Net {
     ) -> Self {
         let verbs = Verbs::open_on(net, me, peers, rails, (limits, key));
         Self::Fake(Box::new(verbs))
+    }
+
+    /// Opens a port that is a program, on a network with faults.
+    pub(super) fn packeted(
+        net: &PacketNet,
+        me: Peer,
+        peers: u32,
+        limits: (NetLimits, u32),
+    ) -> Self {
+        Self::FaultyRoce(Box::new(Verbs::open_over_faults(net, me, peers, limits)))
     }
 
     /// Opens a place on a network of streams that only exists in tests.
@@ -131,13 +152,25 @@ impl Net {
     pub(super) fn record(&self) -> Vec<u8> {
         either!(
             self,
-            it => to_record(&[(Part::Verbs, it.record())]),
+            it => to_record(&[(self.part(), it.record())]),
             it => to_record(&[(Part::Tcp, it.record())]),
             it => it.record()
         )
     }
 
+    /// Whose part of a record its own is, where it has one.
+    fn part(&self) -> Part {
+        match self {
+            Self::Roce(_) | Self::FaultyRoce(_) => Part::Roce,
+            Self::Tcp(_) | Self::FakedTcp(_) => Part::Tcp,
+            Self::Device(_) | Self::Fake(_) | Self::Mixed(_) | Self::FakedMixed(_) => Part::Verbs,
+        }
+    }
+
     pub(super) fn provider_of(&self, peer: Peer) -> Option<&'static str> {
+        if self.part() == Part::Roce {
+            return Some("roce");
+        }
         either!(self, _ => Some("verbs"), _ => Some("tcp"), it => it.provider_of(peer))
     }
 
@@ -168,21 +201,21 @@ impl Net {
 
     pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
         let part = |part| part_of(record, part);
-        let (verbs, tcp) = (part(Part::Verbs), part(Part::Tcp));
-        match self {
-            Self::Device(_) | Self::Fake(_) if verbs.is_none() && tcp.is_some() => {
-                self.lose(peer, &apart::words(Part::Verbs, Part::Tcp, None));
+        let own = self.part();
+        let is_mixed = matches!(self, Self::Mixed(_) | Self::FakedMixed(_));
+        if !is_mixed && part(own).is_none() {
+            let all = [Part::Verbs, Part::Tcp, Part::Roce];
+            if let Some(theirs) = all.into_iter().find(|theirs| part(*theirs).is_some()) {
+                self.lose(peer, &apart::words(own, theirs, None));
+                return;
             }
-            Self::Tcp(_) | Self::FakedTcp(_) if tcp.is_none() && verbs.is_some() => {
-                self.lose(peer, &apart::words(Part::Tcp, Part::Verbs, None));
-            }
-            _ => either!(
-                self,
-                it => it.learn_address(peer, verbs.unwrap_or_default()),
-                it => it.learn_address(peer, tcp),
-                it => it.learn_address(peer, record)
-            ),
         }
+        either!(
+            self,
+            it => it.learn_address(peer, part(own).unwrap_or_default()),
+            it => it.learn_address(peer, part(own)),
+            it => it.learn_address(peer, record)
+        );
     }
 
     pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
@@ -394,9 +427,11 @@ impl Wire for Net {
     fn fall_asleep(&mut self, waits: &mut WaitSet) {
         match self {
             Self::Device(verbs) => return verbs.fall_asleep(waits),
+            Self::Roce(verbs) => return verbs.fall_asleep(waits),
             Self::Tcp(tcp) => return tcp.fall_asleep(waits),
             Self::Mixed(mixed) => return mixed.fall_asleep(waits, Verbs::fall_asleep),
             _ if !waits.is_empty() => return waits.poll_after(FAKE_POLLED_EVERY),
+            Self::FaultyRoce(verbs) => verbs.fall_asleep(waits),
             Self::Fake(verbs) => verbs.fall_asleep_in_fake_time(waits),
             Self::FakedTcp(tcp) => tcp.fall_asleep(waits),
             Self::FakedMixed(mixed) => {

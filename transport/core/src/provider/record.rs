@@ -10,11 +10,12 @@
 
 use super::{tcp, verbs};
 
-/// Whose a part is.
+/// Whose a part is. That of RoCE in datagrams of UDP is as that of `verbs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Verbs = 1,
     Tcp = 2,
+    Roce = 3,
 }
 
 /// A record of these parts.

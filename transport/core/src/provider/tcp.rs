@@ -181,9 +181,17 @@ fn limits_of(connections: u32, rails: u32, limits: NetLimits) -> Limits {
 
 /// What of this host's addresses others are told, and why not the rest.
 pub(crate) fn addresses(network: &Network) -> Result<Vec<net_info::Address>, String> {
+    addresses_to(network, false)
+}
+
+/// The same where others may be on other hosts.
+pub(super) fn addresses_to(
+    network: &Network,
+    over_hosts: bool,
+) -> Result<Vec<net_info::Address>, String> {
     let wanted = &network.tcp.interfaces;
     let kernel = interfaces::Kernel::new();
-    let offers = interfaces::choose(system::interfaces(), wanted, false, &kernel)?;
+    let offers = interfaces::choose(system::interfaces(), wanted, over_hosts, &kernel)?;
     let address = |offer: Offer| net_info::Address {
         interface: offer.interface.name,
         address: offer.interface.address,

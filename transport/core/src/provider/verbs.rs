@@ -53,6 +53,7 @@ mod rail;
 mod rails;
 mod ready;
 mod registry;
+mod roce;
 mod schedule;
 mod send;
 mod settings;
@@ -73,6 +74,7 @@ use std::sync::Arc;
 
 use super::caps::{Caps, Mover};
 use super::ledger::NetCounts;
+use super::tcp::addresses_to;
 use crate::wait_set::WaitSet;
 use crate::{Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
 pub(super) use address::MOST_RECORD_BYTES as MOST_PART_BYTES;
@@ -92,6 +94,8 @@ pub use plain::{FarLook, FarWord};
 use port::CallError;
 pub(super) use port::{Port, Registered};
 pub(super) use rail::FREE_BIT;
+pub(super) use roce::{Faulty, RocePort, Udp};
+pub use roce::{PacketFaults, PacketNet};
 pub use settings::{Network, Rendezvous};
 use streams::Streams;
 pub(super) use work::Kind;
@@ -416,6 +420,36 @@ impl Verbs<Device> {
             verbs.streams.links.news.complain(words);
         }
         Ok(verbs)
+    }
+}
+
+impl Verbs<RocePort<Udp>> {
+    /// Opens a port that is a program, over UDP, for a process at the address that its connections would have.
+    ///
+    /// # Errors
+    /// Says what cannot be had, and what to do.
+    pub(super) fn open_over_udp(me: Peer, peers: u32, network: &Network) -> Result<Self, String> {
+        let addresses = addresses_to(network, network.tcp.over_hosts)?;
+        let port = RocePort::open_best(&addresses, network)?;
+        let facts = port.facts().clone();
+        let verbs = Self::open(me, peers, [port], network.limits);
+        let mut verbs = verbs.map_err(|error| cannot_open(&error, &facts))?;
+        verbs.moves.fetches.meet_by(network.rendezvous);
+        Ok(verbs)
+    }
+}
+
+impl Verbs<RocePort<Faulty>> {
+    /// Opens a port that is a program, on a network with faults.
+    pub(super) fn open_over_faults(
+        net: &PacketNet,
+        me: Peer,
+        peers: u32,
+        (limits, key): (NetLimits, u32),
+    ) -> Self {
+        let port = RocePort::open(net.join(), &limits.depths(), &limits.terms, key);
+        let port = port.expect("it has packets that are long enough");
+        Self::open(me, peers, [port], limits).expect("it registers all memory")
     }
 }
 

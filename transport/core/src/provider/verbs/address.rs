@@ -14,7 +14,7 @@
 //! |-------:|------:|-------|-|
 //! |      0 |     1 | version | [`VERSION`] |
 //! |      1 |     1 | link    | 1 InfiniBand, 2 Ethernet |
-//! |      2 |     2 | lid     | little endian; 0 on Ethernet |
+//! |      2 |     2 | lid     | little endian; on Ethernet the UDP port, where 0 is 4791, as adapters have it |
 //! |      4 |     3 | number  | of the queue pair for datagrams, little endian |
 //! |      7 |     1 | packet  | bytes that a packet carries, as a power of two |
 //! |      8 |    16 | gid     | as the network writes it |
@@ -61,6 +61,7 @@ pub(super) fn from_record(record: &[u8]) -> Option<(Vec<Rated>, &[u8])> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     pub(crate) link: Link,
+    /// On InfiniBand the port's number in its subnet. On Ethernet the UDP port to which packets go; 0: that of RoCE v2.
     pub(crate) lid: u16,
     /// Number of the queue pair for datagrams.
     pub(crate) number: u32,

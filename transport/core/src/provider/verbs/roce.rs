@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A port that is a program: RoCEv2 by the engine of the crate `roce`, over whatever carries its packets. Everything happens in the
+//! calls of its process, so a process that makes none answers nobody; what it misses meanwhile comes again.
+//!
+//! | file | what |
+//! |---|---|
+//! | `port.rs` | what the provider asks: the calls of `Port` |
+//! | `open.rs` | the address and the facts of a port |
+//! | `carrier.rs` | what packets go through |
+//! | `udp.rs`, `system.rs` | a UDP socket, and its calls of the system |
+//! | `faulty.rs` | a network with faults, within one process, for tests |
+//! | `regions.rs` | registered memory |
+//! | `pairs.rs` | reliable queue pairs |
+//! | `ends.rs` | completions |
+//! | `sign.rs` | what wakes a process |
+//!
+//! A turn ([`RocePort::turn`]) takes a burst of packets, hands each to its queue pair, and then sends what there is, so that a burst
+//! has one acknowledgement. What is posted leaves at once.
+
+mod carrier;
+mod chance;
+mod ends;
+mod faulty;
+mod open;
+mod pairs;
+mod port;
+mod regions;
+mod sign;
+mod system;
+mod udp;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use roce::format::{ICRC_BYTES, Network, Packet};
+use roce::icrc::{self, Icrc};
+use roce::{DatagramPair, Outgoing, Payload, Piece, ReceiveQueue};
+
+use super::port::{Done, Facts, Queue, Registered};
+use super::slab::Slab;
+use carrier::Carrier;
+use ends::Ends;
+pub(in crate::provider) use faulty::Faulty;
+pub use faulty::{PacketFaults, PacketNet};
+use pairs::Pairs;
+use regions::Regions;
+use sign::{Sign, Wanted};
+pub(in crate::provider) use udp::Udp;
+
+/// A port over a carrier.
+#[derive(Debug)]
+pub(crate) struct RocePort<C> {
+    facts: Facts,
+    carrier: C,
+    sign: Option<Sign>,
+    ways: Slab<SocketAddr>,
+    queues: Queues,
+    limits: Limits,
+    registered: Arc<Registered>,
+    /// There was a turn since completions of sends were asked for.
+    has_turned: bool,
+}
+
+/// How much of everything its queue pairs have.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Requests that one reliable queue pair takes.
+    sends: u32,
+    /// Packets that one sends before it waits for an acknowledgement.
+    window_packets: u32,
+}
+
+/// Queue pairs, and the memory that they reach.
+#[derive(Debug)]
+struct Queues {
+    /// Where packets come, by which their checksum is known.
+    local: SocketAddr,
+    regions: Regions,
+    pairs: Pairs,
+    shared: ReceiveQueue,
+    datagrams: DatagramPair,
+    datagram_buffers: ReceiveQueue,
+    /// Datagrams wait to be sent.
+    has_datagrams: bool,
+    ends: Ends,
+}
+
+impl<C: Carrier> RocePort<C> {
+    /// Takes what has come, and sends what there is, both as much as a burst or some.
+    fn turn(&mut self) {
+        let now_ns = self.carrier.now_ns();
+        for index in 0..self.carrier.receive() {
+            if let Some((packet, from)) = self.carrier.received(index) {
+                self.queues.hear(now_ns, from, packet);
+            }
+        }
+        self.queues.pairs.wake_due(now_ns);
+        self.send(now_ns);
+    }
+
+    /// Sends what there is, as far as there is room and not for long.
+    fn send(&mut self, now_ns: u64) {
+        if self.carrier.has_unsent() {
+            self.carrier.flush();
+        }
+        for _ in 0..MOST_SENT {
+            let Some(buffer) = self.carrier.buffer() else {
+                self.carrier.flush();
+                if self.carrier.has_unsent() {
+                    break;
+                }
+                continue;
+            };
+            let Some((bytes, to)) = self.queues.next_packet(now_ns, buffer) else {
+                break;
+            };
+            if bytes != 0 {
+                self.carrier.push(bytes, to);
+            }
+        }
+        self.carrier.flush();
+        if self.sign.as_ref().is_some_and(Sign::is_armed) {
+            self.follow_sign();
+        }
+    }
+
+    /// Something was posted: it leaves at once.
+    fn send_now(&mut self) {
+        let now_ns = self.carrier.now_ns();
+        self.send(now_ns);
+    }
+
+    /// What a process that sleeps is to be woken for.
+    fn wanted(&self) -> Wanted {
+        let queues = &self.queues;
+        let is_stuck = self.carrier.has_unsent();
+        let may_send = queues.has_datagrams || queues.pairs.is_any_ready();
+        let is_now = !queues.ends.is_empty() || (may_send && !is_stuck);
+        Wanted {
+            at_ns: if is_now {
+                Some(0)
+            } else {
+                queues.pairs.next_due_ns()
+            },
+            for_room: is_stuck,
+        }
+    }
+
+    #[cold]
+    fn follow_sign(&mut self) {
+        let wanted = self.wanted();
+        if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
+            // What cannot be watched is found when the process polls: nobody sleeps for ever.
+            _ = sign.follow(packets, wanted);
+        }
+    }
+}
+
+impl Queues {
+    /// Something has come from this address. What is no packet of a queue pair here changes nothing.
+    fn hear(&mut self, now_ns: u64, from: SocketAddr, carried: &[u8]) {
+        let bytes = carried.len().checked_sub(ICRC_BYTES);
+        let Some(bytes) = bytes.and_then(|bytes| u16::try_from(bytes).ok()) else {
+            return;
+        };
+        let Ok(network) = Network::assumed(from, self.local, bytes) else {
+            return;
+        };
+        let packet = icrc::verify(&network, carried).map(Packet::parse);
+        let Some(Ok(packet)) = packet else {
+            return;
+        };
+        let number = packet.bth.destination;
+        if number == self.datagrams.config().number {
+            let (regions, buffers) = (&mut self.regions, &mut self.datagram_buffers);
+            self.datagrams.receive(from.ip(), &packet, regions, buffers);
+            while let Some(received) = self.datagrams.poll_receives() {
+                self.ends
+                    .received_from(&received.completion, received.source);
+            }
+        } else if let Some(pair) = self.pairs.get(number) {
+            let (regions, shared) = (&mut self.regions, &mut self.shared);
+            pair.receive(now_ns, from.ip(), &packet, regions, shared);
+            self.pairs.settle(number, true, &mut self.ends);
+        }
+    }
+
+    /// Takes completions; answers how many. Datagrams hold their places until theirs are taken.
+    fn take(&mut self, which: Queue, places: &mut [Done]) -> usize {
+        let mut count = self.ends.take(which, places);
+        if which == Queue::Sends {
+            for place in places.iter_mut().skip(count) {
+                let Some(completion) = self.datagrams.poll_sends() else {
+                    break;
+                };
+                *place = ends::done(&completion, 0);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Writes the next packet that is to leave into `buffer`; answers its length, and where it goes. One of length 0 cannot be
+    /// written.
+    fn next_packet(&mut self, now_ns: u64, buffer: &mut [u8]) -> Option<(usize, SocketAddr)> {
+        if self.has_datagrams {
+            let outgoing = self.datagrams.next_outgoing(&self.regions);
+            let written = outgoing.map(|it| (write(&it, &self.regions, self.local, buffer), it.to));
+            self.has_datagrams = written.is_some();
+            if written.is_some() {
+                return written;
+            }
+        }
+        loop {
+            let (number, pair) = self.pairs.first_ready()?;
+            let outgoing = pair.next_outgoing(now_ns, &self.regions);
+            let written = outgoing.map(|it| (write(&it, &self.regions, self.local, buffer), it.to));
+            match written {
+                Some(_) => self.pairs.turn_ready(),
+                None => self.pairs.leave_ready(),
+            }
+            self.pairs.settle(number, false, &mut self.ends);
+            if written.is_some() {
+                return written;
+            }
+        }
+    }
+}
+
+/// Writes a packet; answers its length, or 0 if that cannot be done: then it is lost.
+fn write(outgoing: &Outgoing<'_>, regions: &Regions, local: SocketAddr, to: &mut [u8]) -> usize {
+    try_write(outgoing, regions, local, to).unwrap_or(0)
+}
+
+fn try_write(
+    outgoing: &Outgoing<'_>,
+    regions: &Regions,
+    local: SocketAddr,
+    to: &mut [u8],
+) -> Option<usize> {
+    let bytes = outgoing.bytes();
+    let network = Network::assumed(local, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
+    let (packet, rest) = to.split_at_mut_checked(bytes)?;
+    let checksum = rest.first_chunk_mut::<ICRC_BYTES>()?;
+    let at = outgoing.headers.write_to(packet)?;
+    let (payload, pad) = packet
+        .get_mut(at..)?
+        .split_at_mut_checked(usize::try_from(outgoing.payload.bytes()).ok()?)?;
+    match outgoing.payload {
+        Payload::Nothing => {}
+        Payload::Inline(inline) => payload.copy_from_slice(inline),
+        Payload::Piece(piece) => regions.gather(piece, payload).ok()?,
+    }
+    pad.fill(0);
+    *checksum = Icrc::new(&network, packet).finish();
+    Some(bytes + ICRC_BYTES)
+}
+
+/// A piece in the engine's words.
+fn piece(piece: super::port::Piece) -> Piece {
+    Piece {
+        key: piece.local_key,
+        address: piece.address,
+        bytes: piece.bytes,
+    }
+}
+
+/// Packets that leave in one turn, at most: others wait for the next, so that what comes is not lost meanwhile.
+const MOST_SENT: usize = 64;

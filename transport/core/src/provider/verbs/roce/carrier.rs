@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What takes packets to other hosts and brings theirs. It knows nothing of what they are; the port writes them into its buffers
+//! and reads them there, so that nothing is copied in between.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+use roce::format::{Headers, ICRC_BYTES, PAYLOAD_BYTES_MAX};
+
+/// What packets go through. It may lose them, and bring them twice, in another order, or damaged.
+pub(crate) trait Carrier: fmt::Debug + Send {
+    /// Time since any moment in the past.
+    fn now_ns(&self) -> u64;
+
+    /// What others send to.
+    fn local(&self) -> SocketAddr;
+
+    /// Largest datagram that leaves whole, with the headers of IP and UDP.
+    fn most_bytes(&self) -> usize;
+
+    /// Bytes that may wait here to be received, as the system counts them; what comes beyond is lost.
+    fn waiting_bytes(&self) -> usize;
+
+    /// Where the next packet that is to leave is written, [`PACKET_BYTES`] long; `None`: there is no room until
+    /// [`flush`](Self::flush) has sent some.
+    fn buffer(&mut self) -> Option<&mut [u8]>;
+
+    /// The first `bytes` of [`buffer`](Self::buffer) are a packet, which is to go there.
+    fn push(&mut self, bytes: usize, to: SocketAddr);
+
+    /// Sends what was pushed, as far as the system takes it now. What can never leave counts as lost on the way.
+    fn flush(&mut self);
+
+    /// Whether something that was pushed waits to be taken.
+    fn has_unsent(&self) -> bool;
+
+    /// Takes a burst of packets that have come; answers how many. Those of the last burst are forgotten.
+    fn receive(&mut self) -> usize;
+
+    /// One of them, and from where it came.
+    fn received(&self, index: usize) -> Option<(&[u8], SocketAddr)>;
+
+    /// A descriptor that is readable while a packet waits, and writable while there is room to send; `None`: there is none,
+    /// and time passes only when somebody lets it.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// No packet is longer: headers, payload, pad and checksum.
+pub(crate) const PACKET_BYTES: usize =
+    (Headers::BYTES_MAX + PAYLOAD_BYTES_MAX + 3 + ICRC_BYTES).next_multiple_of(64);

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Random numbers for names that others should not guess, many for one call of the system.
+
+use crate::wait;
+
+/// Random numbers that nobody has got.
+#[derive(Debug, Default)]
+pub(super) struct Chance(Vec<u64>);
+
+impl Chance {
+    /// A number from 1 to `most` that is not `last`. `most` is at least 2.
+    pub(super) fn other_than(&mut self, last: u32, most: u32) -> u32 {
+        loop {
+            if self.0.is_empty() {
+                self.0.resize(WORDS, 0);
+                wait::random_words(&mut self.0);
+            }
+            let word = self.0.pop().unwrap_or_default();
+            let number = 1 + u32::try_from(word % u64::from(most)).unwrap_or(0);
+            if number != last {
+                return number;
+            }
+        }
+    }
+}
+
+/// So many are asked for at a time.
+const WORDS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_in_their_range_and_not_the_last() {
+        let mut chance = Chance::default();
+        let mut last = 0;
+        for _ in 0..200 {
+            let number = chance.other_than(last, 2);
+            assert!((1..=2).contains(&number) && number != last);
+            last = number;
+        }
+    }
+}

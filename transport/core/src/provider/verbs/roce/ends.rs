@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What has ended and was not asked for yet: completions in the port's words, and what happened to queue pairs.
+
+use std::collections::VecDeque;
+
+use roce::Completion;
+
+use super::super::port::{Done, Event, Queue, Status};
+
+/// Completions and events of one port. There are no more than requests and buffers that its process has posted.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    sends: VecDeque<Done>,
+    receives: VecDeque<Done>,
+    events: VecDeque<Event>,
+}
+
+impl Ends {
+    /// A request has ended.
+    pub(super) fn sent(&mut self, completion: &Completion) {
+        self.sends.push_back(done(completion, 0));
+    }
+
+    /// A buffer of a reliable queue pair is filled.
+    pub(super) fn received(&mut self, completion: &Completion) {
+        self.receives.push_back(done(completion, 0));
+    }
+
+    /// A datagram has come from this queue pair.
+    pub(super) fn received_from(&mut self, completion: &Completion, source: u32) {
+        self.receives.push_back(done(completion, source));
+    }
+
+    /// Something happened.
+    pub(super) fn happened(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    /// The next thing that happened.
+    pub(super) fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Takes completions; answers how many.
+    pub(super) fn take(&mut self, which: Queue, places: &mut [Done]) -> usize {
+        let queue = match which {
+            Queue::Sends => &mut self.sends,
+            Queue::Receives => &mut self.receives,
+        };
+        let count = queue.len().min(places.len());
+        for (place, done) in places.iter_mut().zip(queue.drain(..count)) {
+            *place = done;
+        }
+        count
+    }
+
+    /// Forgets the completions of requests of a queue pair.
+    pub(super) fn forget_sends(&mut self, number: u32) {
+        self.sends.retain(|done| done.number != number);
+    }
+
+    /// Whether there is nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sends.is_empty() && self.receives.is_empty() && self.events.is_empty()
+    }
+}
+
+/// A completion in the port's words, of a datagram from this queue pair if it is one that has come.
+pub(super) fn done(completion: &Completion, source: u32) -> Done {
+    Done {
+        work: completion.work,
+        status: status(completion.status),
+        bytes: completion.bytes,
+        number: completion.number,
+        source,
+        vendor: 0,
+    }
+}
+
+fn status(status: roce::Status) -> Status {
+    match status {
+        roce::Status::Success => Status::Success,
+        roce::Status::Flushed => Status::Flushed,
+        roce::Status::RetryExceeded => Status::RetryExceeded,
+        roce::Status::NotReadyExceeded => Status::NotReady,
+        roce::Status::RemoteAccess => Status::RemoteAccess,
+        roce::Status::RemoteInvalid => Status::RemoteInvalid,
+        roce::Status::RemoteOperation => Status::RemoteOperation,
+        roce::Status::LocalProtection => Status::LocalProtection,
+        roce::Status::LocalLength => Status::LocalLength,
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A carrier for tests, within one process: packets are lost, doubled, late and damaged by chance, and time passes only when
+//! somebody lets it. The same seed and the same calls give the same result, but for random names.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::carrier::{Carrier, PACKET_BYTES};
+use crate::provider::sim::Random;
+
+/// What happens to packets, of so many in a thousand.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PacketFaults {
+    /// Where all chance comes from.
+    pub seed: u64,
+    /// Lost.
+    pub loss: u32,
+    /// Come twice.
+    pub twice: u32,
+    /// Come with a bit that is another.
+    pub damage: u32,
+    /// The longest that one takes; the shortest is no time.
+    pub most_delay_ns: u64,
+}
+
+/// A network. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct PacketNet(Arc<Mutex<Air>>);
+
+#[derive(Debug)]
+struct Air {
+    faults: PacketFaults,
+    random: Random,
+    now_ns: u64,
+    sent: u64,
+    places: Vec<SocketAddr>,
+    /// By the time at which they come, then in the order in which they left.
+    flying: BTreeMap<(u64, u64), Flying>,
+}
+
+#[derive(Clone, Debug)]
+struct Flying {
+    from: SocketAddr,
+    to: SocketAddr,
+    bytes: Vec<u8>,
+}
+
+impl PacketNet {
+    /// A new network, without places.
+    #[must_use]
+    pub fn new(faults: PacketFaults) -> Self {
+        Self(Arc::new(Mutex::new(Air {
+            faults,
+            random: Random::new(faults.seed),
+            now_ns: 1,
+            sent: 0,
+            places: Vec::new(),
+            flying: BTreeMap::new(),
+        })))
+    }
+
+    /// A place on it, whose port is its number from 1 on.
+    pub(crate) fn join(&self) -> Faulty {
+        let mut air = self.air();
+        let port = u16::try_from(air.places.len() + 1).expect("places are few");
+        let local = SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), port));
+        air.places.push(local);
+        Faulty {
+            net: self.clone(),
+            local,
+            leaving: Box::new([0; PACKET_BYTES]),
+            came: VecDeque::new(),
+        }
+    }
+
+    /// Lets so much time pass.
+    pub fn pass(&self, time_ns: u64) {
+        self.air().now_ns += time_ns;
+    }
+
+    /// What happens from now on.
+    pub fn set_faults(&self, faults: PacketFaults) {
+        self.air().faults = faults;
+    }
+
+    fn air(&self) -> MutexGuard<'_, Air> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Air {
+    fn send(&mut self, flying: &Flying) {
+        let PacketFaults {
+            loss,
+            twice,
+            damage,
+            most_delay_ns,
+            ..
+        } = self.faults;
+        let copies = 1 + u32::from(self.random.chance(twice));
+        for _ in 0..copies {
+            if self.random.chance(loss) {
+                continue;
+            }
+            let mut flying = flying.clone();
+            if self.random.chance(damage) {
+                let at = self.random.below(flying.bytes.len() as u64);
+                let at = usize::try_from(at).unwrap_or(0);
+                flying.bytes[at] ^= 1 << self.random.below(8);
+            }
+            let at_ns = self.now_ns + self.random.below(most_delay_ns + 1);
+            self.sent += 1;
+            self.flying.insert((at_ns, self.sent), flying);
+        }
+    }
+}
+
+/// A place on a network of this kind.
+#[derive(Debug)]
+pub(crate) struct Faulty {
+    net: PacketNet,
+    local: SocketAddr,
+    leaving: Box<[u8; PACKET_BYTES]>,
+    came: VecDeque<Flying>,
+}
+
+impl Carrier for Faulty {
+    fn now_ns(&self) -> u64 {
+        self.net.air().now_ns
+    }
+
+    fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn most_bytes(&self) -> usize {
+        1500
+    }
+
+    fn waiting_bytes(&self) -> usize {
+        200 << 10
+    }
+
+    fn buffer(&mut self) -> Option<&mut [u8]> {
+        Some(&mut self.leaving[..])
+    }
+
+    fn push(&mut self, bytes: usize, to: SocketAddr) {
+        let bytes = self.leaving[..bytes].to_vec();
+        let from = self.local;
+        self.net.air().send(&Flying { from, to, bytes });
+    }
+
+    fn flush(&mut self) {}
+
+    fn has_unsent(&self) -> bool {
+        false
+    }
+
+    fn receive(&mut self) -> usize {
+        let mut air = self.net.air();
+        let now_ns = air.now_ns;
+        let is_here =
+            |(at_ns, _): &(u64, u64), it: &Flying| *at_ns <= now_ns && it.to == self.local;
+        let mut here = air.flying.iter().filter(|(at, it)| is_here(at, it));
+        let places: Vec<_> = here.by_ref().take(BURST).map(|(at, _)| *at).collect();
+        let came = places.iter().filter_map(|at| air.flying.remove(at));
+        self.came = came.collect();
+        self.came.len()
+    }
+
+    fn received(&self, index: usize) -> Option<(&[u8], SocketAddr)> {
+        let came = self.came.get(index)?;
+        Some((&came.bytes, came.from))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+const BURST: usize = 8;

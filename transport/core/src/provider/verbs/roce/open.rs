@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Opening a port: the address at which others find it, what is known of it, and how much of everything it has.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use roce::format::{DEFAULT_PARTITION, PORT};
+use roce::{DatagramConfig, DatagramPair, MESSAGE_BYTES_MAX, PathMtu, ReceiveQueue};
+
+use super::super::NetTerms;
+use super::super::address::{Address, Link};
+use super::super::port::{CallError, Depths, Facts};
+use super::super::settings::Network;
+use super::super::slab::Slab;
+use super::carrier::Carrier;
+use super::chance::Chance;
+use super::ends::Ends;
+use super::pairs::Pairs;
+use super::regions::Regions;
+use super::sign::Sign;
+use super::udp::Udp;
+use super::{Limits, Queues, RocePort};
+use crate::net_info;
+
+impl RocePort<Udp> {
+    /// Opens a port at the first of these addresses of this host that others are told.
+    ///
+    /// # Errors
+    /// What is missing, in words.
+    pub(in crate::provider) fn open_best(
+        addresses: &[net_info::Address],
+        network: &Network,
+    ) -> Result<Self, String> {
+        let fit = addresses.iter().find(|address| address.unfit.is_none());
+        let Some(fit) = fit else {
+            return Err("this host has no address of the Internet protocol for RoCE".to_owned());
+        };
+        let failed = |what: &str, why: &dyn std::fmt::Display| {
+            let net_info::Address {
+                interface, address, ..
+            } = fit;
+            format!("RoCE over UDP cannot be had at {interface} {address}: {what}: {why}")
+        };
+        let link_bytes = link_bytes(&fit.interface);
+        let udp = Udp::open(fit.address, link_bytes).map_err(|why| failed("the socket", &why))?;
+        let (depths, terms) = (network.limits.depths(), &network.limits.terms);
+        let port = Self::open(udp, &depths, terms, network.q_key);
+        port.map_err(|error| failed("the port", &error))
+    }
+}
+
+impl<C: Carrier> RocePort<C> {
+    /// Opens a port over a carrier, for datagrams with the key `q_key` and for reliable queue pairs.
+    ///
+    /// # Errors
+    /// What the system does not grant, or a carrier of packets that are too short.
+    pub(in super::super) fn open(
+        carrier: C,
+        depths: &Depths,
+        terms: &NetTerms,
+        q_key: u32,
+    ) -> Result<Self, CallError> {
+        let local = carrier.local();
+        let most = payload_bytes(carrier.most_bytes(), local).min(terms.most_packet_bytes());
+        let path_mtu = path_mtu(most).ok_or(CallError {
+            call: "socket",
+            errno: libc::EMSGSIZE,
+        })?;
+        let sign = carrier.descriptor().map(Sign::open).transpose();
+        let sign = sign.map_err(|error| CallError {
+            call: "epoll_ctl",
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+        })?;
+        let datagrams = DatagramPair::new(DatagramConfig {
+            path_mtu,
+            partition: partition(terms),
+            send_depth: depths.datagrams as usize,
+            ..DatagramConfig::new(datagram_number(), q_key)
+        });
+        let queues = Queues {
+            local,
+            regions: Regions::default(),
+            pairs: Pairs::default(),
+            shared: ReceiveQueue::new(depths.shared as usize),
+            datagrams,
+            datagram_buffers: ReceiveQueue::new(depths.datagram_buffers as usize),
+            has_datagrams: false,
+            ends: Ends::default(),
+        };
+        let limits = Limits {
+            sends: depths.sends,
+            window_packets: window_packets(carrier.waiting_bytes(), path_mtu),
+        };
+        Ok(Self {
+            facts: facts(local, path_mtu, depths, terms),
+            carrier,
+            sign,
+            ways: Slab::new(),
+            queues,
+            limits,
+            registered: Arc::default(),
+            has_turned: false,
+        })
+    }
+}
+
+fn facts(local: SocketAddr, path_mtu: PathMtu, depths: &Depths, terms: &NetTerms) -> Facts {
+    let address = match local.ip() {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    Facts {
+        device: DEVICE.to_owned(),
+        port: 1,
+        is_up: true,
+        link: Link::Ethernet,
+        lid: local.port(),
+        gid: address.octets(),
+        gid_index: 0,
+        packet_bytes: path_mtu.bytes(),
+        rate_mbps: 0,
+        inline_bytes: depths.inline_bytes,
+        message_bytes: u64::from(MESSAGE_BYTES_MAX),
+        reads: terms.reads.clamp(1, MOST_READS),
+        atomics: true,
+        depth: depths.sends,
+        reads_lie: false,
+        // This process plays it, in its own calls.
+        in_software: false,
+        terms: *terms,
+        partition: 0,
+    }
+}
+
+/// Where an address leads, for a port at `local`; `None`: nowhere from there.
+pub(super) fn socket_of(to: &Address, local: SocketAddr) -> Option<SocketAddr> {
+    let address = Ipv6Addr::from(to.gid);
+    let ip = match address.to_ipv4_mapped() {
+        Some(address) => IpAddr::V4(address),
+        None => IpAddr::V6(address),
+    };
+    let port = match to.lid {
+        // An adapter's.
+        0 => PORT,
+        port => port,
+    };
+    let fits = to.link == Link::Ethernet && ip.is_ipv4() == local.is_ipv4();
+    fits.then_some(SocketAddr::new(ip, port))
+}
+
+/// The path MTU of a packet of so many bytes, if it is one.
+pub(super) fn path_mtu(bytes: u32) -> Option<PathMtu> {
+    Some(match bytes {
+        256 => PathMtu::Bytes256,
+        512 => PathMtu::Bytes512,
+        1024 => PathMtu::Bytes1024,
+        2048 => PathMtu::Bytes2048,
+        4096 => PathMtu::Bytes4096,
+        _ => return None,
+    })
+}
+
+/// The partition of all queue pairs.
+pub(super) fn partition(terms: &NetTerms) -> u16 {
+    match terms.partition {
+        0 => DEFAULT_PARTITION,
+        key => key,
+    }
+}
+
+/// Payload of a packet that fits into so many bytes from the IP header on, as a power of two; 0: none does.
+fn payload_bytes(most_bytes: usize, local: SocketAddr) -> u32 {
+    let ip_bytes = if local.is_ipv4() { 20 } else { 40 };
+    let left = most_bytes.saturating_sub(ip_bytes + AROUND_PAYLOAD_BYTES);
+    let left = u32::try_from(left).unwrap_or(u32::MAX).min(4096);
+    left.checked_ilog2().map_or(0, |power| 1 << power)
+}
+
+/// How many packets may be under way to a peer whose socket has room for so much: two may send to it at once, and the system
+/// counts more for a packet than it carries.
+fn window_packets(waiting_bytes: usize, path_mtu: PathMtu) -> u32 {
+    let counted = 2 * path_mtu.bytes() as usize + 1024;
+    let packets = u32::try_from(waiting_bytes / 2 / counted).unwrap_or(u32::MAX);
+    packets.clamp(LEAST_WINDOW, MOST_WINDOW)
+}
+
+/// The number of the queue pair for datagrams: reliable ones have larger numbers (`pairs.rs`).
+fn datagram_number() -> u32 {
+    Chance::default().other_than(0, 0xffff)
+}
+
+/// What an interface carries in one packet, its MTU.
+fn link_bytes(interface: &str) -> usize {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu"));
+    let bytes = text.ok().and_then(|text| text.trim().parse().ok());
+    bytes.unwrap_or(ETHERNET_BYTES)
+}
+
+/// What the device is called.
+const DEVICE: &str = "udp";
+/// Reads and atomics under way, at most.
+const MOST_READS: u8 = 16;
+/// UDP's header, the longest headers in front of a payload, and the checksum.
+const AROUND_PAYLOAD_BYTES: usize = 8 + 32 + 4;
+/// Where nothing is known of an interface.
+const ETHERNET_BYTES: usize = 1500;
+const LEAST_WINDOW: u32 = 8;
+const MOST_WINDOW: u32 = 128;

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reliable queue pairs by their numbers, and which of them have something to send, or something to do at a time: nobody ever looks
+//! at all of them.
+//!
+//! A number has 24 bits: the low 16 are a queue pair's place, the other 8 are random and others when the place is given again. So a
+//! packet that was sent to one that has gone hardly ever meets another.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use roce::{Config, Queue, QueuePair, State, Status};
+
+use super::super::port::Event;
+use super::chance::Chance;
+use super::ends::Ends;
+
+/// The queue pairs of one port.
+#[derive(Debug, Default)]
+pub(super) struct Pairs {
+    places: Vec<Place>,
+    free: VecDeque<u32>,
+    /// Those that may have something to send, each once, in the order in which they do.
+    ready: VecDeque<u32>,
+    /// When something is to be done for which, the earliest first. A queue pair is in here at most once, and not later than its
+    /// deadline.
+    due: BTreeSet<(u64, u32)>,
+    chance: Chance,
+}
+
+/// A place for a queue pair.
+#[derive(Debug, Default)]
+struct Place {
+    /// Of the queue pair that is there, or was there last.
+    number: u32,
+    is_taken: bool,
+    /// `None`: it is not joined.
+    engine: Option<QueuePair>,
+    is_ready: bool,
+    /// It has broken, and its process knows.
+    is_known_broken: bool,
+    /// Its entry in `due`.
+    due_ns: Option<u64>,
+}
+
+impl Pairs {
+    /// A queue pair that is not joined; answers its number, or `None` if there can be no more.
+    pub(super) fn create(&mut self) -> Option<u32> {
+        let most = 1 << PLACE_BITS;
+        let index = match self.free.pop_front() {
+            Some(index) => index,
+            None => u32::try_from(self.places.len())
+                .ok()
+                .filter(|it| *it < most)?,
+        };
+        if index as usize == self.places.len() {
+            self.places.push(Place::default());
+        }
+        let place = self.places.get_mut(index as usize)?;
+        // With zeros there it could be the one for datagrams.
+        let chance = self
+            .chance
+            .other_than(place.number >> PLACE_BITS, MOST_CHANCE);
+        place.number = chance << PLACE_BITS | index;
+        place.is_taken = true;
+        Some(place.number)
+    }
+
+    /// Joins one to that of another process.
+    ///
+    /// # Errors
+    /// There is no such queue pair, or it is joined, or a number is out of range.
+    pub(super) fn join(&mut self, config: Config) -> Result<(), Unjoined> {
+        let place = self.place(config.number).ok_or(Unjoined)?;
+        if place.engine.is_some() {
+            return Err(Unjoined);
+        }
+        place.engine = Some(QueuePair::new(config).map_err(|_| Unjoined)?);
+        Ok(())
+    }
+
+    /// Takes one apart.
+    pub(super) fn destroy(&mut self, number: u32) {
+        let index = place_of(number);
+        let Some(place) = self.place(number) else {
+            return;
+        };
+        let due_ns = place.due_ns.take();
+        *place = Place {
+            number,
+            // It is passed over, or found by whoever has the place next.
+            is_ready: place.is_ready,
+            ..Place::default()
+        };
+        if let Some(due_ns) = due_ns {
+            self.due.remove(&(due_ns, index));
+        }
+        self.free.push_back(index);
+    }
+
+    /// One that is joined.
+    pub(super) fn get(&mut self, number: u32) -> Option<&mut QueuePair> {
+        self.place(number)?.engine.as_mut()
+    }
+
+    /// Breaks one.
+    pub(super) fn fail(&mut self, number: u32) {
+        let Some(place) = self.place(number) else {
+            return;
+        };
+        place.is_known_broken = true;
+        if let Some(engine) = &mut place.engine {
+            engine.fail();
+        }
+    }
+
+    /// The first of those that may have something to send.
+    pub(super) fn first_ready(&mut self) -> Option<(u32, &mut QueuePair)> {
+        while let Some(index) = self.ready.front() {
+            let place = self.places.get(*index as usize);
+            if place.is_some_and(|place| place.engine.is_some()) {
+                break;
+            }
+            self.leave_ready();
+        }
+        let index = *self.ready.front()?;
+        let place = self.places.get_mut(index as usize)?;
+        Some((place.number, place.engine.as_mut()?))
+    }
+
+    /// The first of them has nothing to send now.
+    pub(super) fn leave_ready(&mut self) {
+        let index = self.ready.pop_front();
+        if let Some(place) = index.and_then(|index| self.places.get_mut(index as usize)) {
+            place.is_ready = false;
+        }
+    }
+
+    /// The first of them has sent something: the others are next.
+    pub(super) fn turn_ready(&mut self) {
+        if self.ready.len() > 1 {
+            self.ready.rotate_left(1);
+        }
+    }
+
+    /// Whether any may have something to send.
+    pub(super) fn is_any_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Those for which something is to be done by now may have something to send.
+    pub(super) fn wake_due(&mut self, now_ns: u64) {
+        while let Some((due_ns, index)) = self.due.first().copied()
+            && due_ns <= now_ns
+        {
+            self.due.pop_first();
+            if let Some(place) = self.places.get_mut(index as usize) {
+                place.due_ns = None;
+                Self::list(&mut self.ready, place, index);
+            }
+        }
+    }
+
+    /// When the next is due.
+    pub(super) fn next_due_ns(&self) -> Option<u64> {
+        self.due.first().map(|(due_ns, _)| *due_ns)
+    }
+
+    /// Something was done with a queue pair: takes its completions, keeps its deadline. `may_send`: it may have something to
+    /// send.
+    pub(super) fn settle(&mut self, number: u32, may_send: bool, ends: &mut Ends) {
+        let index = place_of(number);
+        let Some(place) = self.places.get_mut(index as usize) else {
+            return;
+        };
+        let Some(engine) = place.engine.as_mut().filter(|_| place.number == number) else {
+            return;
+        };
+        while let Some(completion) = engine.poll(Queue::Sends) {
+            place.is_known_broken |= completion.status != Status::Success;
+            ends.sent(&completion);
+        }
+        let is_broken = engine.state() == State::Error;
+        if is_broken && !std::mem::replace(&mut place.is_known_broken, true) {
+            ends.happened(Event::QueuePairLost(number));
+        }
+        while let Some(completion) = engine.poll(Queue::Receives) {
+            ends.received(&completion);
+        }
+        if let Some(deadline_ns) = engine.deadline()
+            && place.due_ns.is_none_or(|due_ns| deadline_ns < due_ns)
+        {
+            if let Some(due_ns) = place.due_ns.replace(deadline_ns) {
+                self.due.remove(&(due_ns, index));
+            }
+            self.due.insert((deadline_ns, index));
+        }
+        if may_send {
+            Self::list(&mut self.ready, place, index);
+        }
+    }
+
+    fn place(&mut self, number: u32) -> Option<&mut Place> {
+        let place = self.places.get_mut(place_of(number) as usize)?;
+        (place.is_taken && place.number == number).then_some(place)
+    }
+
+    fn list(ready: &mut VecDeque<u32>, place: &mut Place, index: u32) {
+        if !std::mem::replace(&mut place.is_ready, true) {
+            ready.push_back(index);
+        }
+    }
+}
+
+/// A queue pair cannot be joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unjoined;
+
+fn place_of(number: u32) -> u32 {
+    number & ((1 << PLACE_BITS) - 1)
+}
+
+/// Bits of a number that are a queue pair's place.
+const PLACE_BITS: u32 = 16;
+/// The largest number that the other bits can be.
+const MOST_CHANCE: u32 = (1 << (24 - PLACE_BITS)) - 1;

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the provider asks of a port, handed on to the engine.
+//!
+//! # Safety
+//! [`RocePort::register`](Port::register) passes the promise of its caller on to the table of regions, word for word. The table ends
+//! with the port, so that nothing touches their memory after the last one who could deregister it.
+#![allow(unsafe_code)]
+
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use roce::{Config, Datagram, Psn};
+
+use super::super::address::Address;
+use super::super::port::{
+    Access, Body, CallError, Done, Event, Facts, Mailbox, Operation, Piece, Port, Queue, QueuePair,
+    Receives, Refused, Region, Registered, Remote, Request, Way,
+};
+use super::carrier::Carrier;
+use super::open::{partition, path_mtu, socket_of};
+use super::{RocePort, piece};
+
+impl<C: Carrier> Port for RocePort<C> {
+    const CLOCK_EVERY: u64 = 32;
+
+    fn now_ns(&self) -> u64 {
+        self.carrier.now_ns()
+    }
+
+    fn count_into(&mut self, counts: Arc<Registered>) {
+        self.registered = counts;
+    }
+
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Its address is its socket's, which does not change.
+    fn refresh(&mut self) -> Result<(), CallError> {
+        Ok(())
+    }
+
+    unsafe fn register(
+        &mut self,
+        base: NonNull<u8>,
+        bytes: usize,
+        access: Access,
+    ) -> Result<Region, CallError> {
+        if bytes == 0 {
+            return Err(failed("ibv_reg_mr", libc::EINVAL));
+        }
+        let regions = &mut self.queues.regions;
+        // SAFETY: the caller's promise lasts until `deregister` has returned, which removes the region, or the port was dropped,
+        // and the table with it.
+        let key = unsafe { regions.add(base, bytes, access) };
+        let key = key.ok_or_else(|| failed("ibv_reg_mr", libc::ENOMEM))?;
+        self.registered.add(bytes as u64);
+        Ok(Region {
+            id: key,
+            local_key: key,
+            remote_key: key,
+        })
+    }
+
+    fn deregister(&mut self, region: Region) {
+        let bytes = self.queues.regions.remove(region.id);
+        self.registered.take(bytes.unwrap_or(0));
+    }
+
+    fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Piece)]) -> usize {
+        let receives = match queue {
+            Receives::Shared => &mut self.queues.shared,
+            Receives::Datagrams => &mut self.queues.datagram_buffers,
+        };
+        let mut buffers = buffers.iter();
+        let taken = buffers.by_ref();
+        taken
+            .take_while(|(name, buffer)| receives.post(*name, piece(*buffer)))
+            .count()
+    }
+
+    fn datagram_number(&self) -> u32 {
+        self.queues.datagrams.config().number
+    }
+
+    fn datagram_key(&self) -> u32 {
+        self.queues.datagrams.config().key
+    }
+
+    fn open_way(&mut self, to: &Address) -> Result<Way, CallError> {
+        let to = socket_of(to, self.queues.local);
+        let to = to.ok_or_else(|| failed("ibv_create_ah", libc::EHOSTUNREACH))?;
+        Ok(Way(self.ways.insert(to)))
+    }
+
+    fn close_way(&mut self, way: Way) {
+        self.ways.remove(way.0);
+    }
+
+    fn post_datagram(
+        &mut self,
+        to: Mailbox,
+        work: u64,
+        body: Body<'_>,
+        signaled: bool,
+    ) -> Result<(), Refused> {
+        let way = *self.ways.get(to.way.0).ok_or(Refused)?;
+        let posted = self.queues.datagrams.post(&Datagram {
+            work,
+            to: way,
+            number: to.number,
+            key: to.key,
+            body: body_of(body),
+            immediate: None,
+            signaled,
+        });
+        posted.map_err(|_| Refused)?;
+        self.queues.has_datagrams = true;
+        self.send_now();
+        Ok(())
+    }
+
+    fn create(&mut self) -> Result<QueuePair, CallError> {
+        let number = self.queues.pairs.create();
+        let number = number.ok_or_else(|| failed("ibv_create_qp", libc::ENOMEM))?;
+        Ok(QueuePair { id: number, number })
+    }
+
+    fn connect(&mut self, pair: QueuePair, to: &Remote) -> Result<(), CallError> {
+        let call = "ibv_modify_qp";
+        let unreached = failed(call, libc::EHOSTUNREACH);
+        let place = socket_of(&to.address, self.queues.local).ok_or(unreached)?;
+        let packet_bytes = self.facts.packet_bytes.min(to.address.packet_bytes);
+        let wrong = failed(call, libc::EINVAL);
+        if to.our_first > Psn::MASK || to.their_first > Psn::MASK {
+            return Err(wrong);
+        }
+        let terms = &self.facts.terms;
+        let config = Config {
+            our_first: Psn::new(to.our_first),
+            their_first: Psn::new(to.their_first),
+            path_mtu: path_mtu(packet_bytes).ok_or(wrong)?,
+            partition: partition(terms),
+            send_depth: self.limits.sends,
+            window_packets: self.limits.window_packets,
+            read_packets: self.limits.window_packets,
+            initiator_depth: self.facts.reads,
+            responder_depth: self.facts.reads,
+            timeout: to.patience,
+            retry_count: terms.retries,
+            not_ready_retries: terms.not_ready_retries,
+            not_ready_timer: terms.not_ready_timer(),
+            ..Config::new(pair.number, to.number, place)
+        };
+        self.queues.pairs.join(config).map_err(|_| wrong)
+    }
+
+    fn fail(&mut self, pair: QueuePair) {
+        self.queues.pairs.fail(pair.number);
+        let ends = &mut self.queues.ends;
+        self.queues.pairs.settle(pair.number, true, ends);
+    }
+
+    fn destroy(&mut self, pair: QueuePair) {
+        self.queues.pairs.destroy(pair.number);
+        self.queues.ends.forget_sends(pair.number);
+    }
+
+    fn post(&mut self, pair: QueuePair, requests: &[Request<'_>]) -> usize {
+        let Some(engine) = self.queues.pairs.get(pair.number) else {
+            return 0;
+        };
+        let posted = |request: &&Request<'_>| engine.post(&request_of(request)).is_ok();
+        let count = requests.iter().take_while(posted).count();
+        let ends = &mut self.queues.ends;
+        self.queues.pairs.settle(pair.number, true, ends);
+        self.send_now();
+        count
+    }
+
+    fn poll(&mut self, which: Queue, done: &mut [Done]) -> usize {
+        let count = self.queues.take(which, done);
+        let is_other = which == Queue::Sends && std::mem::take(&mut self.has_turned);
+        if count != 0 || is_other {
+            return count;
+        }
+        self.turn();
+        self.has_turned = which == Queue::Receives;
+        self.queues.take(which, done)
+    }
+
+    fn arm(&mut self) -> Result<(), CallError> {
+        let wanted = self.wanted();
+        if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
+            let armed = sign.arm(packets, wanted);
+            armed.map_err(|error| {
+                failed("timerfd_settime", error.raw_os_error().unwrap_or(libc::EIO))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn sign(&self) -> Option<BorrowedFd<'_>> {
+        self.sign.as_ref().map(super::Sign::as_fd)
+    }
+
+    fn take_signs(&mut self) {
+        if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
+            sign.disarm(packets);
+        }
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        self.queues.ends.next_event()
+    }
+}
+
+fn request_of<'a>(request: &Request<'a>) -> roce::Request<'a> {
+    roce::Request {
+        work: request.work,
+        operation: match request.operation {
+            Operation::Send => roce::Operation::Send,
+            Operation::Write { address, key } => roce::Operation::Write { address, key },
+            Operation::Read { address, key } => roce::Operation::Read { address, key },
+            Operation::FetchAdd { address, key, add } => {
+                roce::Operation::FetchAdd { address, key, add }
+            }
+            Operation::CompareSwap {
+                address,
+                key,
+                compare,
+                swap,
+            } => roce::Operation::CompareSwap {
+                address,
+                key,
+                compare,
+                swap,
+            },
+        },
+        body: body_of(request.body),
+        immediate: None,
+        signaled: request.signaled,
+    }
+}
+
+fn body_of(body: Body<'_>) -> roce::Body<'_> {
+    match body {
+        Body::Inline(bytes) => roce::Body::Inline(bytes),
+        Body::Piece(of) => roce::Body::Piece(piece(of)),
+    }
+}
+
+fn failed(call: &'static str, errno: i32) -> CallError {
+    CallError { call, errno }
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Registered memory: whoever names a key gets what its region allows, inside its bounds, and nothing else. A region has one key for
+//! this process and for others: the low half is its place in the table, the high half random bits, which are others when the
+//! place is given again.
+//!
+//! # Safety
+//! All memory of the program that the port touches is touched here.
+//! - **M1**: a region stands in the table only between [`Regions::add`], whose caller passes the promise of
+//!   [`Port::register`](super::super::port::Port::register) on, and [`Regions::remove`] or the end of the table, which ends with its
+//!   port. So its bytes are mapped and expected to be read, and to be written unless its access is [`Granted::OwnRead`].
+//! - **M2**: every address is looked up in the table at the moment of the access ([`Regions::spot`]); none is kept. What is
+//!   found lies inside one region, whatever numbers were asked for: they are added with checks and held against its length.
+//! - **M3**: bytes are copied without a type, such that both sides may overlap, and no reference to a region is made. Words
+//!   that peers change are changed in one step ([`change_word`]), after their address was found to be aligned.
+//! - **M4**: what peers may do is asked at the moment of the access too: by the engine, of [`Regions::check`], before each. A piece that
+//!   is gathered may be read by anybody here; one that is placed may be written by this process, whose requests and
+//!   buffers alone lead there, or by a peer after that question.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use ring::copy::copy_overlapping;
+use roce::{Access, AccessError, Memory, Piece};
+
+use super::super::port::Access as Granted;
+use super::chance::Chance;
+use crate::Atomic;
+use crate::mr::{change_word, to_usize};
+
+/// The regions of one port.
+#[derive(Debug, Default)]
+pub(super) struct Regions {
+    places: Vec<Place>,
+    free: Vec<usize>,
+    chance: Chance,
+}
+
+/// A place in the table.
+#[derive(Debug)]
+struct Place {
+    /// The key of the region that is there, or was there last.
+    key: u32,
+    held: Option<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    base: NonNull<u8>,
+    bytes: u64,
+    access: Granted,
+}
+
+/// So many bytes inside a region, found in the table just now.
+#[derive(Clone, Copy)]
+struct Spot {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: an address with a length; whose memory it is and who may touch it does not depend on the thread (M1, M2).
+unsafe impl Send for Held {}
+
+impl Regions {
+    /// Adds a region of at least one byte; answers its key, or `None` if there is no place for more.
+    ///
+    /// # Safety
+    /// Until it is removed or the table has gone: the memory is mapped, and whoever holds it expects that it is read, and
+    /// that it is written unless `access` is [`Granted::OwnRead`].
+    pub(super) unsafe fn add(
+        &mut self,
+        base: NonNull<u8>,
+        bytes: usize,
+        access: Granted,
+    ) -> Option<u32> {
+        let index = self.free.pop().unwrap_or(self.places.len());
+        if index == self.places.len() {
+            if index == MOST_REGIONS {
+                return None;
+            }
+            self.places.push(Place { key: 0, held: None });
+        }
+        let place = self.places.get_mut(index)?;
+        let chance = self.chance.other_than(place.key >> INDEX_BITS, MOST_CHANCE);
+        place.key = chance << INDEX_BITS | u32::try_from(index).unwrap_or(0);
+        place.held = Some(Held {
+            base,
+            bytes: bytes as u64,
+            access,
+        });
+        Some(place.key)
+    }
+
+    /// Removes one; answers its bytes, if there was one with this key.
+    pub(super) fn remove(&mut self, key: u32) -> Option<u64> {
+        let index = index_of(key);
+        let place = self.places.get_mut(index).filter(|it| it.key == key)?;
+        let held = place.held.take()?;
+        self.free.push(index);
+        Some(held.bytes)
+    }
+
+    /// Copies a piece to `target`, which is as long.
+    ///
+    /// # Errors
+    /// The region is gone, or ends before; then nothing was copied.
+    pub(super) fn gather(&self, piece: Piece, target: &mut [u8]) -> Result<(), AccessError> {
+        let spot = self.spot(piece.key, piece.address, target.len() as u64)?;
+        // SAFETY:
+        // - readable: so many bytes of a region that stands in the table (M1, M2).
+        // - writable: a slice as long; the copy is right even where the two overlap (M3).
+        unsafe { copy_overlapping(spot.base.as_ptr(), target.as_mut_ptr(), spot.bytes) };
+        Ok(())
+    }
+
+    fn find(&self, key: u32) -> Result<&Held, AccessError> {
+        let place = self.places.get(index_of(key)).filter(|it| it.key == key);
+        let held = place.and_then(|place| place.held.as_ref());
+        held.ok_or(AccessError::Key { key })
+    }
+
+    /// Where in a region these bytes are.
+    fn spot(&self, key: u32, address: u64, bytes: u64) -> Result<Spot, AccessError> {
+        let held = self.find(key)?;
+        let offset = address.checked_sub(held.base.addr().get() as u64);
+        let end = offset.and_then(|offset| offset.checked_add(bytes));
+        let (Some(offset), true) = (offset, end.is_some_and(|end| end <= held.bytes)) else {
+            return Err(AccessError::Bounds {
+                key,
+                address,
+                bytes,
+            });
+        };
+        // SAFETY: at most as many bytes as the region has, which is one stretch of mapped memory (M1).
+        let base = unsafe { held.base.add(to_usize(offset)) };
+        let bytes = to_usize(bytes);
+        Ok(Spot { base, bytes })
+    }
+
+    /// The same of bytes that are to be written.
+    fn writable(&self, key: u32, address: u64, bytes: u64) -> Result<Spot, AccessError> {
+        let access = Access::LocalWrite;
+        match self.find(key)?.access {
+            Granted::OwnRead => Err(AccessError::Denied { key, access }),
+            Granted::Own | Granted::Read | Granted::Full => self.spot(key, address, bytes),
+        }
+    }
+
+    /// Changes a word that a peer names.
+    fn change(&mut self, key: u32, address: u64, atomic: Atomic) -> Result<u64, AccessError> {
+        let bytes = size_of::<u64>() as u64;
+        self.check(key, address, bytes, Access::RemoteAtomic)?;
+        let spot = self.writable(key, address, bytes)?;
+        let word = spot.base.cast::<u64>();
+        if !word.is_aligned() {
+            return Err(AccessError::Bounds {
+                key,
+                address,
+                bytes,
+            });
+        }
+        // SAFETY: aligned, as was just checked, and 8 bytes of a region that may be written (M1, M2, M3).
+        Ok(unsafe { change_word(word, atomic) })
+    }
+}
+
+impl Memory for Regions {
+    fn check(&self, key: u32, address: u64, bytes: u64, access: Access) -> Result<(), AccessError> {
+        let granted = self.find(key)?.access;
+        let may = match access {
+            Access::LocalRead => true,
+            Access::LocalWrite => granted != Granted::OwnRead,
+            Access::RemoteRead => matches!(granted, Granted::Read | Granted::Full),
+            Access::RemoteWrite | Access::RemoteAtomic => granted == Granted::Full,
+        };
+        if !may {
+            return Err(AccessError::Denied { key, access });
+        }
+        self.spot(key, address, bytes).map(|_| ())
+    }
+
+    fn place(&mut self, key: u32, address: u64, bytes: &[u8]) -> Result<(), AccessError> {
+        let spot = self.writable(key, address, bytes.len() as u64)?;
+        // SAFETY:
+        // - writable: so many bytes of a region that stands in the table, whose access allows it (M1, M2, M4).
+        // - readable: a slice as long; the copy is right even where the two overlap (M3).
+        unsafe { copy_overlapping(bytes.as_ptr(), spot.base.as_ptr(), spot.bytes) };
+        Ok(())
+    }
+
+    fn fetch_add(&mut self, key: u32, address: u64, add: u64) -> Result<u64, AccessError> {
+        self.change(key, address, Atomic::FetchAdd { add })
+    }
+
+    fn compare_swap(
+        &mut self,
+        key: u32,
+        address: u64,
+        compare: u64,
+        swap: u64,
+    ) -> Result<u64, AccessError> {
+        self.change(key, address, Atomic::CompareSwap { compare, swap })
+    }
+}
+
+fn index_of(key: u32) -> usize {
+    (key & ((1 << INDEX_BITS) - 1)) as usize
+}
+
+/// Bits of a key that are the place of its region.
+const INDEX_BITS: u32 = 16;
+/// Regions at most.
+const MOST_REGIONS: usize = 1 << INDEX_BITS;
+/// The largest number that the other bits can be; no key has zeros there.
+const MOST_CHANCE: u32 = (1 << (32 - INDEX_BITS)) - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Granted; 4] = [Granted::Own, Granted::OwnRead, Granted::Read, Granted::Full];
+
+    /// A region of 16 bytes; its key, and where it begins.
+    fn one(memory: &mut [u64; 2], access: Granted) -> (Regions, u32, u64) {
+        let mut regions = Regions::default();
+        let base = NonNull::from(memory).cast();
+        // SAFETY: the memory outlives the table in every test, and nobody else touches it meanwhile.
+        let key = unsafe { regions.add(base, 16, access) };
+        (regions, key.unwrap(), base.addr().get() as u64)
+    }
+
+    fn gather(regions: &Regions, key: u32, address: u64, bytes: u32) -> Option<Vec<u8>> {
+        let mut target = vec![0; bytes as usize];
+        let piece = Piece {
+            key,
+            address,
+            bytes,
+        };
+        let gathered = regions.gather(piece, &mut target);
+        gathered.is_ok().then_some(target)
+    }
+
+    #[test]
+    fn a_process_may_all_but_write_what_it_registered_for_reading() {
+        for access in ALL {
+            let mut memory = [1; 2];
+            let (mut regions, key, base) = one(&mut memory, access);
+            assert!(gather(&regions, key, base, 16).is_some(), "{access:?}");
+            assert!(regions.check(key, base, 16, Access::LocalRead).is_ok());
+            let writes = access != Granted::OwnRead;
+            let checked = regions.check(key, base, 16, Access::LocalWrite);
+            assert_eq!(checked.is_ok(), writes, "{access:?}");
+            // Whoever has not asked is refused all the same.
+            assert_eq!(regions.place(key, base, &[2; 3]).is_ok(), writes);
+            assert_eq!(memory[0] != 1, writes, "{access:?}");
+        }
+    }
+
+    #[test]
+    fn a_peer_may_what_the_region_says() {
+        for access in ALL {
+            let mut memory = [1; 2];
+            let (mut regions, key, base) = one(&mut memory, access);
+            let may = |access| regions.check(key, base, 8, access).is_ok();
+            let reads = matches!(access, Granted::Read | Granted::Full);
+            let writes = access == Granted::Full;
+            assert_eq!(may(Access::RemoteRead), reads, "{access:?}");
+            assert_eq!(may(Access::RemoteWrite), writes, "{access:?}");
+            assert_eq!(may(Access::RemoteAtomic), writes, "{access:?}");
+            let old = regions.fetch_add(key, base + 8, 41);
+            assert_eq!(old.ok(), writes.then_some(1));
+            let old = regions.compare_swap(key, base + 8, 42, 7);
+            assert_eq!(old.ok(), writes.then_some(42));
+            assert_eq!(memory, if writes { [1, 7] } else { [1, 1] });
+        }
+    }
+
+    #[test]
+    fn nothing_goes_beyond_the_bounds() {
+        let mut memory = [1; 2];
+        let (mut regions, key, base) = one(&mut memory, Granted::Full);
+        for (address, bytes) in [
+            (base, 17),
+            (base - 1, 2),
+            (base + 16, 1),
+            (base + 15, 2),
+            (u64::MAX, 2),
+            (0, 8),
+        ] {
+            let checked = regions.check(key, address, bytes.into(), Access::RemoteWrite);
+            assert!(matches!(checked, Err(AccessError::Bounds { .. })));
+            assert_eq!(gather(&regions, key, address, bytes), None);
+            let placed = regions.place(key, address, &vec![0; bytes as usize]);
+            assert!(placed.is_err(), "{bytes} bytes at {address:#x}");
+        }
+        let all = regions.check(key, base, u64::MAX, Access::RemoteRead);
+        assert!(all.is_err());
+        assert!(regions.fetch_add(key, base + 9, 1).is_err());
+        assert!(regions.fetch_add(key, base + 4, 1).is_err(), "not aligned");
+        assert!(regions.place(key, base + 16, &[]).is_ok());
+        assert_eq!(gather(&regions, key, base + 15, 1), Some(vec![0]));
+        assert_eq!(memory, [1; 2]);
+    }
+
+    #[test]
+    fn a_key_names_its_region_alone_and_only_while_it_is_registered() {
+        let mut memory = [1; 2];
+        let (mut regions, key, base) = one(&mut memory, Granted::Full);
+        for wrong in [0, key ^ 1, key ^ 1 << 16, key ^ 1 << 31, u32::MAX] {
+            assert_eq!(gather(&regions, wrong, base, 8), None, "{wrong:#x}");
+            assert_eq!(regions.remove(wrong), None);
+        }
+        assert_eq!((regions.remove(key), regions.remove(key)), (Some(16), None));
+        assert_eq!(gather(&regions, key, base, 8), None);
+        let checked = regions.check(key, base, 8, Access::LocalRead);
+        assert_eq!(checked, Err(AccessError::Key { key }));
+        // SAFETY: as in `one`.
+        let next = unsafe { regions.add(NonNull::from(&mut memory).cast(), 8, Granted::Own) };
+        let next = next.unwrap();
+        assert_eq!((next & 0xffff, next == key), (key & 0xffff, false));
+        assert_eq!(gather(&regions, key, base, 8), None);
+    }
+
+    #[test]
+    fn there_are_only_so_many() {
+        let mut memory = [1u64; 2];
+        let base = NonNull::from(&mut memory).cast();
+        let mut regions = Regions::default();
+        for _ in 0..MOST_REGIONS {
+            // SAFETY: as in `one`.
+            assert!(unsafe { regions.add(base, 16, Granted::Own) }.is_some());
+        }
+        // SAFETY: as in `one`.
+        assert_eq!(unsafe { regions.add(base, 16, Granted::Own) }, None);
+    }
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls of the system that the standard library does not have: bursts of datagrams, options of their socket, a descriptor that
+//! stands for others and for a time.
+//!
+//! # Safety
+//! Each call is given memory that lives longer than the call: arrays of this file, or slices of the caller's. Nothing here keeps a
+//! pointer after it returns. Descriptors are owned, and closed once.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// A datagram that is to leave: its bytes, and where it goes.
+pub(super) type Leaving<'a> = (&'a [u8], SocketAddr);
+
+/// The address of nobody.
+pub(super) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+/// Datagrams of one call, at most.
+pub(super) const BURST: usize = 16;
+
+/// Sends datagrams, at most [`BURST`], without waiting; answers how many the system took, from the first on.
+pub(super) fn send_burst(socket: &UdpSocket, burst: &[Leaving<'_>]) -> io::Result<usize> {
+    let mut names = [Name::default(); BURST];
+    let mut parts = [NO_PART; BURST];
+    let mut messages = no_messages();
+    for (index, (bytes, to)) in burst.iter().take(BURST).enumerate() {
+        names[index] = Name::of(*to);
+        parts[index] = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        let message = &mut messages[index].msg_hdr;
+        message.msg_name = (&raw mut names[index].bytes).cast();
+        message.msg_namelen = names[index].length;
+        message.msg_iov = &raw mut parts[index];
+        message.msg_iovlen = 1;
+    }
+    let count = libc::c_uint::try_from(burst.len().min(BURST)).unwrap_or(0);
+    let (descriptor, place) = (socket.as_raw_fd(), messages.as_mut_ptr());
+    // SAFETY: so many messages, whose names, parts and bytes live over the call; the bytes are only read.
+    let sent = unsafe { libc::sendmmsg(descriptor, place, count, libc::MSG_DONTWAIT) };
+    of_call(sent)
+}
+
+/// Takes datagrams that have come, each into one of `buffers` from the first on and at most [`BURST`], without waiting; calls `took` with its
+/// number, its length and where it came from. One that was longer than its buffer has the length 0. Answers how many.
+pub(super) fn receive_burst<const BYTES: usize>(
+    socket: &UdpSocket,
+    buffers: &mut [[u8; BYTES]],
+    mut took: impl FnMut(usize, usize, SocketAddr),
+) -> io::Result<usize> {
+    let mut names = [Name::default(); BURST];
+    let mut parts = [NO_PART; BURST];
+    let mut messages = no_messages();
+    let mut room = 0;
+    for (index, buffer) in buffers.iter_mut().take(BURST).enumerate() {
+        parts[index] = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: BYTES,
+        };
+        let message = &mut messages[index].msg_hdr;
+        message.msg_name = (&raw mut names[index].bytes).cast();
+        message.msg_namelen = LONGEST_NAME;
+        message.msg_iov = &raw mut parts[index];
+        message.msg_iovlen = 1;
+        room += 1;
+    }
+    let (descriptor, place) = (socket.as_raw_fd(), messages.as_mut_ptr());
+    let flags = libc::MSG_DONTWAIT;
+    // SAFETY: so many messages, whose names, parts and buffers live over the call; it writes to them as far as their lengths say.
+    let came = unsafe { libc::recvmmsg(descriptor, place, room, flags, std::ptr::null_mut()) };
+    let came = of_call(came)?;
+    for index in 0..came.min(BURST) {
+        let message = &messages[index];
+        let is_whole = message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
+        match names[index].address().filter(|_| is_whole) {
+            Some(from) => took(index, message.msg_len as usize, from),
+            None => took(index, 0, NOBODY),
+        }
+    }
+    Ok(came)
+}
+
+/// The name of a socket as the kernel writes it.
+#[derive(Clone, Copy)]
+struct Name {
+    bytes: libc::sockaddr_in6,
+    length: libc::socklen_t,
+}
+
+impl Default for Name {
+    fn default() -> Self {
+        // SAFETY: integers, for which zero is a value.
+        let bytes = unsafe { std::mem::zeroed() };
+        Self { bytes, length: 0 }
+    }
+}
+
+impl Name {
+    fn of(address: SocketAddr) -> Self {
+        let mut name = Self::default();
+        match address {
+            SocketAddr::V4(address) => {
+                // SAFETY: integers, for which zero is a value.
+                let mut four: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+                four.sin_family = family_of(libc::AF_INET);
+                four.sin_port = address.port().to_be();
+                four.sin_addr.s_addr = u32::from_ne_bytes(address.ip().octets());
+                let place = (&raw mut name.bytes).cast::<libc::sockaddr_in>();
+                // SAFETY: the name of the other family is longer, and aligned for no less.
+                unsafe { place.write(four) };
+                name.length = size_of_value(&four);
+            }
+            SocketAddr::V6(address) => {
+                name.bytes.sin6_family = family_of(libc::AF_INET6);
+                name.bytes.sin6_port = address.port().to_be();
+                name.bytes.sin6_addr.s6_addr = address.ip().octets();
+                name.bytes.sin6_scope_id = address.scope_id();
+                name.length = LONGEST_NAME;
+            }
+        }
+        name
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        let port = u16::from_be(self.bytes.sin6_port);
+        let ip: IpAddr = match i32::from(self.bytes.sin6_family) {
+            libc::AF_INET => {
+                let place = (&raw const self.bytes).cast::<libc::sockaddr_in>();
+                // SAFETY: the family says that it is one; the name is longer, and aligned for no less.
+                let four = unsafe { place.read() };
+                Ipv4Addr::from(four.sin_addr.s_addr.to_ne_bytes()).into()
+            }
+            libc::AF_INET6 => Ipv6Addr::from(self.bytes.sin6_addr.s6_addr).into(),
+            _ => return None,
+        };
+        Some(SocketAddr::new(ip, port))
+    }
+}
+
+/// Has datagrams leave whole or not at all, with a header that can be known beforehand.
+pub(super) fn forbid_fragments(socket: &UdpSocket, address: IpAddr) -> io::Result<()> {
+    let (level, name, value) = match address {
+        IpAddr::V4(_) => (
+            libc::IPPROTO_IP,
+            libc::IP_MTU_DISCOVER,
+            libc::IP_PMTUDISC_DO,
+        ),
+        IpAddr::V6(_) => (
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_PMTUDISC_DO,
+        ),
+    };
+    set_option(socket, level, name, value)
+}
+
+/// Asks for room for so many bytes in each direction, beyond the system's limit if this user may; answers how much there is for
+/// what comes.
+pub(super) fn ask_for_room(socket: &UdpSocket, bytes: libc::c_int) -> usize {
+    for (forced, plain) in [
+        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+    ] {
+        if set_option(socket, libc::SOL_SOCKET, forced, bytes).is_err() {
+            // Less than that is no error.
+            _ = set_option(socket, libc::SOL_SOCKET, plain, bytes);
+        }
+    }
+    let mut value: libc::c_int = 0;
+    let mut length = size_of_value(&value);
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVBUF);
+    let place = (&raw mut value).cast();
+    // SAFETY: writes at most so many bytes to the first and how many to the second.
+    unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &raw mut length) };
+    usize::try_from(value).unwrap_or(0)
+}
+
+fn set_option(socket: &UdpSocket, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
+    let (bytes, place) = (size_of_value(&value), (&raw const value).cast());
+    // SAFETY: reads a number of this size.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, place, bytes) };
+    of_call(result).map(|_| ())
+}
+
+/// A descriptor that is readable while something is to be said of one of those that it watches.
+pub(super) fn watcher() -> io::Result<OwnedFd> {
+    // SAFETY: takes no memory.
+    owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
+}
+
+/// A descriptor that is readable from a time on.
+pub(super) fn timer() -> io::Result<OwnedFd> {
+    let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
+    // SAFETY: takes no memory.
+    owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })
+}
+
+/// Sets a timer to a time of [`wait::monotonic_ns`](crate::wait::monotonic_ns), or to none.
+pub(super) fn set_timer(timer: BorrowedFd<'_>, at_ns: Option<u64>) -> io::Result<()> {
+    // Zero is none: the time that began with the host is over.
+    let at_ns = at_ns.map_or(0, |at_ns| at_ns.max(1));
+    let none = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let value = libc::itimerspec {
+        it_interval: none,
+        it_value: libc::timespec {
+            tv_sec: (at_ns / 1_000_000_000).cast_signed(),
+            tv_nsec: (at_ns % 1_000_000_000).cast_signed(),
+        },
+    };
+    let (descriptor, flags) = (timer.as_raw_fd(), libc::TFD_TIMER_ABSTIME);
+    let old = std::ptr::null_mut();
+    // SAFETY: reads the value, which lives until the call ends; nothing is asked back.
+    let result = unsafe { libc::timerfd_settime(descriptor, flags, &raw const value, old) };
+    of_call(result).map(|_| ())
+}
+
+/// Begins to watch a descriptor, or goes on in another way: whether it can be read, and if `room` whether it can be written.
+pub(super) fn watch(
+    watcher: BorrowedFd<'_>,
+    watched: BorrowedFd<'_>,
+    is_new: bool,
+    room: bool,
+) -> io::Result<()> {
+    let change = match is_new {
+        true => libc::EPOLL_CTL_ADD,
+        false => libc::EPOLL_CTL_MOD,
+    };
+    let events = libc::EPOLLIN | if room { libc::EPOLLOUT } else { 0 };
+    let mut event = libc::epoll_event {
+        events: events.cast_unsigned(),
+        u64: 0,
+    };
+    let (watcher, watched): (RawFd, RawFd) = (watcher.as_raw_fd(), watched.as_raw_fd());
+    // SAFETY: reads the event, which lives until the call ends.
+    of_call(unsafe { libc::epoll_ctl(watcher, change, watched, &raw mut event) }).map(|_| ())
+}
+
+fn owned(descriptor: RawFd) -> io::Result<OwnedFd> {
+    of_call(descriptor)?;
+    // SAFETY: a descriptor that was just made, and that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+fn no_messages() -> [libc::mmsghdr; BURST] {
+    // SAFETY: integers and pointers, for which zero is a value.
+    unsafe { std::mem::zeroed() }
+}
+
+fn of_call(result: libc::c_int) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+fn family_of(family: i32) -> libc::sa_family_t {
+    libc::sa_family_t::try_from(family).unwrap_or(0)
+}
+
+const fn size_of_value<T>(_: &T) -> libc::socklen_t {
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "names and numbers are short"
+    )]
+    let bytes = size_of::<T>() as libc::socklen_t;
+    bytes
+}
+
+const NO_PART: libc::iovec = libc::iovec {
+    iov_base: std::ptr::null_mut(),
+    iov_len: 0,
+};
+#[allow(clippy::cast_possible_truncation, reason = "names are short")]
+const LONGEST_NAME: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
