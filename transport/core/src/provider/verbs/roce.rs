@@ -29,6 +29,9 @@ mod sign;
 mod system;
 mod udp;
 
+#[cfg(test)]
+mod tests;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Requests of queue pairs, datagrams, and memory that they may reach and may not.
+
+use super::super::super::port::{
+    Access, Body, CallError, Event, GRH_BYTES, Mailbox, Operation, Piece, Port, Queue, Receives,
+    Status,
+};
+use super::side::{BLOCK, Q_KEY, Side, end, inline, join, joined, remote, request, until_done};
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at * 7 % 251) as u8).collect()
+}
+
+#[test]
+fn messages_arrive_and_both_sides_are_told() {
+    let (mut sides, [here, _]) = joined();
+    sides[1].give(Receives::Shared, 0, 2);
+    assert!(sides[0].send(here, 7, b"hello"));
+    let came = until_done(&mut sides, 1, Queue::Receives);
+    assert_eq!((came[0].work, came[0].bytes), (0, 5));
+    assert_eq!(came[0].status, Status::Success);
+    assert_eq!(sides[1].buffer(0, 5), b"hello");
+    assert_eq!(end(&mut sides, 0), (7, Status::Success));
+}
+
+#[test]
+fn datagrams_arrive_with_the_number_of_their_sender() {
+    let (mut sides, _) = joined();
+    sides[1].give(Receives::Datagrams, 3, 1);
+    let way = sides[0].port.open_way(&sides[1].place()).unwrap();
+    let mailbox = Mailbox {
+        way,
+        number: sides[1].port.datagram_number(),
+        key: Q_KEY,
+    };
+    let posted = sides[0]
+        .port
+        .post_datagram(mailbox, 9, Body::Inline(b"note"), true);
+    posted.unwrap();
+    let came = until_done(&mut sides, 1, Queue::Receives)[0];
+    assert_eq!((came.work, came.bytes as usize), (3, GRH_BYTES + 4));
+    assert_eq!(came.source, sides[0].port.datagram_number());
+    assert_eq!(sides[1].buffer(3, came.bytes)[GRH_BYTES..], *b"note");
+    assert_eq!(end(&mut sides, 0), (9, Status::Success));
+    // One that names another key is not heard; it has left all the same.
+    sides[1].give(Receives::Datagrams, 4, 1);
+    let wrong = Mailbox {
+        key: Q_KEY + 1,
+        ..mailbox
+    };
+    let posted = sides[0]
+        .port
+        .post_datagram(wrong, 10, Body::Inline(b"x"), true);
+    posted.unwrap();
+    assert_eq!(end(&mut sides, 0), (10, Status::Success));
+    assert_eq!(sides[1].done(Queue::Receives), []);
+    sides[0].port.close_way(way);
+    assert!(
+        sides[0]
+            .port
+            .post_datagram(mailbox, 11, Body::Inline(b"x"), true)
+            .is_err()
+    );
+}
+
+#[test]
+fn memory_is_written_and_read_over_several_packets() {
+    let (mut sides, [here, _]) = joined();
+    let key = sides[1].region.remote_key;
+    for bytes in [1usize, 4096, 4097, 100_000] {
+        let content = pattern(bytes);
+        sides[0].block.put(0, &content);
+        let piece = sides[0].piece(0, bytes as u32);
+        let address = sides[1].address(8);
+        let write = Operation::Write { address, key };
+        assert!(sides[0].post(here, request(1, write, piece)));
+        assert_eq!(end(&mut sides, 0), (1, Status::Success));
+        assert!(sides[1].block.get(8, bytes) == content, "{bytes} bytes");
+        sides[0].block.put(0, &vec![0; bytes]);
+        let read = Operation::Read { address, key };
+        assert!(sides[0].post(here, request(2, read, piece)));
+        assert_eq!(end(&mut sides, 0), (2, Status::Success));
+        assert!(sides[0].block.get(0, bytes) == content, "{bytes} bytes");
+    }
+}
+
+#[test]
+fn words_are_changed_in_one_step() {
+    let (mut sides, [here, _]) = joined();
+    let (key, address) = (sides[1].region.remote_key, sides[1].address(64));
+    sides[1].block.put(64, &40u64.to_ne_bytes());
+    let result = sides[0].piece(128, 8);
+    let add = Operation::FetchAdd {
+        address,
+        key,
+        add: 2,
+    };
+    assert!(sides[0].post(here, request(1, add, result)));
+    assert_eq!(end(&mut sides, 0), (1, Status::Success));
+    assert_eq!(sides[0].block.get(128, 8), 40u64.to_ne_bytes());
+    let swap = Operation::CompareSwap {
+        address,
+        key,
+        compare: 42,
+        swap: 5,
+    };
+    assert!(sides[0].post(here, request(2, swap, result)));
+    assert_eq!(end(&mut sides, 0), (2, Status::Success));
+    assert_eq!(sides[1].block.get(64, 8), 5u64.to_ne_bytes());
+}
+
+#[test]
+fn a_peer_reaches_nothing_but_what_it_may() {
+    let (mut sides, _) = joined();
+    let whole = sides[1].region;
+    let read_only = sides[1].register(0, 64, Access::Read);
+    let own = sides[1].register(0, 64, Access::Own);
+    let gone = sides[1].register(0, 64, Access::Full);
+    sides[1].port.deregister(gone);
+    let base = sides[1].address(0);
+    let write = |address, key| Operation::Write { address, key };
+    let read = |address, key| Operation::Read { address, key };
+    let beyond = base + BLOCK as u64;
+    for (number, operation) in (0..).zip([
+        write(base, read_only.remote_key),
+        write(base, own.remote_key),
+        read(base, own.remote_key),
+        read(base, gone.remote_key),
+        read(base, whole.remote_key ^ 1 << 20),
+        read(base, 0),
+        read(base + 57, read_only.remote_key),
+        read(beyond - 7, whole.remote_key),
+        write(beyond, whole.remote_key),
+        write(base - 1, whole.remote_key),
+        write(u64::MAX - 3, whole.remote_key),
+        Operation::FetchAdd {
+            address: base,
+            key: read_only.remote_key,
+            add: 1,
+        },
+    ]) {
+        let [here, there] = join(&mut sides);
+        let piece = sides[0].piece(0, 8);
+        sides[0].block.put(0, &[9; 8]);
+        assert!(sides[0].post(here, request(number, operation, piece)));
+        assert_eq!(
+            end(&mut sides, 0),
+            (number, Status::RemoteAccess),
+            "{operation:?}"
+        );
+        assert_eq!(sides[1].block.get(0, 64), [0; 64], "{operation:?}");
+        assert_eq!(sides[0].block.get(0, 8), [9; 8], "{operation:?}");
+        // The other side has broken over it without a request of its own.
+        assert_eq!(
+            sides[1].port.next_event(),
+            Some(Event::QueuePairLost(there.number))
+        );
+        assert_eq!(sides[1].port.next_event(), None);
+        sides[0].port.destroy(here);
+        sides[1].port.destroy(there);
+    }
+}
+
+#[test]
+fn memory_of_this_side_must_be_registered_too() {
+    let (mut sides, _) = joined();
+    let constant = sides[0].register(0, 64, Access::OwnRead);
+    let key = sides[1].region.remote_key;
+    let address = sides[1].address(0);
+    let foreign = |piece: Piece, local_key| Piece { local_key, ..piece };
+    let piece = sides[0].piece(0, 8);
+    for (operation, piece) in [
+        (Operation::Send, foreign(piece, 0)),
+        (
+            Operation::Write { address, key },
+            foreign(piece, key ^ 1 << 30),
+        ),
+        (
+            Operation::Read { address, key },
+            foreign(piece, constant.local_key),
+        ),
+        (Operation::Send, sides[0].piece(BLOCK - 4, 8)),
+    ] {
+        let [here, _] = join(&mut sides);
+        sides[1].give(Receives::Shared, 0, 1);
+        assert!(sides[0].post(here, request(1, operation, piece)));
+        assert_eq!(
+            end(&mut sides, 0),
+            (1, Status::LocalProtection),
+            "{operation:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_broken_flushes_what_is_posted_and_forgets_when_it_is_taken_apart() {
+    let (mut sides, [here, there]) = joined();
+    assert!(sides[0].send(here, 1, b"no buffer for it"));
+    sides[0].port.fail(here);
+    assert_eq!(end(&mut sides, 0), (1, Status::Flushed));
+    assert!(sides[0].send(here, 2, b"x"));
+    assert_eq!(end(&mut sides, 0), (2, Status::Flushed));
+    assert!(sides[0].send(here, 3, b"x"));
+    sides[0].port.destroy(here);
+    assert_eq!(sides[0].done(Queue::Sends), []);
+    assert!(!sides[0].send(here, 4, b"x"), "it is gone");
+    assert_eq!(sides[0].port.next_event(), None, "this side knows");
+    sides[1].port.destroy(there);
+    // Its place is given again, under another number.
+    let again = sides[0].port.create().unwrap();
+    assert_ne!(again.number, here.number);
+}
+
+#[test]
+fn a_silent_peer_breaks_the_queue_pair() {
+    let (mut sides, [here, there]) = joined();
+    sides[1].port.destroy(there);
+    assert!(sides[0].post(here, inline(5, b"x")));
+    assert_eq!(end(&mut sides, 0), (5, Status::RetryExceeded));
+}
+
+#[test]
+fn a_queue_pair_is_joined_once_and_to_somebody() {
+    let mut sides = [Side::open(), Side::open()];
+    let [here, there] = join(&mut sides);
+    let to = remote(&sides[1], there, [1, 1]);
+    let errno = |error: CallError| (error.call, error.errno);
+    let fails = |errno| Err(("ibv_modify_qp", errno));
+    let port = &mut sides[0].port;
+    assert_eq!(port.connect(here, &to).map_err(errno), fails(libc::EINVAL));
+    let fresh = port.create().unwrap();
+    let mut wrong = to;
+    wrong.our_first = 1 << 24;
+    assert_eq!(
+        port.connect(fresh, &wrong).map_err(errno),
+        fails(libc::EINVAL)
+    );
+    let mut elsewhere = to;
+    elsewhere.address.gid = [0x20; 16];
+    let unreached = fails(libc::EHOSTUNREACH);
+    assert_eq!(port.connect(fresh, &elsewhere).map_err(errno), unreached);
+    assert!(!sides[0].send(fresh, 1, b"x"), "it is not joined");
+    assert_eq!(sides[0].port.connect(fresh, &to), Ok(()));
+}

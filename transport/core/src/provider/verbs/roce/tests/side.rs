@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process with a port over UDP within this host, and a block of memory.
+//!
+//! # Safety
+//! A [`Block`] is memory that nobody borrows: it is read and written by copies alone, and lives until the port that could
+//! reach it is gone, since [`Side`] drops the port first.
+#![allow(unsafe_code)]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::ptr::NonNull;
+
+use super::super::super::NetTerms;
+use super::super::super::address::Address;
+use super::super::super::port::{
+    Access, Body, Depths, Done, Operation, Piece, Port, Queue, QueuePair, Receives, Region, Remote,
+    Request, Status,
+};
+use super::super::carrier::Carrier;
+use super::super::{RocePort, Udp};
+use crate::{Lease, wait};
+
+pub(super) const BLOCK: usize = 256 * 1024;
+pub(super) const Q_KEY: u32 = 0x1234_5678;
+
+const DEPTHS: Depths = Depths {
+    completions: 256,
+    sends: 16,
+    datagrams: 16,
+    shared: 64,
+    datagram_buffers: 64,
+    inline_bytes: 64,
+};
+
+/// Memory at an address that does not change. Nobody borrows it.
+#[derive(Debug)]
+pub(super) struct Block(NonNull<[u64]>);
+
+impl Block {
+    pub(super) fn new() -> Self {
+        let all = vec![0u64; BLOCK / 8].into_boxed_slice();
+        Self(NonNull::from(Box::leak(all)))
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.at(0, 0).as_ptr().expose_provenance() as u64
+    }
+
+    fn at(&self, offset: usize, bytes: usize) -> NonNull<u8> {
+        assert!(offset + bytes <= BLOCK);
+        // SAFETY: inside the block.
+        unsafe { self.0.cast::<u8>().add(offset) }
+    }
+
+    pub(super) fn put(&self, offset: usize, bytes: &[u8]) {
+        let target = self.at(offset, bytes.len());
+        // SAFETY: inside the block; the source is a slice.
+        unsafe { target.copy_from(NonNull::from(bytes).cast(), bytes.len()) };
+    }
+
+    pub(super) fn get(&self, offset: usize, bytes: usize) -> Vec<u8> {
+        let mut copy = vec![0; bytes];
+        let source = self.at(offset, bytes);
+        // SAFETY: inside the block; the target is a new vector.
+        unsafe { source.copy_to(NonNull::from(&mut copy[..]).cast(), bytes) };
+        copy
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::leak` of `new`; the port that could reach it was dropped before.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+/// A loan of a part of a block, which is kept until the work has ended.
+pub(super) fn lent(block: &Block, offset: usize, bytes: usize) -> Lease {
+    let base = block.at(offset, bytes);
+    // SAFETY: inside the block; the test looks at it when the work has ended.
+    unsafe { Lease::new(base, bytes) }
+}
+
+/// A process: the port is dropped before the memory.
+#[derive(Debug)]
+pub(super) struct Side<C: Carrier = Udp> {
+    pub(super) port: RocePort<C>,
+    pub(super) region: Region,
+    pub(super) block: Block,
+}
+
+impl Side {
+    pub(super) fn open() -> Self {
+        Self::with_terms(&NetTerms::DEFAULT)
+    }
+
+    pub(super) fn with_terms(terms: &NetTerms) -> Self {
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Self::over(Udp::open(here, 65_536).unwrap(), terms)
+    }
+}
+
+impl<C: Carrier> Side<C> {
+    pub(super) fn over(carrier: C, terms: &NetTerms) -> Self {
+        let mut port = RocePort::open(carrier, &DEPTHS, terms, Q_KEY).unwrap();
+        let block = Block::new();
+        // SAFETY: the block lives until the port is dropped, and is read and written by copies alone.
+        let region = unsafe { port.register(block.at(0, BLOCK), BLOCK, Access::Full) }.unwrap();
+        Self {
+            port,
+            region,
+            block,
+        }
+    }
+
+    /// Registers a part of the block once more.
+    pub(super) fn register(&mut self, offset: usize, bytes: usize, access: Access) -> Region {
+        let base = self.block.at(offset, bytes);
+        // SAFETY: as in `over`.
+        unsafe { self.port.register(base, bytes, access) }.unwrap()
+    }
+
+    pub(super) fn address(&self, offset: usize) -> u64 {
+        self.block.at(0, 0).addr().get() as u64 + offset as u64
+    }
+
+    pub(super) fn piece(&self, offset: usize, bytes: u32) -> Piece {
+        Piece {
+            address: self.address(offset),
+            bytes,
+            local_key: self.region.local_key,
+        }
+    }
+
+    /// Where it is found.
+    pub(super) fn place(&self) -> Address {
+        let facts = self.port.facts();
+        Address {
+            link: facts.link,
+            lid: facts.lid,
+            number: self.port.datagram_number(),
+            packet_bytes: facts.packet_bytes,
+            gid: facts.gid,
+        }
+    }
+
+    /// Gives buffers of 256 bytes, named from `first` on, from the second half of the block.
+    pub(super) fn give(&mut self, queue: Receives, first: u64, count: u64) {
+        let buffer = |name| (name, self.piece(buffer_offset(name), BUFFER));
+        let buffers: Vec<_> = (first..first + count).map(buffer).collect();
+        assert_eq!(self.port.post_receives(queue, &buffers), buffers.len());
+    }
+
+    /// What lies in one of them.
+    pub(super) fn buffer(&self, name: u64, bytes: u32) -> Vec<u8> {
+        self.block.get(buffer_offset(name), bytes as usize)
+    }
+
+    pub(super) fn post(&mut self, pair: QueuePair, request: Request<'_>) -> bool {
+        self.port.post(pair, &[request]) == 1
+    }
+
+    pub(super) fn send(&mut self, pair: QueuePair, work: u64, bytes: &[u8]) -> bool {
+        self.post(pair, inline(work, bytes))
+    }
+
+    pub(super) fn done(&mut self, which: Queue) -> Vec<Done> {
+        let mut done = [Done::default(); 7];
+        let count = self.port.poll(which, &mut done);
+        done[..count].to_vec()
+    }
+}
+
+const BUFFER: u32 = 256;
+
+fn buffer_offset(name: u64) -> usize {
+    BLOCK / 2 + usize::try_from(name % 128).unwrap() * BUFFER as usize
+}
+
+/// A message inside its request.
+pub(super) fn inline(work: u64, bytes: &[u8]) -> Request<'_> {
+    Request {
+        work,
+        operation: Operation::Send,
+        body: Body::Inline(bytes),
+        signaled: true,
+    }
+}
+
+/// Work with memory.
+pub(super) fn request(work: u64, operation: Operation, piece: Piece) -> Request<'static> {
+    Request {
+        work,
+        operation,
+        body: Body::Piece(piece),
+        signaled: true,
+    }
+}
+
+/// The other end, which begins with the second packet number when this one begins with the first.
+pub(super) fn remote<C: Carrier>(
+    to: &Side<C>,
+    pair: QueuePair,
+    [our_first, their_first]: [u32; 2],
+) -> Remote {
+    Remote {
+        address: to.place(),
+        number: pair.number,
+        their_first,
+        our_first,
+        patience: 8,
+    }
+}
+
+/// Two processes and a reliable queue pair between them.
+pub(super) fn joined() -> ([Side; 2], [QueuePair; 2]) {
+    let mut sides = [Side::open(), Side::open()];
+    let pairs = join(&mut sides);
+    (sides, pairs)
+}
+
+/// A reliable queue pair more between them.
+pub(super) fn join<C: Carrier>([one, other]: &mut [Side<C>; 2]) -> [QueuePair; 2] {
+    let pairs = [one.port.create().unwrap(), other.port.create().unwrap()];
+    let to_other = remote(other, pairs[1], [100, 0xff_fff0]);
+    one.port.connect(pairs[0], &to_other).unwrap();
+    let to_one = remote(one, pairs[0], [0xff_fff0, 100]);
+    other.port.connect(pairs[1], &to_one).unwrap();
+    pairs
+}
+
+/// Both poll until one has an end of this kind; what else ends meanwhile is forgotten.
+pub(super) fn until_done<C: Carrier>(
+    sides: &mut [Side<C>; 2],
+    whose: usize,
+    which: Queue,
+) -> Vec<Done> {
+    let since = wait::monotonic_ns();
+    while wait::monotonic_ns() - since < 20_000_000_000 {
+        let done = sides[whose].done(which);
+        if !done.is_empty() {
+            return done;
+        }
+        for side in &mut *sides {
+            side.port.turn();
+        }
+    }
+    panic!("nothing has ended")
+}
+
+/// The one end of a request of this side.
+pub(super) fn end<C: Carrier>(sides: &mut [Side<C>; 2], whose: usize) -> (u64, Status) {
+    let done = until_done(sides, whose, Queue::Sends);
+    assert_eq!(done.len(), 1, "{done:?}");
+    (done[0].work, done[0].status)
+}

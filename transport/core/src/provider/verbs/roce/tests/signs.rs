@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sleep, and what ends it.
+
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use super::super::super::port::{Port, Queue, Receives};
+use super::side::{Side, end, joined};
+use crate::wait;
+
+/// Whether the sign comes within so much time.
+fn is_woken(side: &Side, within: Duration) -> bool {
+    let sign = side.port.sign().unwrap().as_raw_fd();
+    wait::poll_readable(&[sign], within)
+}
+
+const SOON: Duration = Duration::from_millis(5);
+const LATE: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_packet_wakes_and_so_does_one_that_came_just_before() {
+    let (mut sides, [here, _]) = joined();
+    sides[1].give(Receives::Shared, 0, 4);
+    assert_eq!(sides[1].port.arm(), Ok(()));
+    assert!(!is_woken(&sides[1], SOON));
+    assert!(sides[0].send(here, 1, b"x"));
+    assert!(is_woken(&sides[1], LATE));
+    sides[1].port.take_signs();
+    assert_eq!(sides[1].done(Queue::Receives).len(), 1);
+    assert!(!is_woken(&sides[1], SOON));
+    // It is on the socket when the process begins to sleep.
+    assert!(sides[0].send(here, 2, b"x"));
+    assert_eq!(sides[1].port.arm(), Ok(()));
+    assert!(is_woken(&sides[1], LATE));
+    // It has left the socket, and nobody has asked for it yet.
+    sides[1].port.turn();
+    sides[1].port.take_signs();
+    assert_eq!(sides[1].port.arm(), Ok(()));
+    assert!(is_woken(&sides[1], LATE));
+}
+
+#[test]
+fn a_sleeping_process_wakes_to_send_again() {
+    let (mut sides, [here, there]) = joined();
+    // Nobody hears it.
+    sides[1].port.destroy(there);
+    assert!(sides[0].send(here, 1, b"x"));
+    let mut wakes = 0;
+    loop {
+        assert_eq!(sides[0].port.arm(), Ok(()));
+        if !sides[0].done(Queue::Sends).is_empty() {
+            break;
+        }
+        assert!(is_woken(&sides[0], LATE), "it would sleep for ever");
+        sides[0].port.take_signs();
+        sides[0].port.turn();
+        wakes += 1;
+    }
+    // Once for each time that it was sent again, and at the end.
+    assert!((7..16).contains(&wakes), "{wakes}");
+}
+
+#[test]
+fn a_deadline_that_is_set_after_arming_wakes_too() {
+    let (mut sides, [here, there]) = joined();
+    sides[1].port.destroy(there);
+    assert_eq!(sides[0].port.arm(), Ok(()));
+    assert!(!is_woken(&sides[0], SOON));
+    assert!(sides[0].send(here, 1, b"x"));
+    assert!(is_woken(&sides[0], LATE));
+    sides[0].port.take_signs();
+    assert!(!is_woken(&sides[0], Duration::ZERO), "nobody sleeps");
+    end(&mut sides, 0);
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Some processes with the whole provider, which take turns: over UDP within this host, and over a carrier with faults.
+
+use super::super::{PacketFaults, PacketNet};
+use super::side::{Block, lent};
+use crate::{
+    Completion, Completions, Config, Fabric, Head, NetLimits, NetTerms, Network, Outcome, Peer,
+    Providers, RemoteKey, TcpTerms, WorkId,
+};
+
+const HEAD: Head = Head {
+    kind: 7,
+    len: 0,
+    flags: 3,
+    word: 9,
+};
+const RANKS: u32 = 3;
+
+/// All of them.
+struct World {
+    all: Vec<Fabric>,
+    records: Vec<Vec<u8>>,
+    /// What came, by receiver and sender.
+    heard: Vec<Vec<Vec<Vec<u8>>>>,
+    ended: Vec<(u32, Outcome)>,
+    net: Option<PacketNet>,
+    words: Vec<String>,
+}
+
+impl World {
+    fn of(all: Vec<Fabric>, net: Option<PacketNet>) -> Self {
+        let records = all.iter().map(|one| one.network_record().unwrap());
+        Self {
+            records: records.collect(),
+            heard: vec![vec![Vec::new(); all.len()]; all.len()],
+            all,
+            ended: Vec::new(),
+            net,
+            words: Vec::new(),
+        }
+    }
+
+    fn over_udp() -> Self {
+        let open = |me| {
+            let terms = TcpTerms {
+                interfaces: "lo".to_owned(),
+                ..TcpTerms::default()
+            };
+            let config = Config {
+                me: Peer(me),
+                peers: RANKS,
+                providers: Providers {
+                    roce: true,
+                    shm: false,
+                    ..Providers::default()
+                },
+                network: Network::default().over_tcp(terms).with_key(77),
+                ..Config::alone()
+            };
+            Fabric::open(config).unwrap()
+        };
+        Self::of((0..RANKS).map(open).collect(), None)
+    }
+
+    fn over(faults: PacketFaults) -> Self {
+        let net = PacketNet::new(faults);
+        let limits = NetLimits {
+            datagrams_first: u32::try_from(faults.seed % 5).unwrap(),
+            terms: NetTerms {
+                answer_ms: 1,
+                ..NetTerms::DEFAULT
+            },
+            ..NetLimits::DEFAULT
+        };
+        let open = |me| Fabric::packeted(&net, Peer(me), RANKS, limits);
+        Self::of((0..RANKS).map(open).collect(), Some(net))
+    }
+
+    /// Each polls once, and time passes.
+    fn turn(&mut self) {
+        for me in 0..self.all.len() {
+            let fabric = &mut self.all[me];
+            while let Some(peer) = fabric.wanted_address() {
+                fabric.learn_address(peer, &self.records[peer.0 as usize]);
+            }
+            let mut completions = Completions::new();
+            fabric.poll(&mut completions);
+            while let Some(words) = fabric.next_complaint() {
+                self.words.push(words);
+            }
+            for index in 0..completions.len() {
+                match completions.take(index) {
+                    Some(Completion::Arrived(arrived)) => {
+                        let mut body = vec![0; usize::try_from(arrived.bytes()).unwrap()];
+                        self.all[me].copy_body(&arrived, &mut body);
+                        self.all[me].release(&arrived);
+                        self.heard[me][arrived.peer.0 as usize].push(body);
+                    }
+                    Some(Completion::Worked { outcome, .. }) => {
+                        self.ended.push((u32::try_from(me).unwrap(), outcome));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if let Some(net) = &self.net {
+            net.pass(5_000);
+        }
+    }
+
+    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..2_000_000 {
+            if holds(self) {
+                return;
+            }
+            self.turn();
+        }
+        panic!("{what}: it does not come; {:?}", self.words);
+    }
+
+    fn send(&mut self, from: u32, to: u32, body: &[u8]) {
+        while self.all[from as usize]
+            .post_send(Peer(to), HEAD, body)
+            .is_err()
+        {
+            self.turn();
+        }
+    }
+
+    /// Everybody sends to everybody; all of it comes, once and in order.
+    fn chat(&mut self, frames: u32) {
+        let pairs = || (0..RANKS).flat_map(|from| (0..RANKS).map(move |to| (from, to)));
+        let body = |from: u32, to: u32, number: u32| {
+            let bytes = (number * 97 % 5000) as usize;
+            vec![(from * 16 + to * 4 + number) as u8; bytes]
+        };
+        for number in 0..frames {
+            for (from, to) in pairs() {
+                self.send(from, to, &body(from, to, number));
+            }
+        }
+        self.until("messages", |world| {
+            let heard = world.heard.iter().flatten();
+            heard.map(Vec::len).sum::<usize>() == (frames * RANKS * RANKS) as usize
+        });
+        for (from, to) in pairs() {
+            let heard = std::mem::take(&mut self.heard[to as usize][from as usize]);
+            for (number, came) in (0..).zip(&heard) {
+                assert!(*came == body(from, to, number), "{from} to {to}, {number}");
+            }
+        }
+    }
+
+    /// One reads and writes memory of another, so many bytes.
+    fn move_data(&mut self, [one, other]: [u32; 2], bytes: usize) {
+        let (here, there) = (Block::new(), Block::new());
+        let content: Vec<u8> = (0..bytes).map(|at| (at * 11 % 253) as u8).collect();
+        there.put(0, &content);
+        let key: RemoteKey =
+            self.all[other as usize].export(Peer(one), there.address(), bytes as u64);
+        let fabric = &mut self.all[one as usize];
+        fabric.post_read(Peer(other), lent(&here, 0, bytes), key, 0, WorkId(1));
+        self.until("a read", |world| !world.ended.is_empty());
+        assert_eq!(self.ended.pop(), Some((one, Outcome::Done)));
+        assert!(here.get(0, bytes) == content);
+        here.put(0, &vec![3; bytes]);
+        let lease = lent(&here, 0, bytes);
+        let fabric = &mut self.all[one as usize];
+        let posted = fabric.post_write(Peer(other), lease, key, 0, WorkId(2), None);
+        assert!(posted.is_ok());
+        self.until("a write", |world| !world.ended.is_empty());
+        assert_eq!(self.ended.pop(), Some((one, Outcome::Done)));
+        assert!(there.get(0, bytes) == vec![3; bytes]);
+        self.all[other as usize].withdraw(Peer(one), key);
+    }
+}
+
+#[test]
+fn three_processes_talk_over_udp() {
+    let mut world = World::over_udp();
+    world.chat(60);
+    for bytes in [8, 5000, 200_000] {
+        world.move_data([0, 1], bytes);
+        world.move_data([2, 0], bytes);
+    }
+    assert_eq!(world.words, [""; 0]);
+    let stats = world.all[0].net_stats();
+    assert!(stats.joined >= 2 && stats.packets > 0, "{stats:?}");
+    assert_eq!(world.all[0].provider_of(Peer(1)), Some("roce"));
+}
+
+#[test]
+fn three_processes_talk_over_a_network_that_loses_doubles_delays_and_damages() {
+    for seed in 1..9u64 {
+        let permille = (seed * 8) as u32;
+        let mut world = World::over(PacketFaults {
+            seed,
+            loss: permille,
+            twice: permille,
+            damage: permille,
+            most_delay_ns: seed * 7_000,
+        });
+        world.chat(40);
+        for bytes in [8, 5000, 100_000] {
+            world.move_data([0, 1], bytes);
+            world.move_data([2, 1], bytes);
+        }
+        world.chat(5);
+    }
+}
+
+#[test]
+fn the_same_on_a_network_without_faults_breaks_nothing() {
+    let mut world = World::over(PacketFaults::default());
+    world.chat(60);
+    world.move_data([1, 2], 100_000);
+    assert_eq!(world.words, [""; 0]);
+    let broken = world.all.iter().map(|one| one.net_stats().broken);
+    assert_eq!(broken.sum::<u64>(), 0);
+}
