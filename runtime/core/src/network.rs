@@ -216,14 +216,20 @@ fn providers(values: &Values) -> Providers {
         shm: values.has(Variable::Providers, "shm"),
         verbs: values.has(Variable::Providers, "verbs"),
         tcp: values.has(Variable::Providers, "tcp"),
+        roce: values.has(Variable::Providers, "roce"),
     }
 }
 
 /// Whether some rank can be reached over a network only.
 pub(crate) fn is_needed(boot: &Boot, values: &Values) -> bool {
-    let Providers { shm, verbs, tcp } = providers(values);
+    let Providers {
+        shm,
+        verbs,
+        tcp,
+        roce,
+    } = providers(values);
     let by_shm = if shm { boot.local_size() } else { 1 };
-    (verbs || tcp) && boot.size > by_shm
+    (verbs || tcp || roce) && boot.size > by_shm
 }
 
 /// Opens the way to all other ranks.

@@ -458,7 +458,7 @@ mod tests {
         assert_eq!(
             complaints,
             [
-                "RMPI_PROVIDERS is \"shm,verb\", expected a list of some of self, shm, verbs, tcp (with commas between; default \
+                "RMPI_PROVIDERS is \"shm,verb\", expected a list of some of self, shm, verbs, tcp, roce (with commas between; default \
                  self,shm,verbs,tcp); verb is none of them, did you mean verbs; the default is used"
             ]
         );

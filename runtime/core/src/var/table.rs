@@ -266,12 +266,13 @@ pub const ROWS: [Row; 97] = [
         verbosity: Verbosity::UserDetail,
         scope: Scope::Local,
         range: Range::Names {
-            all: &["self", "shm", "verbs", "tcp"],
+            all: &["self", "shm", "verbs", "tcp", "roce"],
             default: "self,shm,verbs,tcp",
         },
         text: "What may carry messages: shm, shared memory, between ranks of one node; verbs, InfiniBand and RoCE, between \
                all others, or all where shm may not; tcp, connections of the Internet protocol, where one of the two may not use \
-               verbs or has no device; and self, from a rank to itself, which is always there. As to shm the same on all ranks.",
+               verbs or has no device; roce, RoCE in datagrams of UDP for hosts without such a device, in place of verbs and tcp where \
+               it is named; and self, from a rank to itself, which is always there. As to shm and roce the same on all ranks.",
     },
     Row {
         variable: Variable::NetDevices,
