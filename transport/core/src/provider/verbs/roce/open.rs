@@ -206,3 +206,57 @@ const AROUND_PAYLOAD_BYTES: usize = 8 + 32 + 4;
 const ETHERNET_BYTES: usize = 1500;
 const LEAST_WINDOW: u32 = 8;
 const MOST_WINDOW: u32 = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(gid: [u8; 16], lid: u16) -> Address {
+        Address {
+            link: Link::Ethernet,
+            lid,
+            number: 7,
+            packet_bytes: 1024,
+            gid,
+        }
+    }
+
+    #[test]
+    fn packets_are_as_long_as_the_interface_allows() {
+        let four: SocketAddr = "10.0.0.1:1".parse().unwrap();
+        let six: SocketAddr = "[fd00::1]:1".parse().unwrap();
+        let most = |link_bytes| [four, six].map(|local| payload_bytes(link_bytes, local));
+        assert_eq!(most(1500), [1024, 1024]);
+        assert_eq!(most(9000), [4096, 4096]);
+        assert_eq!(most(65_536), [4096, 4096]);
+        // 4096, 44 around it, and IP.
+        assert_eq!(most(4160), [4096, 2048]);
+        assert_eq!(most(4159), [2048, 2048]);
+        assert_eq!(most(0), [0, 0]);
+    }
+
+    #[test]
+    fn an_address_leads_to_a_socket() {
+        let local: SocketAddr = "10.0.0.1:5000".parse().unwrap();
+        let gid = std::net::Ipv4Addr::new(10, 0, 0, 2)
+            .to_ipv6_mapped()
+            .octets();
+        let leads = |to: Address| socket_of(&to, local).map(|it| it.to_string());
+        assert_eq!(leads(address(gid, 5001)).as_deref(), Some("10.0.0.2:5001"));
+        // An adapter's.
+        assert_eq!(leads(address(gid, 0)).as_deref(), Some("10.0.0.2:4791"));
+        assert_eq!(leads(address([0x20; 16], 5001)), None);
+        let infiniband = Address {
+            link: Link::Infiniband,
+            ..address(gid, 1)
+        };
+        assert_eq!(leads(infiniband), None);
+    }
+
+    #[test]
+    fn the_window_fits_twice_into_the_room_of_the_peer() {
+        let windows = [PathMtu::Bytes1024, PathMtu::Bytes4096]
+            .map(|mtu| [0, 425_984, 8 << 20].map(|room| window_packets(room, mtu)));
+        assert_eq!(windows, [[8, 69, 128], [8, 23, 128]]);
+    }
+}
