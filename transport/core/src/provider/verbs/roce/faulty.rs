@@ -21,6 +21,8 @@ pub struct PacketFaults {
     pub twice: u32,
     /// Come with a bit that is another.
     pub damage: u32,
+    /// Times of so many that it takes nothing at first.
+    pub full: u32,
     /// The longest that one takes; the shortest is no time.
     pub most_delay_ns: u64,
 }
@@ -71,6 +73,7 @@ impl PacketNet {
             net: self.clone(),
             local,
             leaving: Box::new([0; PACKET_BYTES]),
+            unsent: VecDeque::new(),
             came: VecDeque::new(),
         }
     }
@@ -123,6 +126,8 @@ pub(crate) struct Faulty {
     net: PacketNet,
     local: SocketAddr,
     leaving: Box<[u8; PACKET_BYTES]>,
+    /// What it has not taken yet.
+    unsent: VecDeque<Flying>,
     came: VecDeque<Flying>,
 }
 
@@ -144,19 +149,27 @@ impl Carrier for Faulty {
     }
 
     fn buffer(&mut self) -> Option<&mut [u8]> {
-        Some(&mut self.leaving[..])
+        (self.unsent.len() < BURST).then_some(&mut self.leaving[..])
     }
 
     fn push(&mut self, bytes: usize, to: SocketAddr) {
         let bytes = self.leaving[..bytes].to_vec();
         let from = self.local;
-        self.net.air().send(&Flying { from, to, bytes });
+        self.unsent.push_back(Flying { from, to, bytes });
     }
 
-    fn flush(&mut self) {}
+    fn flush(&mut self) {
+        let mut air = self.net.air();
+        let full = air.faults.full;
+        while !self.unsent.is_empty() && !air.random.chance(full) {
+            if let Some(flying) = self.unsent.pop_front() {
+                air.send(&flying);
+            }
+        }
+    }
 
     fn has_unsent(&self) -> bool {
-        false
+        !self.unsent.is_empty()
     }
 
     fn receive(&mut self) -> usize {

@@ -55,6 +55,22 @@ impl Udp {
             count: 0,
         })
     }
+
+    /// Sends what is left of what was pushed, if there is any; answers how many the system took.
+    fn send_some(&self) -> io::Result<usize> {
+        let nothing: (&[u8], SocketAddr) = (&[], self.local);
+        let mut burst = [nothing; BURST];
+        let waiting = self.leaving.iter().zip(&self.to);
+        let waiting = waiting.take(self.pushed).skip(self.left);
+        for (place, (packet, (bytes, to))) in burst.iter_mut().zip(waiting) {
+            *place = (&packet[..*bytes], *to);
+        }
+        match &burst[..self.pushed - self.left] {
+            // It is alone where it matters how long it takes.
+            [(packet, to)] => self.socket.send_to(packet, to).map(|_| 1),
+            several => system::send_burst(&self.socket, several),
+        }
+    }
 }
 
 impl Carrier for Udp {
@@ -87,14 +103,7 @@ impl Carrier for Udp {
 
     fn flush(&mut self) {
         while self.left < self.pushed {
-            let nothing: (&[u8], SocketAddr) = (&[], self.local);
-            let mut burst = [nothing; BURST];
-            let waiting = self.leaving.iter().zip(&self.to);
-            let waiting = waiting.take(self.pushed).skip(self.left);
-            for (place, (packet, (bytes, to))) in burst.iter_mut().zip(waiting) {
-                *place = (&packet[..*bytes], *to);
-            }
-            match system::send_burst(&self.socket, &burst[..self.pushed - self.left]) {
+            match self.send_some() {
                 Ok(count) => self.left += count,
                 Err(error) => match error.kind() {
                     ErrorKind::Interrupted => {}
