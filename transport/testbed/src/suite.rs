@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The list of worlds that a suite of behaviours must pass: `self`, `shm` (ranks taking turns in one thread, in threads, in
-//! processes), `sim` (hundreds of seeds), `tcp` (real connections within this host, awake and asleep) and `verbs` (over fake devices and over real ones, awake and asleep; the real ones only
+//! processes), `sim` (hundreds of seeds), `tcp` (real connections within this host, awake and asleep),
+//! `roce` (over UDP within this host, awake and asleep, and over a network with faults) and `verbs` (over fake devices and over real ones, awake and asleep; the real ones only
 //! when asked for).
 
 /// Every behaviour in every world: name, ranks, seeds on the simulated network.
@@ -47,6 +48,19 @@ macro_rules! behaviours {
         mod provider_tcp_asleep {
             use super::*;
             $(#[test] fn $name() { $crate::world::tcp_asleep($ranks, $path); })*
+        }
+
+        mod provider_roce {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::roce($ranks, $path); })*
+        }
+        mod provider_roce_asleep {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::roce_asleep($ranks, $path); })*
+        }
+        mod provider_roce_with_faults {
+            use super::*;
+            $(#[test] fn $name() { $crate::world::packets($ranks, ($seeds / 16).max(4), $path); })*
         }
 
         mod provider_verbs_and_tcp_faked {

@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use transport::{
-    Config, Fabric, FakeConfig, FakeNet, FakeStreams, NetLimits, Network, Peer, Providers,
-    SimConfig, SimNet, StreamKey, StreamsConfig, TcpTerms, wait,
+    Config, Fabric, FakeConfig, FakeNet, FakeStreams, NetLimits, NetTerms, Network, PacketFaults,
+    PacketNet, Peer, Providers, SimConfig, SimNet, StreamKey, StreamsConfig, TcpTerms, wait,
 };
 
 use super::memory::{can_reach_own_process, inherited, number_of, open, segment_file_with};
@@ -409,13 +409,99 @@ pub fn tcp_asleep<B>(ranks: u32, behaviour: B)
 where
     B: AsyncFn(&mut Rank) + Copy + Send + 'static,
 {
+    asleep(tcp_ranks(ranks), behaviour);
+}
+
+/// Ranks that reach each other by RoCE over UDP within this host, taking turns in one thread.
+pub fn roce(ranks: u32, behaviour: impl AsyncFn(&mut Rank)) {
+    in_turn(roce_ranks(ranks), until_quiet(ranks, &behaviour), |_| true);
+}
+
+/// The same, one thread each, which sleeps where it finds nothing to do.
+pub fn roce_asleep<B>(ranks: u32, behaviour: B)
+where
+    B: AsyncFn(&mut Rank) + Copy + Send + 'static,
+{
+    asleep(roce_ranks(ranks), behaviour);
+}
+
+fn roce_ranks(ranks: u32) -> Vec<Rank> {
+    // A key that is refused breaks its queue pair, and what was under way there ends as it may.
+    let make = |me| Rank::new(roce_fabric(me, ranks), me, ranks, Reach::May);
+    with_records((0..ranks).map(make).collect())
+}
+
+/// A process of a job that has nothing but RoCE over UDP within this host.
+pub fn roce_fabric(me: u32, ranks: u32) -> Fabric {
+    let terms = TcpTerms {
+        interfaces: "lo".to_owned(),
+        ..TcpTerms::default()
+    };
+    let fabric = Fabric::open(Config {
+        me: Peer(me),
+        peers: ranks,
+        providers: Providers {
+            shm: false,
+            verbs: false,
+            tcp: false,
+            roce: true,
+        },
+        network: Network::default().over_tcp(terms).with_key(0x7c9),
+        ..Config::alone()
+    });
+    fabric.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Ranks that reach each other by RoCE over a network with faults, one seed after the other, the first of them without any. Seeds as in
+/// [`sim`].
+pub fn packets(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+    let only = std::env::var("RMPI_TEST_SEED").ok();
+    let only = only.map(|seed| seed.parse::<u64>().unwrap());
+    let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
+    for seed in seeds {
+        let _failing = Failing(seed);
+        let permille = (seed * 5 % 16) as u32;
+        let net = PacketNet::new(PacketFaults {
+            seed,
+            loss: permille,
+            twice: permille,
+            damage: permille,
+            full: permille,
+            late: permille,
+            most_delay_ns: seed % 5 * 100_000,
+        });
+        let limits = NetLimits {
+            datagrams_first: (seed % 5) as u32,
+            terms: NetTerms {
+                answer_ms: 1,
+                ..NetTerms::default()
+            },
+            ..NetLimits::default()
+        };
+        let fabric = |me| Fabric::packeted(&net, Peer(me), ranks, limits);
+        // A queue pair that breaks may have carried an atomic operation out or not.
+        let make = |me| Rank::new(fabric(me), me, ranks, Reach::May);
+        let all = with_records((0..ranks).map(make).collect());
+        in_turn(all, until_quiet(ranks, &behaviour), |_| {
+            net.pass(50_000);
+            true
+        });
+    }
+}
+
+/// Ranks in one thread each, which sleeps where it finds nothing to do.
+fn asleep<B>(all: Vec<Rank>, behaviour: B)
+where
+    B: AsyncFn(&mut Rank) + Copy + Send + 'static,
+{
+    let ranks = all.len() as u32;
     let ends = Arc::new(Mutex::new([0; 2]));
     let count = |ends: &Mutex<[u32; 2]>, phase: usize, more| {
         let mut ends = ends.lock().unwrap();
         ends[phase] += more;
         ends[phase]
     };
-    let threads: Vec<_> = tcp_ranks(ranks)
+    let threads: Vec<_> = all
         .into_iter()
         .map(|mut rank| {
             let ends = Arc::clone(&ends);
@@ -468,6 +554,7 @@ pub fn tcp_fabric_with(
             shm: false,
             verbs: false,
             tcp: true,
+            roce: false,
         },
         network: Network::default()
             .over_tcp(terms)

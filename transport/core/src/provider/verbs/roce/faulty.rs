@@ -23,7 +23,9 @@ pub struct PacketFaults {
     pub damage: u32,
     /// Times of so many that it takes nothing at first.
     pub full: u32,
-    /// The longest that one takes; the shortest is no time.
+    /// Come late, so that others pass them.
+    pub late: u32,
+    /// How late at most.
     pub most_delay_ns: u64,
 }
 
@@ -99,6 +101,7 @@ impl Air {
             loss,
             twice,
             damage,
+            late,
             most_delay_ns,
             ..
         } = self.faults;
@@ -113,7 +116,11 @@ impl Air {
                 let at = usize::try_from(at).unwrap_or(0);
                 flying.bytes[at] ^= 1 << self.random.below(8);
             }
-            let at_ns = self.now_ns + self.random.below(most_delay_ns + 1);
+            let delay_ns = match self.random.chance(late) {
+                true => self.random.below(most_delay_ns + 1),
+                false => 0,
+            };
+            let at_ns = self.now_ns + delay_ns;
             self.sent += 1;
             self.flying.insert((at_ns, self.sent), flying);
         }

@@ -199,6 +199,7 @@ fn three_processes_talk_over_a_network_that_loses_doubles_delays_and_damages() {
             twice: permille,
             damage: permille,
             full: 4 * permille,
+            late: permille,
             most_delay_ns: seed * 7_000,
         });
         world.chat(40);
