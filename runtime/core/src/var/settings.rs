@@ -243,7 +243,7 @@ mod tests {
             (Variable::EagerLimit, Value::Word(1)),
             (Variable::NetRails, Value::Number(0)),
             (Variable::Wait, Value::Word(3)),
-            (Variable::Providers, Value::Text("roce".to_owned())),
+            (Variable::Providers, Value::Text("rdma".to_owned())),
             (Variable::Providers, Value::Text(String::new())),
             (Variable::NetDevices, Value::Text("a/b".to_owned())),
             (
@@ -267,7 +267,10 @@ mod tests {
         let (providers, devices) = (row(Variable::Providers), row(Variable::NetDevices));
         let all = settings.read(providers, Vec::new);
         assert_eq!(all, Value::Text("self,shm,verbs,tcp".to_owned()));
-        assert_eq!(text_bytes(providers), Some("self,shm,verbs,tcp".len() + 1));
+        assert_eq!(
+            text_bytes(providers),
+            Some("self,shm,verbs,tcp,roce".len() + 1)
+        );
         let some = Value::Text(" SHM,self,shm".to_owned());
         settings.write(providers, &some).unwrap();
         let read = settings.read(providers, Vec::new);
