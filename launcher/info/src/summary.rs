@@ -113,7 +113,8 @@ pub(crate) fn page(here: &Here, values: &Values) -> String {
            self   from a rank to itself: always\n  \
            shm    between ranks of one node: {}\n  \
            verbs  InfiniBand and RoCE: {}\n  \
-           tcp    between all others: {}\n\
+           tcp    between all others: {}\n  \
+           roce   RoCE in datagrams of UDP, in place of both where it is named: {}\n\
          \n\
          {}\
          \n\
@@ -122,6 +123,7 @@ pub(crate) fn page(here: &Here, values: &Values) -> String {
         state("shm", Ok(copies)),
         state("verbs", ports(&here.report)),
         state("tcp", here.tcp.as_deref().map(told).map_err(Clone::clone)),
+        state("roce", here.tcp.as_deref().map(first).map_err(Clone::clone)),
         here.jobs.lines(),
     )
 }
@@ -185,6 +187,12 @@ fn told(addresses: &[Address]) -> String {
     let fit = addresses.iter().filter(|one| one.unfit.is_none());
     let words = fit.map(|one| format!("{} ({})", one.address, one.interface));
     words.collect::<Vec<_>>().join(", ")
+}
+
+/// The first of them, which is where a port that is a program is found.
+fn first(addresses: &[Address]) -> String {
+    let fit = addresses.iter().position(|one| one.unfit.is_none());
+    told(&addresses[fit.map_or(0..0, |at| at..at + 1)])
 }
 
 #[cfg(test)]
