@@ -207,7 +207,7 @@ impl<C: Carrier> Port for RocePort<C> {
 
     fn take_signs(&mut self) {
         if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
-            sign.disarm(packets);
+            sign.disarm(packets, self.carrier.now_ns());
         }
     }
 
