@@ -188,6 +188,7 @@ fn ends(dice: &mut Dice) -> [End; 2] {
     let one = Config {
         peer_is_ours: selective_repeat,
         selective_repeat,
+        ack_delay_ns: 5_000 * u64::from(selective_repeat),
         floor_ns: 10_000,
         path_mtu: PathMtu::Bytes256,
         send_depth: DEPTH,

@@ -339,6 +339,7 @@ fn configs(dice: &mut Dice) -> (Config, Config) {
         timeout: 6,
         peer_is_ours: ours > 0,
         selective_repeat: ours > 1,
+        ack_delay_ns: [0, 0, 20_000, 200_000][dice.index(4)] * u64::from(ours > 0),
         floor_ns: [0, 100_000][dice.index(2)],
         not_ready_timer: 1,
         ..Config::new(1, 2, end::address(2))

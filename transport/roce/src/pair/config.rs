@@ -56,6 +56,9 @@ pub struct Config {
     pub ceiling_ns: u64,
     /// How long a peer of ours may give no sign of life while something is asked of it.
     pub silence_ns: u64,
+    /// How long an acknowledgement may wait that nobody has asked for: it leaves behind the next request, or then. 0: nobody sends
+    /// them; both ends must have it or not.
+    pub ack_delay_ns: u64,
     /// How often the peer may have no receive buffer, 0 to 6; 7: for ever.
     pub not_ready_retries: u8,
     /// What the peer is told to wait when there is no receive buffer, a code of 0 to 31; [`not_ready_ns`] says how long it is.
@@ -121,6 +124,7 @@ impl Config {
             shared_floor_ns: 200_000_000,
             ceiling_ns: 2_000_000_000,
             silence_ns: 30_000_000_000,
+            ack_delay_ns: 0,
             not_ready_retries: 7,
             not_ready_timer: 12,
         }
@@ -146,6 +150,12 @@ impl Config {
             (
                 "selective_repeat",
                 self.selective_repeat.into(),
+                0,
+                self.peer_is_ours.into(),
+            ),
+            (
+                "ack_delay_ns",
+                u32::from(self.ack_delay_ns != 0),
                 0,
                 self.peer_is_ours.into(),
             ),

@@ -59,6 +59,8 @@ pub struct QueuePair {
     received: VecDeque<Completion>,
     /// Answers and requests leave in turn.
     is_turn_of_requests: bool,
+    /// Requests have left since there was nothing more to send: an acknowledgement that is owed goes with them.
+    has_sent: bool,
     /// Headers of the packet that leaves.
     headers: Headers,
     counts: Counts,
@@ -117,6 +119,7 @@ impl QueuePair {
             responder: Responder::new(&config),
             received: VecDeque::new(),
             is_turn_of_requests: false,
+            has_sent: false,
             headers: Headers::EMPTY,
             counts: Counts::default(),
         })
@@ -186,7 +189,10 @@ impl QueuePair {
     /// When [`next_outgoing`](Self::next_outgoing) has something to do even if nothing comes, in the time of its `now_ns`.
     pub fn deadline(&self) -> Option<u64> {
         match self.state {
-            State::Ready => self.retry.deadline(),
+            State::Ready => {
+                let times = [self.retry.deadline(), self.responder.owed_at()];
+                times.into_iter().flatten().min()
+            }
             State::Error => None,
         }
     }
@@ -225,6 +231,7 @@ impl QueuePair {
                     State::Error => None,
                 };
             }
+            self.responder.keep_time(now_ns);
         }
     }
 
@@ -325,6 +332,9 @@ impl QueuePair {
         if self.state == State::Error {
             return;
         }
+        if self.responder.owed_at().is_some_and(|at| at <= now_ns) {
+            self.responder.acknowledge_owed();
+        }
         match self.retry.is_overdue(now_ns) {
             Ok(false) => {}
             Ok(true) => {
@@ -345,22 +355,28 @@ impl QueuePair {
         if requests_first && let Some(source) = self.next_request(now_ns, memory) {
             return Some(source);
         }
-        match self.responder.next(memory, &mut self.headers) {
-            Ok(Some(source)) => {
-                self.is_turn_of_requests = true;
-                return Some(source);
-            }
-            Ok(None) => {}
-            Err(()) => {
-                self.break_with(None, Status::Flushed);
-                let last = self.responder.next(memory, &mut self.headers);
-                return last.ok().flatten();
-            }
+        if let Some(source) = self.next_answer(memory) {
+            return Some(source);
         }
-        match requests_first {
-            true => None,
-            false => self.next_request(now_ns, memory),
+        if !requests_first && let Some(source) = self.next_request(now_ns, memory) {
+            return Some(source);
         }
+        if std::mem::take(&mut self.has_sent) {
+            self.responder.acknowledge_owed();
+            return self.next_answer(memory);
+        }
+        None
+    }
+
+    fn next_answer<M: Memory>(&mut self, memory: &M) -> Option<Source> {
+        let answer = self.responder.next(memory, &mut self.headers);
+        let answer = answer.unwrap_or_else(|()| {
+            self.break_with(None, Status::Flushed);
+            let last = self.responder.next(memory, &mut self.headers);
+            last.ok().flatten()
+        });
+        self.is_turn_of_requests = answer.is_some() && self.state == State::Ready;
+        answer
     }
 
     fn next_request<M: Memory>(&mut self, now_ns: u64, memory: &M) -> Option<Source> {
@@ -381,6 +397,7 @@ impl QueuePair {
     }
 
     fn has_left(&mut self, now_ns: u64, leaves: Leaves) {
+        self.has_sent = true;
         let timed = match leaves {
             Leaves::First(psn) => Some(psn),
             Leaves::Unasked => None,

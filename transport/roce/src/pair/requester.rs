@@ -128,7 +128,8 @@ impl Requester {
             return Next::Nothing;
         }
         let ends = matches!(span.position, Position::Last | Position::Only);
-        let asks = ends || self.unasked + 1 >= self.limits.ask_every;
+        let is_awaited = ends && (work.signaled || work.fetches() || self.limits.asks_always);
+        let asks = is_awaited || self.unasked + 1 >= self.limits.ask_every;
         let fetches = work.fetches();
         let Ok(payload) = self.packet(self.cursor.index, psn, span, asks, (memory, headers)) else {
             // It is told in its turn: what was posted before it ends first.

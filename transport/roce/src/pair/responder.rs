@@ -3,7 +3,7 @@
 //!
 //! | packet                  | what is done                                                      |
 //! |-------------------------|-------------------------------------------------------------------|
-//! | the expected one        | carried out; acknowledged if it asks for that                     |
+//! | the expected one        | carried out; acknowledged if it asks for that, or later           |
 //! | a later one             | dropped; the first since the last that was accepted has a NAK     |
 //! | an earlier send, write  | acknowledged again                                                |
 //! | an earlier read         | answered again, if it is one of the last `responder_depth`        |
@@ -42,6 +42,18 @@ pub(super) struct Responder {
     mtu: PathMtu,
     not_ready_timer: u8,
     number: u32,
+    owed: Owed,
+    ack_delay_ns: u64,
+}
+
+/// Whether an acknowledgement is owed that nobody has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owed {
+    Nothing,
+    /// Since the packet that has just come.
+    New,
+    /// It leaves at this time, if nothing leaves before.
+    At(u64),
 }
 
 /// What has come of a request.
@@ -65,6 +77,8 @@ impl Responder {
             mtu: config.path_mtu,
             not_ready_timer: config.not_ready_timer,
             number: config.number,
+            owed: Owed::Nothing,
+            ack_delay_ns: config.ack_delay_ns,
         }
     }
 
@@ -141,6 +155,28 @@ impl Responder {
         }
     }
 
+    /// An acknowledgement that is owed since now leaves in a while.
+    pub(super) fn keep_time(&mut self, now_ns: u64) {
+        if self.owed == Owed::New {
+            self.owed = Owed::At(now_ns.saturating_add(self.ack_delay_ns));
+        }
+    }
+
+    /// When an acknowledgement leaves that is owed.
+    pub(super) fn owed_at(&self) -> Option<u64> {
+        match self.owed {
+            Owed::At(at) => Some(at),
+            Owed::Nothing | Owed::New => None,
+        }
+    }
+
+    /// An acknowledgement that is owed leaves next.
+    pub(super) fn acknowledge_owed(&mut self) {
+        if self.owed != Owed::Nothing {
+            self.acknowledge(self.order.expected().previous(), Syndrome::UNLIMITED);
+        }
+    }
+
     /// Gives up the message that arrives; its receive buffer, if it has one.
     pub(super) fn abandon(&mut self) -> Option<Completion> {
         let work = self.assembly.abandon()?;
@@ -149,6 +185,7 @@ impl Responder {
 
     /// Answers nothing any more.
     pub(super) fn silence(&mut self) {
+        self.owed = Owed::Nothing;
         self.replies.clear();
     }
 
@@ -236,6 +273,8 @@ impl Responder {
         }
         if packet.bth.ack_request {
             self.acknowledge(packet.bth.psn, Syndrome::UNLIMITED);
+        } else if self.ack_delay_ns != 0 && self.owed == Owed::Nothing {
+            self.owed = Owed::New;
         }
         Ok(received)
     }
@@ -331,13 +370,16 @@ impl Responder {
         }
     }
 
+    /// Keeps what a read or an atomic operation was. Its answer acknowledges all before it.
     fn keep(&mut self, carried: Carried) {
+        self.owed = Owed::Nothing;
         if let Some(oldest) = self.replay.keep(carried) {
             self.replies.forget(oldest.first, oldest.packets);
         }
     }
 
     fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome) {
+        self.owed = Owed::Nothing;
         self.replies.acknowledge(psn, syndrome, self.msn);
     }
 

@@ -19,6 +19,8 @@ pub(super) struct Limits {
     /// Half of the window at most, so that a full one always has an answer coming.
     pub(super) ask_every: u32,
     ask_every_max: u32,
+    /// The last packet of each request asks for an answer; else only that of those that are signaled.
+    pub(super) asks_always: bool,
 }
 
 /// The part of a request that one packet stands for.
@@ -47,6 +49,7 @@ impl Limits {
             fetches: config.initiator_depth.into(),
             ask_every: config.window_packets.div_ceil(2).min(ask_every_max),
             ask_every_max,
+            asks_always: config.ack_delay_ns == 0,
         }
     }
 

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Acknowledgements that nobody has asked for, between our own: they wait for a request behind which they go, but not for long.
+
+mod common;
+
+use common::arena::piece;
+use common::by_hand::{ByHand, brief};
+use common::end::{End, config, end};
+use roce::{Body, Config, Operation, Request};
+
+const OURS: u32 = 0x00ff_fffe;
+const THEIRS: u32 = 100;
+const SEND: u8 = 4;
+const ACKNOWLEDGE: u8 = 0x11;
+const DELAY_NS: u64 = 1000;
+
+fn delayed() -> Config {
+    Config {
+        peer_is_ours: true,
+        ack_delay_ns: DELAY_NS,
+        ..config()
+    }
+}
+
+/// One with buffers for what comes.
+fn ready() -> End {
+    let mut end = end(delayed());
+    for work in 0..16 {
+        end.receives.post(work, piece(8, 0, 100));
+    }
+    end
+}
+
+/// The peer sends a message.
+fn send_to(end: &mut End, now_ns: u64, number: u32, asks: bool) {
+    let mut packet = ByHand::new(SEND, THEIRS + number, b"hello");
+    packet.bth.ack_request = asks;
+    packet.to(end, now_ns);
+}
+
+fn post(end: &mut End, work: u64, signaled: bool) {
+    let request = Request {
+        work,
+        operation: Operation::Send,
+        body: Body::Inline(b"hello"),
+        immediate: None,
+        signaled,
+    };
+    end.pair.post(&request).expect("there is room");
+}
+
+#[test]
+fn it_is_only_for_peers_of_ours() {
+    let foreign = Config {
+        peer_is_ours: false,
+        ..delayed()
+    };
+    assert_eq!(foreign.check().unwrap_err().field, "ack_delay_ns");
+}
+
+#[test]
+fn what_nobody_asks_for_leaves_once_and_after_a_while() {
+    let mut end = ready();
+    send_to(&mut end, 5, 0, false);
+    send_to(&mut end, 500, 1, false);
+    assert_eq!(brief(&end.leaving(501)), []);
+    assert_eq!(end.pair.deadline(), Some(5 + DELAY_NS));
+    let left = end.leaving(5 + DELAY_NS);
+    assert_eq!(brief(&left), [(ACKNOWLEDGE, THEIRS + 1)], "of both");
+    assert_eq!(end.pair.deadline(), None);
+    assert_eq!(brief(&end.leaving(1_000_000)), []);
+}
+
+#[test]
+fn it_goes_behind_a_request() {
+    let mut end = ready();
+    send_to(&mut end, 0, 0, false);
+    post(&mut end, 1, false);
+    post(&mut end, 2, false);
+    let left = brief(&end.leaving(1));
+    assert_eq!(
+        left,
+        [(SEND, OURS), (SEND, OURS + 1), (ACKNOWLEDGE, THEIRS)]
+    );
+    assert_eq!(brief(&end.leaving(2)), []);
+}
+
+#[test]
+fn what_is_asked_for_leaves_at_once_and_is_of_all_before() {
+    let mut end = ready();
+    send_to(&mut end, 0, 0, false);
+    send_to(&mut end, 1, 1, true);
+    assert_eq!(brief(&end.leaving(1)), [(ACKNOWLEDGE, THEIRS + 1)]);
+    assert_eq!(brief(&end.leaving(1_000_000)), []);
+}
+
+#[test]
+fn a_request_asks_if_its_completion_is_awaited_or_many_have_not_asked() {
+    let mut end = ready();
+    post(&mut end, 0, false);
+    post(&mut end, 1, true);
+    let asks: Vec<bool> = end.leaving(0).iter().map(|seen| seen.asks).collect();
+    assert_eq!(asks, [false, true]);
+    for work in 0..40 {
+        post(&mut end, work, false);
+    }
+    let asks = end.leaving(0).iter().filter(|seen| seen.asks).count();
+    assert!((1..=10).contains(&asks), "{asks} of 40");
+}
