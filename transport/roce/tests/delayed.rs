@@ -33,8 +33,8 @@ fn ready() -> End {
 
 /// The peer sends a message.
 fn send_to(end: &mut End, now_ns: u64, number: u32, asks: bool) {
-    let mut packet = ByHand::new(SEND, THEIRS + number, b"hello");
-    packet.bth.ack_request = asks;
+    let packet = ByHand::new(SEND, THEIRS + number, b"hello");
+    let packet = packet.with(|bth| bth.ack_request = asks);
     packet.to(end, now_ns);
 }
 

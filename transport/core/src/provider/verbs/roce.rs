@@ -7,7 +7,7 @@
 //! | `port.rs` | what the provider asks: the calls of `Port` |
 //! | `open.rs` | the address and the facts of a port |
 //! | `carrier.rs` | what packets go through |
-//! | `udp.rs`, `system.rs` | a UDP socket, and its calls of the system |
+//! | `udp.rs`, `trains.rs`, `system.rs` | a UDP socket, packets that leave together, and calls of the system |
 //! | `faulty.rs` | a network with faults, within one process, for tests |
 //! | `regions.rs` | registered memory |
 //! | `pairs.rs` | reliable queue pairs |
@@ -27,6 +27,7 @@ mod port;
 mod regions;
 mod sign;
 mod system;
+mod trains;
 mod udp;
 
 #[cfg(test)]

@@ -8,78 +8,160 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// A datagram that is to leave: its bytes, and where it goes.
-pub(super) type Leaving<'a> = (&'a [u8], SocketAddr);
+/// Datagrams that are to leave: one behind the other, `packet_bytes` of each, the last may be shorter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaving<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) packet_bytes: usize,
+    pub(super) to: SocketAddr,
+}
+
+/// What has come into one buffer: datagrams one behind the other, `packet_bytes` of each, the last may be shorter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Came {
+    pub(super) bytes: usize,
+    pub(super) packet_bytes: usize,
+    pub(super) from: SocketAddr,
+}
 
 /// The address of nobody.
 pub(super) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-/// Datagrams of one call, at most.
+/// Messages of one call, at most.
 pub(super) const BURST: usize = 16;
 
-/// Sends datagrams, at most [`BURST`], without waiting; answers how many the system took, from the first on.
-pub(super) fn send_burst(socket: &UdpSocket, burst: &[Leaving<'_>]) -> io::Result<usize> {
+/// Sends datagrams, at most [`BURST`] trains of them, without waiting; answers how many trains the system took, from the first on.
+pub(super) fn send_burst<'a>(
+    socket: &UdpSocket,
+    burst: impl Iterator<Item = Leaving<'a>>,
+) -> io::Result<usize> {
     let mut names = [Name::default(); BURST];
     let mut parts = [NO_PART; BURST];
+    let mut words = [Words::default(); BURST];
     let mut messages = no_messages();
-    for (index, (bytes, to)) in burst.iter().take(BURST).enumerate() {
-        names[index] = Name::of(*to);
+    let mut count = 0;
+    for (index, leaving) in burst.take(BURST).enumerate() {
+        names[index] = Name::of(leaving.to);
         parts[index] = libc::iovec {
-            iov_base: bytes.as_ptr().cast_mut().cast(),
-            iov_len: bytes.len(),
+            iov_base: leaving.bytes.as_ptr().cast_mut().cast(),
+            iov_len: leaving.bytes.len(),
         };
         let message = &mut messages[index].msg_hdr;
         message.msg_name = (&raw mut names[index].bytes).cast();
         message.msg_namelen = names[index].length;
         message.msg_iov = &raw mut parts[index];
         message.msg_iovlen = 1;
+        if leaving.bytes.len() > leaving.packet_bytes {
+            words[index] = Words::to_cut(leaving.packet_bytes);
+            message.msg_control = (&raw mut words[index]).cast();
+            message.msg_controllen = CUT_BYTES;
+        }
+        count += 1;
     }
-    let count = libc::c_uint::try_from(burst.len().min(BURST)).unwrap_or(0);
     let (descriptor, place) = (socket.as_raw_fd(), messages.as_mut_ptr());
-    // SAFETY: so many messages, whose names, parts and bytes live over the call; the bytes are only read.
+    // SAFETY: so many messages, whose names, parts, words and bytes live over the call; the bytes are only read.
     let sent = unsafe { libc::sendmmsg(descriptor, place, count, libc::MSG_DONTWAIT) };
     of_call(sent)
 }
 
-/// Takes datagrams that have come, each into one of `buffers` from the first on and at most [`BURST`], without waiting; calls `took` with its
-/// number, its length and where it came from. One that was longer than its buffer has the length 0. Answers how many.
-pub(super) fn receive_burst<const BYTES: usize>(
+/// Takes datagrams that have come, each or a train of them into one of `buffers`, `buffer_bytes` long, from the first on and at most
+/// [`BURST`], without waiting; what came into which is in `came`, where one that was too long has no bytes. Answers how many.
+pub(super) fn receive_burst(
     socket: &UdpSocket,
-    buffers: &mut [[u8; BYTES]],
-    mut took: impl FnMut(usize, usize, SocketAddr),
+    buffers: &mut [u8],
+    buffer_bytes: usize,
+    came: &mut [Came; BURST],
 ) -> io::Result<usize> {
     let mut names = [Name::default(); BURST];
     let mut parts = [NO_PART; BURST];
+    let mut words = [Words::default(); BURST];
     let mut messages = no_messages();
     let mut room = 0;
-    for (index, buffer) in buffers.iter_mut().take(BURST).enumerate() {
+    for (index, buffer) in buffers
+        .chunks_exact_mut(buffer_bytes)
+        .take(BURST)
+        .enumerate()
+    {
         parts[index] = libc::iovec {
             iov_base: buffer.as_mut_ptr().cast(),
-            iov_len: BYTES,
+            iov_len: buffer_bytes,
         };
         let message = &mut messages[index].msg_hdr;
         message.msg_name = (&raw mut names[index].bytes).cast();
         message.msg_namelen = LONGEST_NAME;
         message.msg_iov = &raw mut parts[index];
         message.msg_iovlen = 1;
+        message.msg_control = (&raw mut words[index]).cast();
+        message.msg_controllen = size_of::<Words>();
         room += 1;
     }
     let (descriptor, place) = (socket.as_raw_fd(), messages.as_mut_ptr());
     let flags = libc::MSG_DONTWAIT;
-    // SAFETY: so many messages, whose names, parts and buffers live over the call; it writes to them as far as their lengths say.
-    let came = unsafe { libc::recvmmsg(descriptor, place, room, flags, std::ptr::null_mut()) };
-    let came = of_call(came)?;
-    for index in 0..came.min(BURST) {
+    // SAFETY: so many messages, whose names, parts, words and buffers live over the call; it writes to them as far as their lengths
+    // say.
+    let count = unsafe { libc::recvmmsg(descriptor, place, room, flags, std::ptr::null_mut()) };
+    let count = of_call(count)?.min(BURST);
+    for (index, came) in came.iter_mut().enumerate().take(count) {
         let message = &messages[index];
-        let is_whole = message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
-        match names[index].address().filter(|_| is_whole) {
-            Some(from) => took(index, message.msg_len as usize, from),
-            None => took(index, 0, NOBODY),
+        let cut = libc::MSG_TRUNC | libc::MSG_CTRUNC;
+        let is_whole = message.msg_hdr.msg_flags & cut == 0;
+        let from = names[index].address().filter(|_| is_whole);
+        let bytes = match from {
+            Some(_) => message.msg_len as usize,
+            None => 0,
+        };
+        let length = message.msg_hdr.msg_controllen;
+        *came = Came {
+            bytes,
+            packet_bytes: words[index].joined_bytes(length).unwrap_or(bytes),
+            from: from.unwrap_or(NOBODY),
+        };
+    }
+    Ok(count)
+}
+
+/// What is said beside a message: one control message, whose value is a number.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Words {
+    /// Of the header and the value.
+    length: usize,
+    level: libc::c_int,
+    kind: libc::c_int,
+    value: [u8; 8],
+}
+
+impl Words {
+    /// The system is to cut the message into datagrams of so many bytes.
+    fn to_cut(packet_bytes: usize) -> Self {
+        let [low, high] = u16::try_from(packet_bytes)
+            .unwrap_or(u16::MAX)
+            .to_ne_bytes();
+        Self {
+            length: CUT_LENGTH,
+            level: libc::SOL_UDP,
+            kind: UDP_SEGMENT,
+            value: [low, high, 0, 0, 0, 0, 0, 0],
         }
     }
-    Ok(came)
+
+    /// So long is each of the datagrams in a message, as the system says in `length` bytes; `None`: there is one.
+    fn joined_bytes(&self, length: usize) -> Option<usize> {
+        let is_said = length >= JOINED_LENGTH && self.length >= JOINED_LENGTH;
+        let is_it = self.level == libc::SOL_UDP && self.kind == UDP_GRO;
+        let [a, b, c, d, ..] = self.value;
+        let bytes = usize::try_from(i32::from_ne_bytes([a, b, c, d])).ok()?;
+        (is_said && is_it && bytes != 0).then_some(bytes)
+    }
+}
+
+/// Joins datagrams that come one behind the other into one message, where the system can; where it cannot, each comes alone.
+pub(super) fn join_what_comes(socket: &UdpSocket) {
+    // A kernel before 5.0 does not know it.
+    _ = set_option(socket, libc::SOL_UDP, UDP_GRO, 1);
 }
 
 /// The name of a socket as the kernel writes it.
@@ -268,6 +350,15 @@ const fn size_of_value<T>(_: &T) -> libc::socklen_t {
     bytes
 }
 
+/// Of `linux/udp.h`.
+const UDP_SEGMENT: libc::c_int = 103;
+const UDP_GRO: libc::c_int = 104;
+/// Lengths of a control message, without and with what stands behind it: a number of 2 bytes that is sent.
+const CUT_LENGTH: usize = offset_of!(Words, value) + 2;
+const CUT_BYTES: usize = size_of::<Words>();
+/// The same of a number of 4 bytes that comes.
+const JOINED_LENGTH: usize = offset_of!(Words, value) + 4;
+const _: () = assert!(offset_of!(Words, value) == size_of::<libc::cmsghdr>());
 const NO_PART: libc::iovec = libc::iovec {
     iov_base: std::ptr::null_mut(),
     iov_len: 0,

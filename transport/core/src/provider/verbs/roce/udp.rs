@@ -7,8 +7,9 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::carrier::{Carrier, PACKET_BYTES};
-use super::system::{self, BURST, NOBODY};
+use super::carrier::Carrier;
+use super::system::{self, BURST, Came, NOBODY};
+use super::trains::Trains;
 use crate::wait;
 
 /// A socket, and the buffers of its bursts.
@@ -18,16 +19,20 @@ pub(crate) struct Udp {
     local: SocketAddr,
     most_bytes: usize,
     waiting_bytes: usize,
-    /// Packets that are to leave, and where they go.
-    leaving: Box<[[u8; PACKET_BYTES]; BURST]>,
-    to: [(usize, SocketAddr); BURST],
-    /// Of those, which have left, and how many there are.
-    left: usize,
-    pushed: usize,
-    /// Packets that have come, and from where.
-    came: Box<[[u8; PACKET_BYTES]; BURST]>,
-    from: [(usize, SocketAddr); BURST],
-    count: usize,
+    trains: Trains,
+    /// What has come, and into which of the buffers.
+    came: [Came; BURST],
+    buffers: Box<[u8]>,
+    /// Where each packet of it is, and whose.
+    packets: Vec<Packet>,
+}
+
+/// A packet that has come.
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    at: usize,
+    bytes: usize,
+    from: SocketAddr,
 }
 
 impl Udp {
@@ -39,36 +44,34 @@ impl Udp {
         let socket = UdpSocket::bind((address, 0))?;
         socket.set_nonblocking(true)?;
         system::forbid_fragments(&socket, address)?;
+        system::join_what_comes(&socket);
         let waiting_bytes = system::ask_for_room(&socket, WANTED_ROOM_BYTES);
-        let nobody = (0, NOBODY);
+        let nothing = Came {
+            bytes: 0,
+            packet_bytes: 0,
+            from: NOBODY,
+        };
         Ok(Self {
             local: socket.local_addr()?,
             socket,
             most_bytes: link_bytes,
             waiting_bytes,
-            leaving: Box::new([[0; PACKET_BYTES]; BURST]),
-            to: [nobody; BURST],
-            left: 0,
-            pushed: 0,
-            came: Box::new([[0; PACKET_BYTES]; BURST]),
-            from: [nobody; BURST],
-            count: 0,
+            trains: Trains::new(),
+            came: [nothing; BURST],
+            buffers: vec![0; BURST * BUFFER_BYTES].into_boxed_slice(),
+            packets: Vec::new(),
         })
     }
 
-    /// Sends what is left of what was pushed, if there is any; answers how many the system took.
+    /// Sends what waits, if there is anything; answers how many trains the system took.
     fn send_some(&self) -> io::Result<usize> {
-        let nothing: (&[u8], SocketAddr) = (&[], self.local);
-        let mut burst = [nothing; BURST];
-        let waiting = self.leaving.iter().zip(&self.to);
-        let waiting = waiting.take(self.pushed).skip(self.left);
-        for (place, (packet, (bytes, to))) in burst.iter_mut().zip(waiting) {
-            *place = (&packet[..*bytes], *to);
-        }
-        match &burst[..self.pushed - self.left] {
+        let mut waiting = self.trains.waiting();
+        match (waiting.next(), waiting.next()) {
             // It is alone where it matters how long it takes.
-            [(packet, to)] => self.socket.send_to(packet, to).map(|_| 1),
-            several => system::send_burst(&self.socket, several),
+            (Some(one), None) if one.bytes.len() == one.packet_bytes => {
+                self.socket.send_to(one.bytes, one.to).map(|_| 1)
+            }
+            _ => system::send_burst(&self.socket, self.trains.waiting()),
         }
     }
 }
@@ -91,48 +94,57 @@ impl Carrier for Udp {
     }
 
     fn buffer(&mut self) -> Option<&mut [u8]> {
-        Some(self.leaving.get_mut(self.pushed)?)
+        self.trains.buffer()
     }
 
     fn push(&mut self, bytes: usize, to: SocketAddr) {
-        if let Some(place) = self.to.get_mut(self.pushed) {
-            *place = (bytes.min(PACKET_BYTES), to);
-            self.pushed += 1;
-        }
+        self.trains.push(bytes, to);
     }
 
     fn flush(&mut self) {
-        while self.left < self.pushed {
+        while !self.trains.is_empty() {
             match self.send_some() {
-                Ok(count) => self.left += count,
-                Err(error) => match error.kind() {
-                    ErrorKind::Interrupted => {}
-                    ErrorKind::WouldBlock => return,
-                    _ if error.raw_os_error() == Some(libc::ENOBUFS) => return,
-                    // As if it were lost on the way: it is too long for that, or there is none.
-                    _ => self.left += 1,
+                Ok(count) => self.trains.have_left(count),
+                Err(error) => match (error.kind(), error.raw_os_error()) {
+                    (ErrorKind::Interrupted, _) => {}
+                    (ErrorKind::WouldBlock, _) | (_, Some(libc::ENOBUFS)) => return,
+                    (_, code) => {
+                        // A system, or a device without checksums, that cuts no trains.
+                        if let Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP) = code {
+                            self.trains.uncouple();
+                        }
+                        // As if it were lost on the way: it is too long for that, or there is none.
+                        self.trains.have_left(1);
+                    }
                 },
             }
         }
-        (self.left, self.pushed) = (0, 0);
     }
 
     fn has_unsent(&self) -> bool {
-        self.left < self.pushed
+        !self.trains.is_empty()
     }
 
     fn receive(&mut self) -> usize {
-        let from = &mut self.from;
-        let took = |index: usize, bytes, address| from[index] = (bytes, address);
-        let came = system::receive_burst(&self.socket, &mut self.came[..], took);
+        let (buffers, came) = (&mut self.buffers, &mut self.came);
+        let count = system::receive_burst(&self.socket, buffers, BUFFER_BYTES, came);
+        self.packets.clear();
         // Errors are of what was sent before, and say nothing of what comes.
-        self.count = came.unwrap_or(0);
-        self.count
+        for (index, came) in self.came.iter().enumerate().take(count.unwrap_or(0)) {
+            let (mut at, mut left) = (index * BUFFER_BYTES, came.bytes);
+            while left != 0 {
+                let bytes = left.min(came.packet_bytes);
+                let from = came.from;
+                self.packets.push(Packet { at, bytes, from });
+                (at, left) = (at + bytes, left - bytes);
+            }
+        }
+        self.packets.len()
     }
 
     fn received(&self, index: usize) -> Option<(&[u8], SocketAddr)> {
-        let (bytes, from) = *self.from.get(index).filter(|_| index < self.count)?;
-        Some((self.came.get(index)?.get(..bytes)?, from))
+        let Packet { at, bytes, from } = *self.packets.get(index)?;
+        Some((self.buffers.get(at..at + bytes)?, from))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -142,3 +154,5 @@ impl Carrier for Udp {
 
 /// Room that is asked for in each direction. Systems grant about 200 KiB to most users.
 const WANTED_ROOM_BYTES: libc::c_int = 4 << 20;
+/// No datagram, and no train of them, is longer.
+const BUFFER_BYTES: usize = 1 << 16;

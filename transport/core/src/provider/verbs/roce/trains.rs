@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets that are to leave, in trains: packets of one length to one place, one behind the other, of which the last may be shorter.
+//! The system takes a train in one call, and cuts it into datagrams as late as it can (`UDP_SEGMENT`).
+
+use std::net::SocketAddr;
+
+use super::carrier::PACKET_BYTES;
+use super::system::{Leaving, NOBODY};
+
+/// Trains that are to leave, in order.
+#[derive(Debug)]
+pub(super) struct Trains {
+    bytes: Box<[u8]>,
+    trains: [Train; TRAINS],
+    /// How many trains there are; the last may grow.
+    count: usize,
+    /// How many of them have left.
+    left: usize,
+    /// Packets of a train at most.
+    most_packets: usize,
+}
+
+/// One train; its bytes stand at [`TRAIN_BYTES`] times its index.
+#[derive(Clone, Copy, Debug)]
+struct Train {
+    to: SocketAddr,
+    /// Of every packet but the last.
+    packet_bytes: usize,
+    bytes: usize,
+    packets: usize,
+}
+
+impl Trains {
+    pub(super) fn new() -> Self {
+        Self {
+            bytes: vec![0; TRAINS * TRAIN_BYTES].into_boxed_slice(),
+            trains: [Train::EMPTY; TRAINS],
+            count: 0,
+            left: 0,
+            most_packets: MOST_PACKETS,
+        }
+    }
+
+    /// From now on each packet leaves alone.
+    pub(super) fn uncouple(&mut self) {
+        self.most_packets = 1;
+    }
+
+    /// Where the next packet is written, [`PACKET_BYTES`] long; `None`: there is no room.
+    pub(super) fn buffer(&mut self) -> Option<&mut [u8]> {
+        let at = self.place()?;
+        self.bytes.get_mut(at..at + PACKET_BYTES)
+    }
+
+    /// The first `bytes` of [`buffer`](Self::buffer) are a packet to that place.
+    pub(super) fn push(&mut self, bytes: usize, to: SocketAddr) {
+        let Some(at) = self.place() else {
+            return;
+        };
+        let bytes = bytes.min(PACKET_BYTES);
+        let last = self.count.checked_sub(1);
+        let last = last.and_then(|last| self.trains.get_mut(last));
+        if let Some(train) = last.filter(|train| train.takes(bytes, to, self.most_packets)) {
+            train.bytes += bytes;
+            train.packets += 1;
+            return;
+        }
+        let begin = self.count * TRAIN_BYTES;
+        if at != begin {
+            self.bytes.copy_within(at..at + bytes, begin);
+        }
+        if let Some(train) = self.trains.get_mut(self.count) {
+            *train = Train {
+                to,
+                packet_bytes: bytes,
+                bytes,
+                packets: 1,
+            };
+            self.count += 1;
+        }
+    }
+
+    /// Whether there is nothing to send.
+    pub(super) fn is_empty(&self) -> bool {
+        self.left == self.count
+    }
+
+    /// What has not left, from the first train on.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = Leaving<'_>> {
+        let trains = self.trains[..self.count].iter().enumerate();
+        trains.skip(self.left).filter_map(|(index, train)| {
+            let begin = index * TRAIN_BYTES;
+            Some(Leaving {
+                bytes: self.bytes.get(begin..begin + train.bytes)?,
+                packet_bytes: train.packet_bytes,
+                to: train.to,
+            })
+        })
+    }
+
+    /// So many of them have left.
+    pub(super) fn have_left(&mut self, trains: usize) {
+        self.left += trains;
+        if self.left >= self.count {
+            (self.left, self.count) = (0, 0);
+        }
+    }
+
+    /// Where the next packet is written. There is always room for a train of its own, as nobody knows yet where it goes.
+    fn place(&self) -> Option<usize> {
+        if self.count == TRAINS {
+            return None;
+        }
+        let last = self.count.checked_sub(1).filter(|_| self.left < self.count);
+        let last = last.and_then(|last| Some((last, self.trains.get(last)?)));
+        Some(match last {
+            Some((index, train)) if train.bytes + PACKET_BYTES <= MOST_TRAIN_BYTES => {
+                index * TRAIN_BYTES + train.bytes
+            }
+            _ => self.count * TRAIN_BYTES,
+        })
+    }
+}
+
+impl Train {
+    const EMPTY: Self = Self {
+        to: NOBODY,
+        packet_bytes: 0,
+        bytes: 0,
+        packets: 0,
+    };
+
+    /// Whether a packet may be its last.
+    fn takes(&self, bytes: usize, to: SocketAddr, most_packets: usize) -> bool {
+        let is_whole = self.bytes == self.packets * self.packet_bytes;
+        let has_room = self.packets < most_packets && self.bytes + bytes <= MOST_TRAIN_BYTES;
+        is_whole && has_room && self.to == to && (1..=self.packet_bytes).contains(&bytes)
+    }
+}
+
+/// Trains at most.
+pub(super) const TRAINS: usize = 16;
+/// Room for one.
+const TRAIN_BYTES: usize = MOST_TRAIN_BYTES + PACKET_BYTES;
+/// What the length of an IP packet can say, without the headers of IP and UDP.
+const MOST_TRAIN_BYTES: usize = 65_535 - 40 - 8;
+/// What every kernel that knows trains takes.
+const MOST_PACKETS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 1], port))
+    }
+
+    fn push(trains: &mut Trains, bytes: usize, value: u8, to: u16) {
+        trains.buffer().expect("there is room")[..bytes].fill(value);
+        trains.push(bytes, place(to));
+    }
+
+    /// Length of a packet, and the packets by what they are filled with, of each train.
+    fn waiting(trains: &Trains) -> Vec<(u16, usize, Vec<u8>)> {
+        let waiting = trains.waiting();
+        let read = waiting.map(|it| {
+            let packets = it.bytes.chunks(it.packet_bytes);
+            let values = packets.map(|packet| {
+                assert!(packet.iter().all(|byte| *byte == packet[0]));
+                packet[0]
+            });
+            (it.to.port(), it.packet_bytes, values.collect())
+        });
+        read.collect()
+    }
+
+    #[test]
+    fn packets_of_one_length_to_one_place_are_one_train() {
+        let mut trains = Trains::new();
+        for value in 1..=3 {
+            push(&mut trains, 100, value, 7);
+        }
+        push(&mut trains, 20, 4, 7);
+        push(&mut trains, 20, 5, 7);
+        assert_eq!(
+            waiting(&trains),
+            [(7, 100, vec![1, 2, 3, 4]), (7, 20, vec![5])]
+        );
+    }
+
+    #[test]
+    fn another_place_or_a_longer_packet_begins_a_train() {
+        let mut trains = Trains::new();
+        push(&mut trains, 100, 1, 7);
+        push(&mut trains, 100, 2, 8);
+        push(&mut trains, 101, 3, 8);
+        assert_eq!(
+            waiting(&trains),
+            [(7, 100, vec![1]), (8, 100, vec![2]), (8, 101, vec![3])]
+        );
+        trains.have_left(2);
+        assert_eq!(waiting(&trains), [(8, 101, vec![3])]);
+        trains.have_left(1);
+        assert!(trains.is_empty());
+    }
+
+    #[test]
+    fn a_train_has_an_end() {
+        let mut trains = Trains::new();
+        for _ in 0..MOST_PACKETS + 1 {
+            push(&mut trains, 30, 1, 7);
+        }
+        let packets = |trains: &Trains| {
+            let waiting = waiting(trains).into_iter();
+            waiting.map(|(_, _, them)| them.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(packets(&trains), [MOST_PACKETS, 1]);
+        trains.have_left(2);
+        for _ in 0..20 {
+            push(&mut trains, 4096, 1, 7);
+        }
+        assert_eq!(packets(&trains), [15, 5]);
+        assert!(trains.waiting().all(|it| it.bytes.len() <= 65_487));
+    }
+
+    #[test]
+    fn without_room_there_is_no_buffer() {
+        let mut trains = Trains::new();
+        for to in 0..TRAINS {
+            push(&mut trains, 9, 1, u16::try_from(to).unwrap());
+        }
+        assert!(trains.buffer().is_none());
+        trains.have_left(TRAINS - 1);
+        assert!(trains.buffer().is_none(), "the last has not left");
+        trains.have_left(1);
+        assert!(trains.buffer().is_some());
+    }
+
+    #[test]
+    fn uncoupled_each_packet_leaves_alone() {
+        let mut trains = Trains::new();
+        trains.uncouple();
+        push(&mut trains, 9, 1, 7);
+        push(&mut trains, 9, 2, 7);
+        assert_eq!(waiting(&trains), [(7, 9, vec![1]), (7, 9, vec![2])]);
+    }
+}
