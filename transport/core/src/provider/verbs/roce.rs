@@ -72,6 +72,8 @@ struct Limits {
     sends: u32,
     /// Packets that one sends before it waits for an acknowledgement.
     window_packets: u32,
+    /// How long a peer of ours may give no sign of life before a queue pair to it breaks.
+    silence_ns: u64,
 }
 
 /// Queue pairs, and the memory that they reach.

@@ -20,6 +20,8 @@ pub(super) struct Pairs {
     free: VecDeque<u32>,
     /// Those that may have something to send, each once, in the order in which they do.
     ready: VecDeque<u32>,
+    /// Packets that the first of them has sent in this turn.
+    in_turn: u32,
     /// When something is to be done for which, the earliest first. A queue pair is in here at most once, and not later than its
     /// deadline.
     due: BTreeSet<(u64, u32)>,
@@ -128,16 +130,21 @@ impl Pairs {
 
     /// The first of them has nothing to send now.
     pub(super) fn leave_ready(&mut self) {
+        self.in_turn = 0;
         let index = self.ready.pop_front();
         if let Some(place) = index.and_then(|index| self.places.get_mut(index as usize)) {
             place.is_ready = false;
         }
     }
 
-    /// The first of them has sent something: the others are next.
+    /// The first of them has sent a packet: after some the others are next.
     pub(super) fn turn_ready(&mut self) {
-        if self.ready.len() > 1 {
-            self.ready.rotate_left(1);
+        self.in_turn += 1;
+        if self.in_turn >= MOST_IN_TURN {
+            self.in_turn = 0;
+            if let Some(first) = self.ready.pop_front() {
+                self.ready.push_back(first);
+            }
         }
     }
 
@@ -218,6 +225,8 @@ fn place_of(number: u32) -> u32 {
     number & ((1 << PLACE_BITS) - 1)
 }
 
+/// Packets that one sends before the next: together they are a train.
+const MOST_IN_TURN: u32 = 16;
 /// Bits of a number that are a queue pair's place.
 const PLACE_BITS: u32 = 16;
 /// The largest number that the other bits can be.

@@ -137,6 +137,8 @@ impl<C: Carrier> Port for RocePort<C> {
             return Err(wrong);
         }
         let terms = &self.facts.terms;
+        // Only an engine like this one has a port of its own: adapters, and the system's, are at that of RoCE.
+        let is_ours = to.address.lid != 0;
         let config = Config {
             our_first: Psn::new(to.our_first),
             their_first: Psn::new(to.their_first),
@@ -151,6 +153,10 @@ impl<C: Carrier> Port for RocePort<C> {
             retry_count: terms.retries,
             not_ready_retries: terms.not_ready_retries,
             not_ready_timer: terms.not_ready_timer(),
+            peer_is_ours: is_ours,
+            selective_repeat: is_ours,
+            silence_ns: self.limits.silence_ns,
+            ack_delay_ns: if is_ours { ACK_DELAY_NS } else { 0 },
             ..Config::new(pair.number, to.number, place)
         };
         self.queues.pairs.join(config).map_err(|_| wrong)
@@ -250,6 +256,9 @@ fn body_of(body: Body<'_>) -> roce::Body<'_> {
         Body::Piece(of) => roce::Body::Piece(piece(of)),
     }
 }
+
+/// How long an acknowledgement waits for a packet with which it can go.
+const ACK_DELAY_NS: u64 = 1_000_000;
 
 fn failed(call: &'static str, errno: i32) -> CallError {
     CallError { call, errno }

@@ -102,6 +102,7 @@ impl Side {
 impl<C: Carrier> Side<C> {
     pub(super) fn over(carrier: C, terms: &NetTerms) -> Self {
         let mut port = RocePort::open(carrier, &DEPTHS, terms, Q_KEY).unwrap();
+        port.limits.silence_ns = 1_000_000_000;
         let block = Block::new();
         // SAFETY: the block lives until the port is dropped, and is read and written by copies alone.
         let region = unsafe { port.register(block.at(0, BLOCK), BLOCK, Access::Full) }.unwrap();
