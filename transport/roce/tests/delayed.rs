@@ -83,6 +83,12 @@ fn it_goes_behind_a_request() {
         [(SEND, OURS), (SEND, OURS + 1), (ACKNOWLEDGE, THEIRS)]
     );
     assert_eq!(brief(&end.leaving(2)), []);
+    // Not so soon again.
+    send_to(&mut end, 3, 1, false);
+    post(&mut end, 3, false);
+    assert_eq!(brief(&end.leaving(4)), [(SEND, 0)]);
+    let acknowledged = brief(&end.leaving(3 + DELAY_NS));
+    assert_eq!(acknowledged, [(ACKNOWLEDGE, THEIRS + 1)]);
 }
 
 #[test]

@@ -361,8 +361,7 @@ impl QueuePair {
         if !requests_first && let Some(source) = self.next_request(now_ns, memory) {
             return Some(source);
         }
-        if std::mem::take(&mut self.has_sent) {
-            self.responder.acknowledge_owed();
+        if std::mem::take(&mut self.has_sent) && self.responder.acknowledge_behind(now_ns) {
             return self.next_answer(memory);
         }
         None

@@ -44,6 +44,7 @@ pub(super) struct Responder {
     number: u32,
     owed: Owed,
     ack_delay_ns: u64,
+    next_behind_at: u64,
 }
 
 /// Whether an acknowledgement is owed that nobody has asked for.
@@ -79,6 +80,7 @@ impl Responder {
             number: config.number,
             owed: Owed::Nothing,
             ack_delay_ns: config.ack_delay_ns,
+            next_behind_at: 0,
         }
     }
 
@@ -175,6 +177,17 @@ impl Responder {
         if self.owed != Owed::Nothing {
             self.acknowledge(self.order.expected().previous(), Syndrome::UNLIMITED);
         }
+    }
+
+    /// One may leave behind the request that has just left; whether it does, which is not often: where many messages come, some
+    /// ask for it.
+    pub(super) fn acknowledge_behind(&mut self, now_ns: u64) -> bool {
+        let is_due = self.owed != Owed::Nothing && now_ns >= self.next_behind_at;
+        if is_due {
+            self.next_behind_at = now_ns.saturating_add(self.ack_delay_ns / 8);
+            self.acknowledge_owed();
+        }
+        is_due
     }
 
     /// Gives up the message that arrives; its receive buffer, if it has one.

@@ -33,17 +33,17 @@ pub(super) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPE
 /// Messages of one call, at most.
 pub(super) const BURST: usize = 16;
 
-/// Sends datagrams, at most [`BURST`] trains of them, without waiting; answers how many trains the system took, from the first on.
-pub(super) fn send_burst<'a>(
+/// Sends datagrams, at most `MOST` trains of them, without waiting; answers how many trains the system took, from the first on.
+pub(super) fn send_burst<'a, const MOST: usize>(
     socket: &UdpSocket,
     burst: impl Iterator<Item = Leaving<'a>>,
 ) -> io::Result<usize> {
-    let mut names = [Name::default(); BURST];
-    let mut parts = [NO_PART; BURST];
-    let mut words = [Words::default(); BURST];
-    let mut messages = no_messages();
+    let mut names = [Name::default(); MOST];
+    let mut parts = [NO_PART; MOST];
+    let mut words = [Words::default(); MOST];
+    let mut messages = no_messages::<MOST>();
     let mut count = 0;
-    for (index, leaving) in burst.take(BURST).enumerate() {
+    for (index, leaving) in burst.take(MOST).enumerate() {
         names[index] = Name::of(leaving.to);
         parts[index] = libc::iovec {
             iov_base: leaving.bytes.as_ptr().cast_mut().cast(),
@@ -68,21 +68,21 @@ pub(super) fn send_burst<'a>(
 }
 
 /// Takes datagrams that have come, each or a train of them into one of `buffers`, `buffer_bytes` long, from the first on and at most
-/// [`BURST`], without waiting; what came into which is in `came`, where one that was too long has no bytes. Answers how many.
-pub(super) fn receive_burst(
+/// `MOST`, without waiting; what came into which is in `came`, where one that was too long has no bytes. Answers how many.
+pub(super) fn receive_burst<const MOST: usize>(
     socket: &UdpSocket,
     buffers: &mut [u8],
     buffer_bytes: usize,
     came: &mut [Came; BURST],
 ) -> io::Result<usize> {
-    let mut names = [Name::default(); BURST];
-    let mut parts = [NO_PART; BURST];
-    let mut words = [Words::default(); BURST];
-    let mut messages = no_messages();
+    let mut names = [Name::default(); MOST];
+    let mut parts = [NO_PART; MOST];
+    let mut words = [Words::default(); MOST];
+    let mut messages = no_messages::<MOST>();
     let mut room = 0;
     for (index, buffer) in buffers
         .chunks_exact_mut(buffer_bytes)
-        .take(BURST)
+        .take(MOST)
         .enumerate()
     {
         parts[index] = libc::iovec {
@@ -103,7 +103,7 @@ pub(super) fn receive_burst(
     // SAFETY: so many messages, whose names, parts, words and buffers live over the call; it writes to them as far as their lengths
     // say.
     let count = unsafe { libc::recvmmsg(descriptor, place, room, flags, std::ptr::null_mut()) };
-    let count = of_call(count)?.min(BURST);
+    let count = of_call(count)?.min(MOST);
     for (index, came) in came.iter_mut().enumerate().take(count) {
         let message = &messages[index];
         let cut = libc::MSG_TRUNC | libc::MSG_CTRUNC;
@@ -328,7 +328,7 @@ fn owned(descriptor: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-fn no_messages() -> [libc::mmsghdr; BURST] {
+fn no_messages<const MOST: usize>() -> [libc::mmsghdr; MOST] {
     // SAFETY: integers and pointers, for which zero is a value.
     unsafe { std::mem::zeroed() }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Udp {
     buffers: Box<[u8]>,
     /// Where each packet of it is, and whose.
     packets: Vec<Packet>,
+    /// Calls that took something since one that found nothing: where there are several, more has come than one takes.
+    in_a_row: usize,
 }
 
 /// A packet that has come.
@@ -60,6 +62,7 @@ impl Udp {
             came: [nothing; BURST],
             buffers: vec![0; BURST * BUFFER_BYTES].into_boxed_slice(),
             packets: Vec::new(),
+            in_a_row: 0,
         })
     }
 
@@ -71,7 +74,8 @@ impl Udp {
             (Some(one), None) if one.bytes.len() == one.packet_bytes => {
                 self.socket.send_to(one.bytes, one.to).map(|_| 1)
             }
-            _ => system::send_burst(&self.socket, self.trains.waiting()),
+            (_, None) => system::send_burst::<1>(&self.socket, self.trains.waiting()),
+            _ => system::send_burst::<BURST>(&self.socket, self.trains.waiting()),
         }
     }
 }
@@ -126,11 +130,17 @@ impl Carrier for Udp {
     }
 
     fn receive(&mut self) -> usize {
-        let (buffers, came) = (&mut self.buffers, &mut self.came);
-        let count = system::receive_burst(&self.socket, buffers, BUFFER_BYTES, came);
-        self.packets.clear();
+        let (socket, came) = (&self.socket, &mut self.came);
+        let buffers = &mut self.buffers;
+        let count = match self.in_a_row > 1 {
+            true => system::receive_burst::<BURST>(socket, buffers, BUFFER_BYTES, came),
+            false => system::receive_burst::<1>(socket, buffers, BUFFER_BYTES, came),
+        };
         // Errors are of what was sent before, and say nothing of what comes.
-        for (index, came) in self.came.iter().enumerate().take(count.unwrap_or(0)) {
+        let count = count.unwrap_or(0);
+        self.in_a_row = if count == 0 { 0 } else { self.in_a_row + 1 };
+        self.packets.clear();
+        for (index, came) in self.came.iter().enumerate().take(count) {
             let (mut at, mut left) = (index * BUFFER_BYTES, came.bytes);
             while left != 0 {
                 let bytes = left.min(came.packet_bytes);
