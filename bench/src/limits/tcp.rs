@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What TCP allows between two hosts, without MPI: one connection, and a process on each host that is started by the remote
+//! What TCP and UDP allow between two hosts, without MPI: one connection, and a process on each host that is started by the remote
 //! shell. The one on the second host waits for the other and does what that asks for.
 //!
 //! Where a library may choose how to use its sockets, so may this: each manner that suits (`Way`) is measured, and the best
@@ -23,7 +23,7 @@ use crate::unit::Unit;
 use crate::{Error, interrupt, run};
 use side::{Address, Task, Way};
 
-/// One of the two measurements.
+/// One of the measurements.
 #[derive(Debug)]
 struct Test {
     name: &'static str,
@@ -34,7 +34,7 @@ struct Test {
     ways: &'static [Way],
 }
 
-const TESTS: [Test; 2] = [
+const TESTS: [Test; 3] = [
     Test {
         name: "tcp",
         title: "TCP between hosts, one way",
@@ -50,6 +50,14 @@ const TESTS: [Test; 2] = [
         sizes: &[4 << 10, 64 << 10, 1 << 20, 4 << 20],
         task: Task::Stream,
         ways: &Way::STREAMING,
+    },
+    Test {
+        name: "udp",
+        title: "UDP between hosts, one way",
+        unit: Unit::Us,
+        sizes: &[8, 64, 1 << 10],
+        task: Task::Datagrams,
+        ways: &Way::NON_BLOCKING,
     },
 ];
 
@@ -306,7 +314,7 @@ mod tests {
         for wrong in ["tcp.7", "line", "tcp-stream.64K"] {
             let error = find(wrong).unwrap_err().to_string();
             assert!(
-                error.contains(wrong) && error.contains("tcp, tcp-stream"),
+                error.contains(wrong) && error.contains("tcp, tcp-stream, udp"),
                 "{error}"
             );
         }

@@ -4,6 +4,8 @@
 //! The measuring end says its token, then one [`Job`] after the other; each batch begins when the other end has said that it
 //! is ready. Of what comes from the network only lengths within bounds are believed.
 
+mod datagrams;
+
 use std::hint::spin_loop;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -21,6 +23,24 @@ pub(super) enum Task {
     PingPong,
     /// Messages one way, and a byte back when all have come.
     Stream,
+    /// A ping-pong of datagrams of UDP.
+    Datagrams,
+}
+
+impl Task {
+    const ALL: [Self; 3] = [Self::PingPong, Self::Stream, Self::Datagrams];
+
+    fn number(self) -> u8 {
+        match self {
+            Self::PingPong => 0,
+            Self::Stream => 1,
+            Self::Datagrams => 2,
+        }
+    }
+
+    fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|task| task.number() == number)
+    }
 }
 
 /// What an end does while there is nothing for it.
@@ -119,7 +139,7 @@ const BUFFERS: usize = 64;
 impl Job {
     pub(super) fn bytes(&self) -> [u8; JOB_BYTES] {
         let mut bytes = [0; JOB_BYTES];
-        bytes[0] = u8::from(self.task == Task::Stream);
+        bytes[0] = self.task.number();
         bytes[1] = self.way.wait.number();
         bytes[2] = u8::from(self.way.buffers);
         bytes[3] = u8::from(self.way.reno);
@@ -137,11 +157,7 @@ impl Job {
         let good = (1..=LARGEST).contains(&size) && (1..=MOST_MESSAGES).contains(&count);
         good.then_some(())?;
         Some(Self {
-            task: if flag(0)? {
-                Task::Stream
-            } else {
-                Task::PingPong
-            },
+            task: Task::of_number(bytes[0])?,
             way: Way {
                 wait: Wait::of_number(bytes[1])?,
                 buffers: flag(2)?,
@@ -272,7 +288,7 @@ impl Line {
             }
         }
         match (job.task, first) {
-            (Task::PingPong, _) => Ok(()),
+            (Task::PingPong | Task::Datagrams, _) => Ok(()),
             (Task::Stream, true) => self.receive(&mut done),
             (Task::Stream, false) => self.send(&done),
         }
@@ -282,7 +298,13 @@ impl Line {
     pub(super) fn answer(&mut self, job: Job, buffers: &mut Buffers) -> io::Result<()> {
         self.set(job.way)?;
         self.send(&[1])?;
-        self.run(job, buffers, false)?;
+        match job.task {
+            Task::Datagrams => {
+                let socket = self.open_datagrams()?;
+                self.exchange(&socket, job, buffers, false)?;
+            }
+            Task::PingPong | Task::Stream => self.run(job, buffers, false)?,
+        }
         self.waits()
     }
 
@@ -292,10 +314,17 @@ impl Line {
         self.send(&job.bytes())?;
         self.receive(&mut [0])?;
         self.set(job.way)?;
+        let socket = match job.task {
+            Task::Datagrams => Some(self.open_datagrams()?),
+            Task::PingPong | Task::Stream => None,
+        };
         let start = Instant::now();
-        self.run(job, buffers, true)?;
+        match socket {
+            Some(socket) => self.exchange(&socket, job, buffers, true)?,
+            None => self.run(job, buffers, true)?,
+        }
         let seconds = start.elapsed().as_secs_f64();
-        let ways = if job.task == Task::PingPong { 2.0 } else { 1.0 };
+        let ways = if job.task == Task::Stream { 1.0 } else { 2.0 };
         #[allow(clippy::cast_precision_loss, reason = "a number of messages")]
         let messages = job.count as f64;
         Ok(seconds / messages / ways)
@@ -456,7 +485,7 @@ impl Place {
         let one = line.batch(job(window), &mut buffers)?;
         let count = match task {
             Task::Stream => window,
-            Task::PingPong => trips(one),
+            Task::PingPong | Task::Datagrams => trips(one),
         };
         line.batch(job(count), &mut buffers)?;
         let (start, mut samples) = (Instant::now(), Vec::new());
@@ -486,7 +515,7 @@ mod tests {
     #[test]
     fn a_job_is_read_as_it_was_written() {
         for way in [Way::STREAMING, [Way::NON_BLOCKING[1]; 8]].concat() {
-            for task in [Task::PingPong, Task::Stream] {
+            for task in Task::ALL {
                 let job = Job {
                     task,
                     way,
