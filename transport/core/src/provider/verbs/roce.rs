@@ -102,6 +102,8 @@ impl<C: Carrier> RocePort<C> {
         }
         self.queues.pairs.wake_due(now_ns);
         self.send(now_ns);
+        // Whoever asked for this turn takes its completions.
+        self.follow_sign(false);
     }
 
     /// Sends what there is, as far as there is room and not for long.
@@ -125,23 +127,21 @@ impl<C: Carrier> RocePort<C> {
             }
         }
         self.carrier.flush();
-        if self.sign.as_ref().is_some_and(Sign::is_armed) {
-            self.follow_sign();
-        }
     }
 
     /// Something was posted: it leaves at once.
     fn send_now(&mut self) {
         let now_ns = self.carrier.now_ns();
         self.send(now_ns);
+        self.follow_sign(true);
     }
 
-    /// What a process that sleeps is to be woken for.
-    fn wanted(&self) -> Wanted {
+    /// What a process that sleeps is to be woken for; `ends`: also for what has ended.
+    fn wanted(&self, ends: bool) -> Wanted {
         let queues = &self.queues;
         let is_stuck = self.carrier.has_unsent();
         let may_send = queues.has_datagrams || queues.pairs.is_any_ready();
-        let is_now = !queues.ends.is_empty() || (may_send && !is_stuck);
+        let is_now = (ends && !queues.ends.is_empty()) || (may_send && !is_stuck);
         Wanted {
             at_ns: if is_now {
                 Some(0)
@@ -152,12 +152,14 @@ impl<C: Carrier> RocePort<C> {
         }
     }
 
-    #[cold]
-    fn follow_sign(&mut self) {
-        let wanted = self.wanted();
-        if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
-            // What cannot be watched is found when the process polls: nobody sleeps for ever.
-            _ = sign.follow(packets, wanted);
+    /// Wakes another thread, which may sleep, no later than it is to be.
+    fn follow_sign(&mut self, ends: bool) {
+        if self.sign.as_ref().is_some_and(Sign::is_armed) {
+            let wanted = self.wanted(ends);
+            if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
+                // What cannot be watched is found when the process polls: nobody sleeps for ever.
+                _ = sign.hasten(packets, wanted);
+            }
         }
     }
 }

@@ -197,7 +197,7 @@ impl<C: Carrier> Port for RocePort<C> {
     }
 
     fn arm(&mut self) -> Result<(), CallError> {
-        let wanted = self.wanted();
+        let wanted = self.wanted(true);
         if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
             let armed = sign.arm(packets, wanted);
             armed.map_err(|error| {
