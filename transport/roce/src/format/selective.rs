@@ -24,6 +24,35 @@ impl PacketSet {
     pub const BYTES_MAX: usize = 8 * Self::WORDS;
     const WORDS: usize = 4;
 
+    /// The nearest `count` packets, as many of them as it can name.
+    pub fn nearest(count: u32) -> Self {
+        let mut set = Self::default();
+        let mut left = count;
+        for word in &mut set.words {
+            *word = match left {
+                0 => 0,
+                1..64 => (1 << left) - 1,
+                _ => u64::MAX,
+            };
+            left = left.saturating_sub(64);
+        }
+        set
+    }
+
+    /// Adds all packets of another.
+    pub fn insert_all(&mut self, other: &Self) {
+        for (word, other) in self.words.iter_mut().zip(other.words) {
+            *word |= other;
+        }
+    }
+
+    /// Takes all packets of another out.
+    pub fn remove_all(&mut self, other: &Self) {
+        for (word, other) in self.words.iter_mut().zip(other.words) {
+            *word &= !other;
+        }
+    }
+
     /// Adds a packet; one that is too far is left out.
     pub fn insert(&mut self, packet: u32) {
         let (word, bit) = place(packet);
@@ -144,6 +173,23 @@ mod tests {
 
     fn packets(set: &PacketSet) -> Vec<u32> {
         (0..300).filter(|packet| set.contains(*packet)).collect()
+    }
+
+    #[test]
+    fn the_nearest_are_those_below_a_number() {
+        for count in [0, 1, 63, 64, 65, 128, 200, 255, 256, 300, u32::MAX] {
+            let nearest: Vec<u32> = (0..count.min(256)).collect();
+            assert_eq!(packets(&PacketSet::nearest(count)), nearest, "{count}");
+        }
+    }
+
+    #[test]
+    fn sets_are_added_and_taken_out() {
+        let mut all = set(&[1, 70]);
+        all.insert_all(&set(&[2, 70, 255]));
+        assert_eq!(packets(&all), [1, 2, 70, 255]);
+        all.remove_all(&set(&[1, 3, 255]));
+        assert_eq!(packets(&all), [2, 70]);
     }
 
     #[test]

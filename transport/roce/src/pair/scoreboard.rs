@@ -120,15 +120,7 @@ impl Scoreboard {
         ahead: &PacketSet,
     ) -> bool {
         let before = self.arrived;
-        for packet in 0..in_order.min(sent) {
-            if !self.again.contains(packet) {
-                let serial = self.serials[slot(unacked, packet)];
-                self.newest_in_order = later(self.newest_in_order, serial);
-            }
-            if !self.fetches.contains(packet) {
-                self.arrive(packet);
-            }
-        }
+        self.carried_out(unacked, in_order.min(sent));
         self.newest = later(self.newest, self.newest_in_order);
         let mut waiting = *ahead;
         while let Some(first) = waiting.first() {
@@ -182,6 +174,22 @@ impl Scoreboard {
         for set in sets {
             set.forget_front(packets);
         }
+    }
+
+    /// The first `count` were carried out. Serial numbers rise with packet numbers but for those that left again, so the last is the
+    /// latest.
+    fn carried_out(&mut self, unacked: Psn, count: u32) {
+        let last = (0..count)
+            .rev()
+            .find(|packet| !self.again.contains(*packet));
+        if let Some(last) = last {
+            let serial = self.serials[slot(unacked, last)];
+            self.newest_in_order = later(self.newest_in_order, serial);
+        }
+        let mut arrived = PacketSet::nearest(count);
+        arrived.remove_all(&self.fetches);
+        self.arrived.insert_all(&arrived);
+        self.lost.remove_all(&arrived);
     }
 
     fn arrive(&mut self, packet: u32) {
