@@ -126,6 +126,12 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
     /// A descriptor that becomes readable then, or when there is an event.
     fn sign(&self) -> Option<BorrowedFd<'_>>;
 
+    /// Whether packets have come since this was asked, although nothing may have ended: a process that plays its port itself does not
+    /// sleep in the middle of a message. A device knows nothing of that.
+    fn take_stirred(&mut self) -> bool {
+        false
+    }
+
     /// Takes the signs away that have come.
     fn take_signs(&mut self);
 

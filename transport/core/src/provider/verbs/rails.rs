@@ -249,6 +249,12 @@ impl<P: Port> Rails<P> {
         self.all.iter().any(|rail| rail.port.facts().in_software)
     }
 
+    /// Whether packets have come on any since this was asked.
+    pub(super) fn take_stirred(&mut self) -> bool {
+        let stirred = self.all.iter_mut().map(|rail| rail.port.take_stirred());
+        stirred.fold(false, |any, one| any | one)
+    }
+
     /// Asks for a sign on each of them. `false`: that failed.
     pub(super) fn arm(&mut self) -> bool {
         let mut living = self.all.iter_mut().filter(|rail| rail.lost.is_none());

@@ -63,6 +63,8 @@ pub(crate) struct RocePort<C> {
     registered: Arc<Registered>,
     /// There was a turn since completions of sends were asked for.
     has_turned: bool,
+    /// Packets have come since that was asked.
+    has_stirred: bool,
 }
 
 /// How much of everything its queue pairs have.
@@ -95,7 +97,9 @@ impl<C: Carrier> RocePort<C> {
     /// Takes what has come, and sends what there is, both as much as a burst or some.
     fn turn(&mut self) {
         let now_ns = self.carrier.now_ns();
-        for index in 0..self.carrier.receive() {
+        let count = self.carrier.receive();
+        self.has_stirred |= count != 0;
+        for index in 0..count {
             if let Some((packet, from)) = self.carrier.received(index) {
                 self.queues.hear(now_ns, from, packet);
             }

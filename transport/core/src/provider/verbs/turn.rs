@@ -175,7 +175,7 @@ impl<P: Port> Verbs<P> {
 
     /// Whether nothing is here and nothing can be done: then a sign comes when there is.
     pub(in crate::provider) fn prepare_sleep(&mut self) -> bool {
-        if !self.streams.links.rails.arm() {
+        if self.streams.links.rails.take_stirred() || !self.streams.links.rails.arm() {
             return false;
         }
         // What came before gives no sign any more.

@@ -101,6 +101,7 @@ impl<C: Carrier> RocePort<C> {
             limits,
             registered: Arc::default(),
             has_turned: false,
+            has_stirred: false,
         })
     }
 }

@@ -211,6 +211,10 @@ impl<C: Carrier> Port for RocePort<C> {
         self.sign.as_ref().map(super::Sign::as_fd)
     }
 
+    fn take_stirred(&mut self) -> bool {
+        std::mem::take(&mut self.has_stirred)
+    }
+
     fn take_signs(&mut self) {
         if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
             sign.disarm(packets, self.carrier.now_ns());
