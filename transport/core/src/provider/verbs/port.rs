@@ -29,6 +29,10 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
     /// Turns after which a look at the clock is due.
     const CLOCK_EVERY: u64;
 
+    /// Whether a device may forget what was posted: a queue pair of which nothing is told for long is broken (`forgotten.rs`). A
+    /// port that is a program waits as long as the peer is believed to live.
+    const MAY_FORGET: bool = true;
+
     /// Time since any moment in the past.
     fn now_ns(&self) -> u64;
 

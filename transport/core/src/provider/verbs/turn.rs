@@ -134,7 +134,9 @@ impl<P: Port> Verbs<P> {
         for rail in 0..self.streams.links.rails.len() {
             self.streams.links.take_events(rail);
         }
-        self.streams.break_forgotten();
+        if P::MAY_FORGET {
+            self.streams.break_forgotten();
+        }
         if !self.moves.fetches.is_empty() {
             self.moves.try_owners(&mut self.streams);
         }

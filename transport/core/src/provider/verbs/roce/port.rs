@@ -23,6 +23,7 @@ use super::{RocePort, piece};
 
 impl<C: Carrier> Port for RocePort<C> {
     const CLOCK_EVERY: u64 = 32;
+    const MAY_FORGET: bool = false;
 
     fn now_ns(&self) -> u64 {
         self.carrier.now_ns()

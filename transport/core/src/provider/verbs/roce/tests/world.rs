@@ -25,6 +25,8 @@ struct World {
     ended: Vec<(u32, Outcome)>,
     net: Option<PacketNet>,
     words: Vec<String>,
+    /// It calls nothing.
+    computes: Option<usize>,
 }
 
 impl World {
@@ -37,6 +39,7 @@ impl World {
             ended: Vec::new(),
             net,
             words: Vec::new(),
+            computes: None,
         }
     }
 
@@ -78,7 +81,7 @@ impl World {
 
     /// Each polls once, and time passes.
     fn turn(&mut self) {
-        for me in 0..self.all.len() {
+        for me in (0..self.all.len()).filter(|me| self.computes != Some(*me)) {
             let fabric = &mut self.all[me];
             while let Some(peer) = fabric.wanted_address() {
                 fabric.learn_address(peer, &self.records[peer.0 as usize]);
@@ -219,4 +222,33 @@ fn the_same_on_a_network_without_faults_breaks_nothing() {
     assert_eq!(world.words, [""; 0]);
     let broken = world.all.iter().map(|one| one.net_stats().broken);
     assert_eq!(broken.sum::<u64>(), 0);
+}
+
+#[test]
+fn who_computes_and_answers_nobody_for_minutes_loses_nothing() {
+    const BYTES: usize = 100_000;
+    let mut world = World::over(PacketFaults::default());
+    world.chat(20);
+    let (here, there) = (Block::new(), Block::new());
+    there.put(0, &[5; BYTES]);
+    let key = world.all[2].export(Peer(0), there.address(), BYTES as u64);
+    world.computes = Some(2);
+    let read = lent(&here, 0, BYTES);
+    world.all[0].post_read(Peer(2), read, key, 0, WorkId(1));
+    for number in 0..10 {
+        world.send(1, 2, &[number; 3000]);
+    }
+    for _ in 0..20_000 {
+        world.turn();
+        world.net.as_ref().unwrap().pass(10_000_000);
+    }
+    assert!(world.ended.is_empty());
+    world.computes = None;
+    world.until("all", |world| {
+        !world.ended.is_empty() && world.heard[2][1].len() == 10
+    });
+    assert_eq!(world.ended, [(0, Outcome::Done)]);
+    assert!(here.get(0, BYTES) == [5; BYTES]);
+    assert!((0..10).all(|number| world.heard[2][1][number as usize] == [number; 3000]));
+    assert_eq!(world.words, [""; 0]);
 }
