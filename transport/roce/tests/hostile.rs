@@ -43,6 +43,20 @@ fn changed_packets_do_no_harm() {
     }
 }
 
+/// `RMPI_TEST_PACKETS` says how many.
+#[test]
+#[ignore = "takes long: cargo xtask test soak"]
+fn many_changed_packets_do_no_harm() {
+    let wanted = std::env::var("RMPI_TEST_PACKETS").ok();
+    let wanted = wanted.map_or(100_000_000, |it| it.parse().expect("a number of packets"));
+    let (mut seed, mut heard) = (1_000_000, 0);
+    while heard < wanted {
+        heard += Quarrel::new(seed).run();
+        seed += 1;
+    }
+    println!("{heard} packets");
+}
+
 #[test]
 fn answers_to_requests_that_never_left_do_nothing() {
     for code in [0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12] {
@@ -86,6 +100,7 @@ struct Quarrel {
     ends: [End; 2],
     now: u64,
     work: u64,
+    heard: u64,
 }
 
 const DEPTH: u32 = 16;
@@ -102,10 +117,12 @@ impl Quarrel {
             ends,
             now: 0,
             work: 0,
+            heard: 0,
         }
     }
 
-    fn run(mut self) {
+    /// Answers how many packets were heard.
+    fn run(mut self) -> u64 {
         let untouched = self.ends[0].arena.bytes(OWN)[2048..].to_vec();
         for _ in 0..150 {
             for side in 0..2 {
@@ -121,6 +138,7 @@ impl Quarrel {
                 self.ends = ends(&mut self.dice);
             }
         }
+        self.heard
     }
 
     fn post(&mut self, side: usize) {
@@ -172,6 +190,7 @@ impl Quarrel {
                 if self.dice.permille(30) {
                     change(&mut self.dice, &mut packet);
                 }
+                self.heard += 1;
                 if let Ok(packet) = Packet::parse(&packet) {
                     self.ends[1 - side].hear_packet(self.now, &packet);
                 }

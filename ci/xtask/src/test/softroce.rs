@@ -85,7 +85,7 @@ fn told(tally: &mut Tally, who: &str, outcome: &Outcome) {
 }
 
 /// Stage `soak`: an hour of what the stage `unit` has some seconds of, on a simulated network; its jobs of 10,000 hosts with more that is
-/// said; and ten minutes of what the stage `softroce` has some seconds of.
+/// said; 10 GiB over a bad link and 100 million changed packets for the engine of RoCE; and ten minutes of what the stage `softroce` has some seconds of.
 pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let mut simulated = cargo();
     simulated
@@ -98,6 +98,11 @@ pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), Strin
         .args(["test", "--quiet", "--release", "--package", "launcher"])
         .args(["--lib", "tests::scale", "--", "--ignored"]);
     cargo_tests::run(tally, "jobs of 640,000 ranks that talk to many", scale)?;
+    let mut roce = cargo();
+    roce.args(["test", "--quiet", "--release", "--package", "roce"])
+        .args(["--test", "lossy", "--test", "hostile"])
+        .args(["--", "--ignored", "--nocapture"]);
+    cargo_tests::run(tally, "RoCE over a bad link, and changed packets", roce)?;
     let command = soak::command_line(&context.prefix()?, SOAK, None)?;
     let guest = Guest::new().kernel(context.kernel.unwrap_or_default());
     let outcome = soak::guest(guest, SOAK).run(&command)?;
