@@ -32,7 +32,7 @@ fn much_data_come_right() {
 
 const MESSAGE_BYTES: u32 = 64 << 10;
 /// Messages under way.
-const SLOTS: u64 = 16;
+const SLOTS: u32 = 16;
 const SOURCE: u32 = 3;
 const TARGET: u32 = 4;
 const TICK_NS: u64 = 1000;
@@ -76,7 +76,7 @@ impl Link {
             let mut end = End::new(config, end::address(host));
             for key in [SOURCE, TARGET] {
                 end.arena
-                    .add(key, vec![0; (SLOTS as u32 * MESSAGE_BYTES) as usize]);
+                    .add(key, vec![0; (SLOTS * MESSAGE_BYTES) as usize]);
             }
             end
         });
@@ -94,7 +94,7 @@ impl Link {
         let messages = bytes / u64::from(MESSAGE_BYTES);
         let (mut posted, mut ended, mut received) = (0, 0, 0);
         while ended < messages {
-            while posted < messages && posted < ended + SLOTS {
+            while posted < messages && posted < ended + u64::from(SLOTS) {
                 self.post(posted);
                 posted += 1;
             }
@@ -202,7 +202,7 @@ impl Link {
 }
 
 fn slot(message: u64) -> u32 {
-    (message % SLOTS) as u32 * MESSAGE_BYTES
+    u32::try_from(message % u64::from(SLOTS)).expect("it is small") * MESSAGE_BYTES
 }
 
 /// What a message says, which no other does.
