@@ -34,7 +34,7 @@ struct Test {
     ways: &'static [Way],
 }
 
-const TESTS: [Test; 3] = [
+const TESTS: [Test; 4] = [
     Test {
         name: "tcp",
         title: "TCP between hosts, one way",
@@ -57,6 +57,14 @@ const TESTS: [Test; 3] = [
         unit: Unit::Us,
         sizes: &[8, 64, 1 << 10],
         task: Task::Datagrams,
+        ways: &Way::NON_BLOCKING,
+    },
+    Test {
+        name: "udp-stream",
+        title: "UDP packets between hosts, none lost",
+        unit: Unit::MegabytesPerSecond,
+        sizes: &[4 << 10, 64 << 10, 1 << 20, 4 << 20],
+        task: Task::Packets,
         ways: &Way::NON_BLOCKING,
     },
 ];
@@ -314,7 +322,7 @@ mod tests {
         for wrong in ["tcp.7", "line", "tcp-stream.64K"] {
             let error = find(wrong).unwrap_err().to_string();
             assert!(
-                error.contains(wrong) && error.contains("tcp, tcp-stream, udp"),
+                error.contains(wrong) && error.contains("tcp, tcp-stream, udp, udp-stream"),
                 "{error}"
             );
         }

@@ -25,16 +25,19 @@ pub(super) enum Task {
     Stream,
     /// A ping-pong of datagrams of UDP.
     Datagrams,
+    /// Messages one way in packets of UDP, of which none is lost.
+    Packets,
 }
 
 impl Task {
-    const ALL: [Self; 3] = [Self::PingPong, Self::Stream, Self::Datagrams];
+    const ALL: [Self; 4] = [Self::PingPong, Self::Stream, Self::Datagrams, Self::Packets];
 
     fn number(self) -> u8 {
         match self {
             Self::PingPong => 0,
             Self::Stream => 1,
             Self::Datagrams => 2,
+            Self::Packets => 3,
         }
     }
 
@@ -195,6 +198,16 @@ impl Buffers {
         self.next = (self.next + 1) % BUFFERS;
         &mut self.bytes[at..at + self.size]
     }
+
+    /// The payload of a packet of a batch, of whose messages each has so many; the last of a message may be shorter.
+    fn packet(&mut self, number: u64, in_message: usize) -> &mut [u8] {
+        let number = usize::try_from(number).unwrap_or(0);
+        let (message, packet) = (number / in_message % BUFFERS, number % in_message);
+        let each = self.size.div_ceil(in_message);
+        let begin = packet * each;
+        let end = self.size.min(begin + each);
+        &mut self.bytes[message * self.size..][begin..end]
+    }
 }
 
 /// A connection, used in one way.
@@ -288,7 +301,7 @@ impl Line {
             }
         }
         match (job.task, first) {
-            (Task::PingPong | Task::Datagrams, _) => Ok(()),
+            (Task::PingPong | Task::Datagrams | Task::Packets, _) => Ok(()),
             (Task::Stream, true) => self.receive(&mut done),
             (Task::Stream, false) => self.send(&done),
         }
@@ -300,8 +313,12 @@ impl Line {
         self.send(&[1])?;
         match job.task {
             Task::Datagrams => {
-                let socket = self.open_datagrams()?;
+                let socket = self.open_datagrams(job.task)?;
                 self.exchange(&socket, job, buffers, false)?;
+            }
+            Task::Packets => {
+                let socket = self.open_datagrams(job.task)?;
+                self.take_packets(&socket, job, buffers)?;
             }
             Task::PingPong | Task::Stream => self.run(job, buffers, false)?,
         }
@@ -315,16 +332,20 @@ impl Line {
         self.receive(&mut [0])?;
         self.set(job.way)?;
         let socket = match job.task {
-            Task::Datagrams => Some(self.open_datagrams()?),
+            Task::Datagrams | Task::Packets => Some(self.open_datagrams(job.task)?),
             Task::PingPong | Task::Stream => None,
         };
         let start = Instant::now();
-        match socket {
-            Some(socket) => self.exchange(&socket, job, buffers, true)?,
-            None => self.run(job, buffers, true)?,
+        match (socket, job.task) {
+            (Some(socket), Task::Packets) => self.send_packets(&socket, job, buffers)?,
+            (Some(socket), _) => self.exchange(&socket, job, buffers, true)?,
+            (None, _) => self.run(job, buffers, true)?,
         }
         let seconds = start.elapsed().as_secs_f64();
-        let ways = if job.task == Task::Stream { 1.0 } else { 2.0 };
+        let ways = match job.task {
+            Task::Stream | Task::Packets => 1.0,
+            Task::PingPong | Task::Datagrams => 2.0,
+        };
         #[allow(clippy::cast_precision_loss, reason = "a number of messages")]
         let messages = job.count as f64;
         Ok(seconds / messages / ways)
@@ -484,7 +505,7 @@ impl Place {
         // Also the warm-up.
         let one = line.batch(job(window), &mut buffers)?;
         let count = match task {
-            Task::Stream => window,
+            Task::Stream | Task::Packets => window,
             Task::PingPong | Task::Datagrams => trips(one),
         };
         line.batch(job(count), &mut buffers)?;

@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ping-pong of datagrams of UDP, beside the connection over which the two ends meet.
+//! Datagrams of UDP, beside the connection over which the two ends meet: a ping-pong, and a stream as a library would send it that
+//! loses nothing: packets with a number and a checksum in trains (`UDP_SEGMENT`, `UDP_GRO`), a window, and a copy out.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
 
-use super::{Buffers, Job, Line, Patience};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::{Buffers, Job, LARGEST, Line, Patience, Task};
 
 impl Line {
     /// A socket that is connected to one of the other end, which does the same.
-    pub(super) fn open_datagrams(&mut self) -> io::Result<UdpSocket> {
+    pub(super) fn open_datagrams(&mut self, task: Task) -> io::Result<UdpSocket> {
         let (own, other) = (self.stream.local_addr()?, self.stream.peer_addr()?);
         let socket = UdpSocket::bind(SocketAddr::new(own.ip(), 0))?;
+        if task == Task::Packets {
+            setsockopt(&socket, sockopt::UdpGsoSegment, &PACKET_LENGTH)?;
+            setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
+            setsockopt(&socket, sockopt::RcvBuf, &LARGEST)?;
+        }
         self.send(&socket.local_addr()?.port().to_le_bytes())?;
         let mut port = [0; 2];
         self.receive(&mut port)?;
@@ -19,7 +28,7 @@ impl Line {
         Ok(socket)
     }
 
-    /// This end's part of a batch. The measuring end sends first, and nothing is lost: each waits for the other.
+    /// This end's part of a ping-pong. The measuring end sends first, and nothing is lost: each waits for the other.
     pub(super) fn exchange(
         &self,
         socket: &UdpSocket,
@@ -44,5 +53,131 @@ impl Line {
             }
         }
         Ok(())
+    }
+
+    /// Sends all messages of a batch; returns when the other end has them.
+    pub(super) fn send_packets(
+        &self,
+        socket: &UdpSocket,
+        job: Job,
+        buffers: &mut Buffers,
+    ) -> io::Result<()> {
+        let in_message = job.size.div_ceil(PAYLOAD_BYTES);
+        let all = in_message as u64 * job.count;
+        let (mut acknowledged, mut next) = (0, 0);
+        let mut train = vec![0; TRAIN_PACKETS * PACKET_BYTES];
+        let mut patience = Patience::default();
+        let mut heard_at = Instant::now();
+        while acknowledged < all {
+            let room = (acknowledged + WINDOW_PACKETS).min(all) - next;
+            let mut filled = 0;
+            let places = train.chunks_exact_mut(PACKET_BYTES);
+            for (packet, number) in places.zip(next..next + room) {
+                write_packet(packet, number, buffers.packet(number, in_message));
+                filled += PACKET_BYTES;
+            }
+            if filled != 0 {
+                match socket.send(&train[..filled]) {
+                    Ok(_) => next += (filled / PACKET_BYTES) as u64,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let mut answer = [0; 8];
+            match socket.recv(&mut answer) {
+                Ok(_) => {
+                    acknowledged = acknowledged.max(u64::from_le_bytes(answer)).min(next);
+                    (patience, heard_at) = (Patience::default(), Instant::now());
+                }
+                Err(error) => {
+                    self.look_again(error, &mut patience)?;
+                    if room == 0 && heard_at.elapsed() > LOST_AFTER {
+                        (next, heard_at) = (acknowledged, Instant::now());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all messages of a batch: verifies each packet, copies it out, and acknowledges each train.
+    pub(super) fn take_packets(
+        &self,
+        socket: &UdpSocket,
+        job: Job,
+        buffers: &mut Buffers,
+    ) -> io::Result<()> {
+        let in_message = job.size.div_ceil(PAYLOAD_BYTES);
+        let all = in_message as u64 * job.count;
+        let mut expected = 0;
+        let mut train = vec![0; 1 << 16];
+        let mut patience = Patience::default();
+        while expected < all {
+            let bytes = match socket.recv(&mut train) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    self.look_again(error, &mut patience)?;
+                    continue;
+                }
+            };
+            patience = Patience::default();
+            for packet in train[..bytes].chunks_exact(PACKET_BYTES) {
+                if read_number(packet) == Some(expected) {
+                    let payload = buffers.packet(expected, in_message);
+                    payload.copy_from_slice(&packet[HEAD_BYTES..][..payload.len()]);
+                    expected += 1;
+                }
+            }
+            // The last may be lost, and nobody would send another.
+            for _ in 0..if expected == all { 3 } else { 1 } {
+                socket.send(&expected.to_le_bytes())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Number, payload, checksum.
+fn write_packet(packet: &mut [u8], number: u64, payload: &[u8]) {
+    let (rest, checksum) = packet.split_at_mut(PACKET_BYTES - 4);
+    rest[..8].copy_from_slice(&number.to_le_bytes());
+    rest[HEAD_BYTES..][..payload.len()].copy_from_slice(payload);
+    checksum.copy_from_slice(&crc32fast::hash(rest).to_le_bytes());
+}
+
+/// The number of a packet that is whole.
+fn read_number(packet: &[u8]) -> Option<u64> {
+    let (rest, checksum) = packet.split_last_chunk::<4>()?;
+    let is_whole = crc32fast::hash(rest).to_le_bytes() == *checksum;
+    is_whole.then_some(u64::from_le_bytes(*rest.first_chunk()?))
+}
+
+/// What a packet of RoCE has in front of its payload, and the payload for Ethernet of 1,500 bytes.
+const HEAD_BYTES: usize = 12;
+const PAYLOAD_BYTES: usize = 1024;
+const PACKET_BYTES: usize = HEAD_BYTES + PAYLOAD_BYTES + 4;
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "about a thousand"
+)]
+const PACKET_LENGTH: i32 = PACKET_BYTES as i32;
+const TRAIN_PACKETS: usize = 62;
+/// Packets that are not acknowledged, at most.
+const WINDOW_PACKETS: u64 = 248;
+const LOST_AFTER: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_that_is_not_whole_has_no_number() {
+        let mut packet = vec![0; PACKET_BYTES];
+        write_packet(&mut packet, 77, &[5; 100]);
+        assert_eq!(read_number(&packet), Some(77));
+        packet[50] ^= 1;
+        assert_eq!(read_number(&packet), None);
+        assert_eq!(read_number(&[1; 3]), None);
     }
 }
