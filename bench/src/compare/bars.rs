@@ -25,6 +25,8 @@ pub enum Placement {
     Counted,
     /// A rank on each of two hosts.
     Hosts,
+    /// The same, and rmpi sends RoCE in datagrams of UDP.
+    HostsOverUdp,
     /// As many ranks on each host as were asked for.
     AllHosts,
 }
@@ -37,7 +39,7 @@ impl Placement {
             Self::Pair | Self::Apart | Self::Counted => Case::TwoRanks,
             Self::MaskAround | Self::MaskBehind => Case::OneCpu,
             Self::Crowd => Case::Crowd,
-            Self::Hosts => Case::Hosts,
+            Self::Hosts | Self::HostsOverUdp => Case::Hosts,
             Self::AllHosts => Case::CrowdOnHosts,
         }
     }
@@ -45,7 +47,7 @@ impl Placement {
     /// Whether it needs hosts.
     #[must_use]
     pub const fn is_between_hosts(self) -> bool {
-        matches!(self, Self::Hosts | Self::AllHosts)
+        matches!(self, Self::Hosts | Self::HostsOverUdp | Self::AllHosts)
     }
 }
 

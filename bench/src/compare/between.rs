@@ -8,10 +8,16 @@ use crate::unit::Unit;
 
 /// The rows that need hosts.
 pub const GROUP: &str = "hosts";
+/// Those of rmpi over UDP, which need hosts too.
+const OVER_UDP: &str = "udp";
+/// All groups that need hosts.
+pub const GROUPS: [&str; 2] = [GROUP, OVER_UDP];
 
 const LATENCY: &str = "hosts-latency";
 const BANDWIDTH: &str = "hosts-bandwidth";
 const ALLREDUCE: &str = "hosts-allreduce";
+const UDP_LATENCY: &str = "udp-latency";
+const UDP_BANDWIDTH: &str = "udp-bandwidth";
 const BARRIER: &str = "hosts-barrier";
 const BCAST: &str = "hosts-bcast";
 const ALLTOALL: &str = "hosts-alltoall";
@@ -35,7 +41,29 @@ const fn all(id: &'static str, program: &'static str, options: &'static [&'stati
     }
 }
 
-pub(super) const RUNS: [Run; 6] = [
+/// Between two ranks, where rmpi sends RoCE over UDP.
+const fn over_udp(
+    id: &'static str,
+    program: &'static str,
+    options: &'static [&'static str],
+) -> Run {
+    Run {
+        placement: Placement::HostsOverUdp,
+        ..run(id, program, options)
+    }
+}
+
+pub(super) const RUNS: [Run; 8] = [
+    over_udp(
+        UDP_LATENCY,
+        "latency",
+        &["--sizes", "8,64,1K", "--seconds", "0.3"],
+    ),
+    over_udp(
+        UDP_BANDWIDTH,
+        "bandwidth",
+        &["--sizes", "4K,64K,1M,4M", "--seconds", "0.3"],
+    ),
     run(
         LATENCY,
         "latency",
@@ -78,6 +106,19 @@ const fn bandwidth(id: &'static str, title: &'static str, size: usize, raw: &'st
         run: BANDWIDTH,
         unit: Unit::MegabytesPerSecond,
         ..latency(id, title, size, raw)
+    }
+}
+
+/// Of rmpi over UDP.
+const fn of_udp(row: Row) -> Row {
+    let run = match row.unit {
+        Unit::Us => UDP_LATENCY,
+        _ => UDP_BANDWIDTH,
+    };
+    Row {
+        group: OVER_UDP,
+        run,
+        ..row
     }
 }
 
@@ -128,7 +169,7 @@ pub fn shown(row: &'static Row) -> &'static Row {
     own.filter(|_| is_collective).unwrap_or(row)
 }
 
-pub(super) const ROWS: [Row; 18] = [
+pub(super) const ROWS: [Row; 25] = [
     Row {
         limit: None,
         ..latency("hosts-latency0", "two hosts: latency 0 B", 0, "")
@@ -185,6 +226,55 @@ pub(super) const ROWS: [Row; 18] = [
             "tcp-stream.4194304",
         )
     },
+    of_udp(Row {
+        bars: &[&[Bar::Limit(1.15)], &[Bar::Peer(1.3)]],
+        ..latency("udp-latency8", "two hosts, UDP: latency 8 B", 8, "udp.8")
+    }),
+    of_udp(latency(
+        "udp-latency64",
+        "two hosts, UDP: latency 64 B",
+        64,
+        "udp.64",
+    )),
+    of_udp(latency(
+        "udp-latency1k",
+        "two hosts, UDP: latency 1 KiB",
+        1 << 10,
+        "udp.1024",
+    )),
+    of_udp(bandwidth(
+        "udp-bandwidth4k",
+        "two hosts, UDP: bandwidth 4 KiB",
+        4 << 10,
+        "udp-stream.4096",
+    )),
+    of_udp(Row {
+        bars: NEAR_RAW,
+        ..bandwidth(
+            "udp-bandwidth64k",
+            "two hosts, UDP: bandwidth 64 KiB",
+            64 << 10,
+            "udp-stream.65536",
+        )
+    }),
+    of_udp(Row {
+        bars: NEAR_RAW,
+        ..bandwidth(
+            "udp-bandwidth1m",
+            "two hosts, UDP: bandwidth 1 MiB",
+            1 << 20,
+            "udp-stream.1048576",
+        )
+    }),
+    of_udp(Row {
+        bars: NEAR_RAW,
+        ..bandwidth(
+            "udp-bandwidth4m",
+            "two hosts, UDP: bandwidth 4 MiB",
+            4 << 20,
+            "udp-stream.4194304",
+        )
+    }),
     barred(collective(
         "hosts-barrier",
         "all hosts: barrier",
@@ -233,7 +323,9 @@ mod tests {
         for row in &ROWS {
             let wanted: &[&[Bar]] = match row.id {
                 "hosts-latency8" => &[&[Bar::Limit(1.15)], &[Bar::Peer(1.0)]],
-                "hosts-bandwidth64k" | "hosts-bandwidth1m" | "hosts-bandwidth4m" => {
+                "udp-latency8" => &[&[Bar::Limit(1.15)], &[Bar::Peer(1.3)]],
+                "hosts-bandwidth64k" | "hosts-bandwidth1m" | "hosts-bandwidth4m"
+                | "udp-bandwidth64k" | "udp-bandwidth1m" | "udp-bandwidth4m" => {
                     &[&[Bar::Limit(0.9)], &[Bar::Level]]
                 }
                 "hosts-barrier" | "hosts-allreduce8" | "hosts-allreduce64k" | "hosts-bcast64k"

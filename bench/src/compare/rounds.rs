@@ -19,7 +19,7 @@ use super::rows::ROWS;
 use super::start::start;
 use crate::hosts::Hosts;
 use crate::limits::{Figure, RUN_WORD, tcp};
-use crate::peers::{Installation, Level, Setting};
+use crate::peers::{Installation, Kind, Level, Setting};
 use crate::programs::Report;
 use crate::stats::Summary;
 use crate::{Error, icount, interrupt, machine, programs, run};
@@ -401,7 +401,8 @@ impl Group<'_> {
         self.measured
             .libraries
             .insert(contender.mpi.name.clone(), report.library.clone());
-        if let Some(carrier) = &report.carrier {
+        let names_carrier = self.run.placement != Placement::HostsOverUdp;
+        if let Some(carrier) = report.carrier.as_ref().filter(|_| names_carrier) {
             self.measured
                 .carriers
                 .insert(contender.mpi.name.clone(), carrier.clone());
@@ -420,7 +421,7 @@ impl Group<'_> {
         let setting = setting_of(contender, self.run)
             .ok_or_else(|| Error::Usage("there is no such setting".to_owned()))?;
         let mut command = match self.run.placement {
-            Placement::Hosts => {
+            Placement::Hosts | Placement::HostsOverUdp => {
                 let pair = self.hosts()?.pair();
                 let mpi = &contender.mpi;
                 mpi.launcher_over(setting, &pair, &self.plan.script)?
@@ -436,6 +437,9 @@ impl Group<'_> {
             .args(self.run.options);
         if self.rows().any(|row| row.source != Source::Wall) {
             command.arg("--json");
+        }
+        if self.run.placement == Placement::HostsOverUdp && contender.mpi.kind == Kind::Rmpi {
+            command.env("RMPI_PROVIDERS", "shm,roce");
         }
         Ok(command)
     }
@@ -533,10 +537,10 @@ pub fn choose_rows(words: &[String], hosts: Option<&Hosts>) -> Result<Chosen, Er
             rows.join(", ")
         )));
     }
-    let needs_hosts = |row: &&Row| row.group == between::GROUP;
+    let needs_hosts = |row: &&Row| between::GROUPS.contains(&row.group);
     let named = |row: &&Row| words.iter().any(|word| row.id == word || row.group == word);
     let wanted = |row: &&Row| match words.is_empty() {
-        true => needs_hosts(row) || !with_hosts,
+        true => row.group == between::GROUP || !with_hosts,
         false => named(row),
     };
     let wanted = ROWS.iter().filter(wanted);
@@ -589,7 +593,10 @@ mod tests {
         let ids = |rows: &[&Row]| rows.iter().map(|row| row.id).collect::<Vec<_>>();
         let all = chosen(&[], true).unwrap();
         assert!(all.rows.iter().all(|row| row.group == "hosts") && all.left_out.is_empty());
-        assert_eq!(all.rows.len(), between::ROWS.len());
+        let in_group = between::ROWS.iter().filter(|row| row.group == "hosts");
+        assert_eq!(all.rows.len(), in_group.count());
+        let udp = chosen(&["udp"], true).unwrap();
+        assert_eq!(udp.rows.len() + all.rows.len(), between::ROWS.len());
         let both = chosen(&["rate8", "hosts-latency8"], true).unwrap();
         assert_eq!(ids(&both.rows), ["rate8", "hosts-latency8"]);
         let without = chosen(&["rate8", "hosts-latency8"], false).unwrap();
