@@ -98,12 +98,8 @@ pub(super) fn receive_burst<const MOST: usize>(
         message.msg_controllen = size_of::<Words>();
         room += 1;
     }
-    let (descriptor, place) = (socket.as_raw_fd(), messages.as_mut_ptr());
-    let flags = libc::MSG_DONTWAIT;
-    // SAFETY: so many messages, whose names, parts, words and buffers live over the call; it writes to them as far as their lengths
-    // say.
-    let count = unsafe { libc::recvmmsg(descriptor, place, room, flags, std::ptr::null_mut()) };
-    let count = of_call(count)?.min(MOST);
+    // SAFETY: so many messages, whose names, parts, words and buffers live over the call.
+    let count = unsafe { receive(socket, &mut messages, room) }?;
     for (index, came) in came.iter_mut().enumerate().take(count) {
         let message = &messages[index];
         let cut = libc::MSG_TRUNC | libc::MSG_CTRUNC;
@@ -121,6 +117,30 @@ pub(super) fn receive_burst<const MOST: usize>(
         };
     }
     Ok(count)
+}
+
+/// Fills messages; answers how many.
+///
+/// # Safety
+/// The first `room` of them point to names, parts, words and buffers of the lengths that they say, which live over the call and are
+/// expected to be written.
+unsafe fn receive<const MOST: usize>(
+    socket: &UdpSocket,
+    messages: &mut [libc::mmsghdr; MOST],
+    room: libc::c_uint,
+) -> io::Result<usize> {
+    let (descriptor, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT);
+    if let ([one], 1) = (&mut messages[..], room) {
+        // SAFETY: the caller's promise of one message.
+        let bytes = unsafe { libc::recvmsg(descriptor, &raw mut one.msg_hdr, flags) };
+        one.msg_len = u32::try_from(bytes).map_err(|_| io::Error::last_os_error())?;
+        return Ok(1);
+    }
+    let room = room.min(libc::c_uint::try_from(MOST).unwrap_or(0));
+    let (place, none) = (messages.as_mut_ptr(), std::ptr::null_mut());
+    // SAFETY: the caller's promise of so many messages, of which there are no more than the array has.
+    let count = unsafe { libc::recvmmsg(descriptor, place, room, flags, none) };
+    Ok(of_call(count)?.min(MOST))
 }
 
 /// What is said beside a message: one control message, whose value is a number.
