@@ -4,7 +4,7 @@
 mod common;
 
 use common::arena::piece;
-use common::by_hand::{ACK, ByHand, answer, brief};
+use common::by_hand::{ACK, ByHand, RNR, answer, brief};
 use common::end::{End, config, end};
 use roce::{Config, Operation, State, Status};
 
@@ -193,4 +193,42 @@ fn long_round_trips_cut_the_window_and_the_last_packet_under_way_asks() {
     assert!(end.pair.window() < 8, "{}", end.pair.window());
     assert_eq!(statuses(&mut end).len(), 10, "without a time-out");
     assert_eq!(end.pair.counts().timeouts, 0);
+}
+
+#[test]
+fn what_left_behind_a_probe_is_not_missing() {
+    let mut end = end(impatient());
+    post_sends(&mut end, 1);
+    end.leaving(0);
+    assert_eq!(brief(&end.leaving(8192)), [(4, FIRST)], "the probe");
+    post_sends(&mut end, 1);
+    assert_eq!(end.leaving(8200).len(), 1);
+    answer(&mut end, 8300, FIRST, ACK);
+    assert_eq!(end.leaving(8300), []);
+    let counts = end.pair.counts();
+    assert_eq!((counts.went_back, counts.window_cuts), (0, 0));
+}
+
+#[test]
+fn a_pause_in_which_all_was_answered_leaves_no_deadline() {
+    let mut end = end(impatient());
+    post_sends(&mut end, 1);
+    end.leaving(0);
+    answer(&mut end, 10, FIRST, RNR);
+    answer(&mut end, 20, FIRST, ACK);
+    assert_eq!(end.leaving(1_000_000_000), []);
+    assert_eq!(end.pair.deadline(), None);
+}
+
+#[test]
+fn an_absence_is_no_round_trip() {
+    let mut end = end(impatient());
+    post_sends(&mut end, 1);
+    end.leaving(0);
+    end.leaving(8192);
+    answer(&mut end, 1_000_000_000, FIRST, ACK);
+    post_sends(&mut end, 1);
+    end.leaving(1_000_000_000);
+    let wait = end.pair.deadline().unwrap() - 1_000_000_000;
+    assert!(wait <= 2 * 8192, "{wait} ns");
 }

@@ -95,7 +95,8 @@ impl Network {
     }
 
     /// The headers that the system writes for a datagram of a plain UDP socket that forbids fragments and is not connected:
-    /// no IP options, don't fragment, id 0. `bytes` is the packet's length without the ICRC.
+    /// no IP options, don't fragment, id 0. One that the system cuts from a longer message (`UDP_SEGMENT`) has another id from the second
+    /// on, which only peers that assume the same do not mind. `bytes` is the packet's length without the ICRC.
     ///
     /// # Errors
     /// The addresses are not of one version of IP.

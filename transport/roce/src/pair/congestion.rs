@@ -54,7 +54,7 @@ impl Congestion {
 
     /// A round trip took so long.
     pub(super) fn measured(&mut self, now: u64, delay: u64) {
-        self.delay_ns = delay;
+        self.delay_ns = delay.min(ABSENT_NS);
         if delay <= self.target_ns {
             if self.window < self.most {
                 self.window += 1;

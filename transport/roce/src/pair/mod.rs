@@ -379,7 +379,9 @@ impl QueuePair {
     }
 
     fn next_request<M: Memory>(&mut self, now_ns: u64, memory: &M) -> Option<Source> {
-        if self.state == State::Error || !self.retry.may_send(now_ns) {
+        if self.state == State::Error
+            || !self.retry.may_send(now_ns, self.requester.has_under_way())
+        {
             return None;
         }
         match self.requester.next(memory, &mut self.headers) {

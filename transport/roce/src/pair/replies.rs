@@ -58,7 +58,11 @@ impl Replies {
     }
 
     pub(super) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
-        if self.waiting.back().is_some_and(Reply::is_acknowledge) {
+        if let Some(last) = self.waiting.back().filter(|last| last.is_acknowledge()) {
+            // A NAK acknowledges all before its number, and nobody would say it again.
+            if psn.is_before(last.psn) {
+                return;
+            }
             self.waiting.pop_back();
         }
         self.waiting.push_back(Reply {
@@ -253,6 +257,18 @@ mod tests {
             replies.acknowledge(Psn::new(psn), Syndrome::UNLIMITED, psn);
         }
         assert_eq!(psns(&replies), [99]);
+    }
+
+    #[test]
+    fn a_refusal_that_has_not_left_is_not_taken_back() {
+        let mut replies = replies();
+        let refusal = Syndrome::NotReady { timer: 1 };
+        replies.acknowledge(Psn::new(5), refusal, 0);
+        replies.acknowledge(Psn::new(4), Syndrome::UNLIMITED, 0);
+        assert_eq!(psns(&replies), [5]);
+        replies.acknowledge(Psn::new(5), Syndrome::UNLIMITED, 0);
+        let what = replies.waiting.back().map(|reply| reply.what);
+        assert_eq!(what, Some(What::Acknowledge(Syndrome::UNLIMITED)));
     }
 
     #[test]

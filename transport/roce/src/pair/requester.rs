@@ -48,8 +48,11 @@ enum Probe {
     None,
     /// It has not left.
     Wanted,
-    /// It has left; the number behind it.
-    Out(Psn),
+    /// It has left; the number behind it, and behind all that had left before.
+    Out {
+        end: Psn,
+        sent_to: Psn,
+    },
 }
 
 /// What leaves next.
@@ -174,7 +177,10 @@ impl Requester {
         let Ok(payload) = self.packet(at.index, self.unacked, span, true, (memory, headers)) else {
             return Next::Failed(Status::LocalProtection);
         };
-        self.probe = Probe::Out(self.unacked.plus(span.packets));
+        self.probe = Probe::Out {
+            end: self.unacked.plus(span.packets),
+            sent_to: self.sent_to,
+        };
         if let Some(board) = &mut self.board {
             board.sent_again(self.unacked, 0, span.packets);
         }
@@ -324,14 +330,15 @@ impl Requester {
     /// An answer of this number has brought something. Whether it is the answer to a probe and says that all behind that is
     /// missing. One that says that the peer has more brings the next probe.
     pub(super) fn shows_gap(&mut self, answer: Psn) -> bool {
-        let Probe::Out(end) = self.probe else {
+        let Probe::Out { end, sent_to } = self.probe else {
             return false;
         };
         if self.unacked.is_before(end) {
             return false;
         }
         self.probe = Probe::None;
-        if !self.has_under_way() {
+        // What left behind the probe may just not have come yet.
+        if !self.unacked.is_before(sent_to) {
             return false;
         }
         let is_gap = answer.plus(1) == end;

@@ -125,12 +125,14 @@ impl Retry {
         Ok(true)
     }
 
-    /// Whether packets may leave now.
-    pub(super) fn may_send(&mut self, now: u64) -> bool {
+    /// Whether packets may leave now; `under_way`: some have left that have no answer.
+    pub(super) fn may_send(&mut self, now: u64, under_way: bool) -> bool {
         let is_over = self.quiet_until.is_some_and(|until| until <= now);
         if is_over {
             self.quiet_until = None;
-            self.set_deadline(now);
+            if under_way {
+                self.set_deadline(now);
+            }
         }
         self.quiet_until.is_none()
     }
@@ -225,9 +227,9 @@ mod tests {
         retry.sent(0, None);
         assert_eq!(retry.not_ready(0, 1), Ok(true));
         assert_eq!(retry.not_ready(5, 1), Ok(false));
-        assert!(!retry.should_go_back() && !retry.may_send(9_999));
+        assert!(!retry.should_go_back() && !retry.may_send(9_999, true));
         assert_eq!(retry.deadline(), Some(10_000));
-        assert!(retry.may_send(10_000));
+        assert!(retry.may_send(10_000, true));
         assert_eq!(retry.not_ready(10_001, 1), Err(Status::NotReadyExceeded));
     }
 
@@ -245,7 +247,7 @@ mod tests {
         let mut retry = retry(1, 7);
         for round in 0..100 {
             assert_eq!(retry.not_ready(round * 20_000, 1), Ok(true));
-            assert!(retry.may_send((round + 1) * 20_000));
+            assert!(retry.may_send((round + 1) * 20_000, true));
         }
     }
 

@@ -91,6 +91,8 @@ impl RoundTrip {
     /// No answer came in time.
     pub(super) fn back_off(&mut self) {
         self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
+        // The peer may have been away: how long that was is no round trip.
+        self.timed = None;
         self.in_time = 0;
     }
 
