@@ -97,6 +97,16 @@ impl<C: Carrier> RocePort<C> {
     /// Takes what has come, and sends what there is, both as much as a burst or some.
     fn turn(&mut self) {
         let now_ns = self.carrier.now_ns();
+        self.receive(now_ns);
+        self.receive_late(now_ns);
+        self.queues.pairs.wake_due(now_ns);
+        self.send(now_ns);
+        // Whoever asked for this turn takes its completions.
+        self.follow_sign(false);
+    }
+
+    /// Takes a burst of what has come; answers how many packets.
+    fn receive(&mut self, now_ns: u64) -> usize {
         let count = self.carrier.receive();
         self.has_stirred |= count != 0;
         for index in 0..count {
@@ -104,10 +114,18 @@ impl<C: Carrier> RocePort<C> {
                 self.queues.hear(now_ns, from, packet);
             }
         }
-        self.queues.pairs.wake_due(now_ns);
-        self.send(now_ns);
-        // Whoever asked for this turn takes its completions.
-        self.follow_sign(false);
+        count
+    }
+
+    /// Where an answer is overdue, takes all that has come: this process may have computed for long, and answers wait in the socket.
+    fn receive_late(&mut self, now_ns: u64) {
+        let is_due = |due_ns| due_ns <= now_ns;
+        for _ in 0..MOST_LATE {
+            let is_any_due = self.queues.pairs.next_due_ns().is_some_and(is_due);
+            if !is_any_due || self.receive(now_ns) == 0 {
+                break;
+            }
+        }
     }
 
     /// Sends what there is, as far as there is room and not for long.
@@ -136,6 +154,7 @@ impl<C: Carrier> RocePort<C> {
     /// Something was posted: it leaves at once.
     fn send_now(&mut self) {
         let now_ns = self.carrier.now_ns();
+        self.receive_late(now_ns);
         self.send(now_ns);
         self.follow_sign(true);
     }
@@ -145,7 +164,9 @@ impl<C: Carrier> RocePort<C> {
         let queues = &self.queues;
         let is_stuck = self.carrier.has_unsent();
         let may_send = queues.has_datagrams || queues.pairs.is_any_ready();
-        let is_now = (ends && !queues.ends.is_empty()) || (may_send && !is_stuck);
+        let is_now = queues.ends.has_events()
+            || (ends && !queues.ends.is_empty())
+            || (may_send && !is_stuck);
         Wanted {
             at_ns: if is_now {
                 Some(0)
@@ -279,3 +300,5 @@ fn piece(piece: super::port::Piece) -> Piece {
 
 /// Packets that leave in one turn, at most: others wait for the next, so that what comes is not lost meanwhile.
 const MOST_SENT: usize = 64;
+/// Bursts that are taken before somebody counts as silent: more than a socket holds.
+const MOST_LATE: usize = 1024;

@@ -24,8 +24,8 @@ impl Chance {
     }
 }
 
-/// So many are asked for at a time.
-const WORDS: usize = 64;
+/// So many are asked for at a time: the system gives up to 256 bytes whole.
+const WORDS: usize = 32;
 
 #[cfg(test)]
 mod tests {

@@ -59,6 +59,11 @@ impl Ends {
         self.sends.retain(|done| done.number != number);
     }
 
+    /// Whether something happened to a queue pair.
+    pub(super) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// Whether there is nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.sends.is_empty() && self.receives.is_empty() && self.events.is_empty()

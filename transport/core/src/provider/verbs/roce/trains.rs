@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packets that are to leave, in trains: packets of one length to one place, one behind the other, of which the last may be shorter.
-//! The system takes a train in one call, and cuts it into datagrams as late as it can (`UDP_SEGMENT`).
+//! The system takes a train in one call, and cuts it into datagrams as late as it can (`UDP_SEGMENT`). It numbers them in the headers of
+//! IP version 4 then, which the checksum of an adapter counts on: so there are no trains to the port of adapters.
 
 use std::net::SocketAddr;
 
@@ -134,7 +135,9 @@ impl Train {
     fn takes(&self, bytes: usize, to: SocketAddr, most_packets: usize) -> bool {
         let is_whole = self.bytes == self.packets * self.packet_bytes;
         let has_room = self.packets < most_packets && self.bytes + bytes <= MOST_TRAIN_BYTES;
-        is_whole && has_room && self.to == to && (1..=self.packet_bytes).contains(&bytes)
+        let is_for_ours = to.port() != roce::format::PORT;
+        let fits = self.to == to && (1..=self.packet_bytes).contains(&bytes);
+        is_whole && has_room && is_for_ours && fits
     }
 }
 

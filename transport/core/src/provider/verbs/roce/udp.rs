@@ -113,8 +113,17 @@ impl Carrier for Udp {
                     (ErrorKind::Interrupted, _) => {}
                     (ErrorKind::WouldBlock, _) | (_, Some(libc::ENOBUFS)) => return,
                     (_, code) => {
-                        // A system, or a device without checksums, that cuts no trains.
-                        if let Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP) = code {
+                        let mut waiting = self.trains.waiting();
+                        let is_train = waiting
+                            .next()
+                            .is_some_and(|one| one.bytes.len() > one.packet_bytes);
+                        drop(waiting);
+                        // A system, or a device without checksums, that cuts no trains, or does not know them.
+                        let cuts_none = matches!(
+                            code,
+                            Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP | libc::EMSGSIZE)
+                        );
+                        if is_train && cuts_none {
                             self.trains.uncouple();
                         }
                         // As if it were lost on the way: it is too long for that, or there is none.
