@@ -67,6 +67,18 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
     /// Number of the queue pair for datagrams.
     fn datagram_number(&self) -> u32;
 
+    /// Where it is found.
+    fn address(&self) -> Address {
+        let facts = self.facts();
+        Address {
+            link: facts.link,
+            lid: facts.lid,
+            number: self.datagram_number(),
+            packet_bytes: facts.packet_bytes,
+            gid: facts.gid,
+        }
+    }
+
     /// The key that it wants.
     fn datagram_key(&self) -> u32;
 

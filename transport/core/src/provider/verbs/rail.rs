@@ -70,14 +70,7 @@ impl<P: Port> Rail<P> {
 
     /// Where the port is found.
     pub(super) fn address(&self) -> Address {
-        let facts = self.port.facts();
-        Address {
-            link: facts.link,
-            lid: facts.lid,
-            number: self.port.datagram_number(),
-            packet_bytes: facts.packet_bytes,
-            gid: facts.gid,
-        }
+        self.port.address()
     }
 
     #[inline(always)]

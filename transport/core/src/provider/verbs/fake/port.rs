@@ -71,17 +71,6 @@ impl FakePort {
         self.index
     }
 
-    /// Where its datagrams are received.
-    pub(crate) fn address(&self) -> Address {
-        Address {
-            link: self.facts.link,
-            lid: self.facts.lid,
-            number: self.datagram_number(),
-            packet_bytes: self.facts.packet_bytes,
-            gid: self.facts.gid,
-        }
-    }
-
     /// The process sleeps until a sign of this port comes, or `due` is over in the time of the network. `or_longer`: nothing is
     /// due by then, and it knows of nothing that happens.
     pub(in super::super) fn fall_asleep(&self, due: Duration, or_longer: bool) {

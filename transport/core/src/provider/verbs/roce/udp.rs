@@ -78,6 +78,18 @@ impl Udp {
             _ => system::send_burst::<BURST>(&self.socket, self.trains.waiting()),
         }
     }
+
+    /// The first train that waits cannot leave, and counts as lost on the way: it is too long for that, or there is none.
+    fn lose_first(&mut self, code: Option<i32>) {
+        let first = self.trains.waiting().next();
+        let is_train = first.is_some_and(|first| first.bytes.len() > first.packet_bytes);
+        let codes = [libc::EINVAL, libc::EIO, libc::EOPNOTSUPP, libc::EMSGSIZE];
+        // A system, or a device without checksums, cuts no trains, or does not know them.
+        if is_train && code.is_some_and(|code| codes.contains(&code)) {
+            self.trains.uncouple();
+        }
+        self.trains.have_left(1);
+    }
 }
 
 impl Carrier for Udp {
@@ -112,23 +124,7 @@ impl Carrier for Udp {
                 Err(error) => match (error.kind(), error.raw_os_error()) {
                     (ErrorKind::Interrupted, _) => {}
                     (ErrorKind::WouldBlock, _) | (_, Some(libc::ENOBUFS)) => return,
-                    (_, code) => {
-                        let mut waiting = self.trains.waiting();
-                        let is_train = waiting
-                            .next()
-                            .is_some_and(|one| one.bytes.len() > one.packet_bytes);
-                        drop(waiting);
-                        // A system, or a device without checksums, that cuts no trains, or does not know them.
-                        let cuts_none = matches!(
-                            code,
-                            Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP | libc::EMSGSIZE)
-                        );
-                        if is_train && cuts_none {
-                            self.trains.uncouple();
-                        }
-                        // As if it were lost on the way: it is too long for that, or there is none.
-                        self.trains.have_left(1);
-                    }
+                    (_, code) => self.lose_first(code),
                 },
             }
         }

@@ -10,7 +10,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ptr::NonNull;
 
 use super::super::super::NetTerms;
-use super::super::super::address::Address;
 use super::super::super::port::{
     Access, Body, Depths, Done, Operation, Piece, Port, Queue, QueuePair, Receives, Region, Remote,
     Request, Status,
@@ -132,18 +131,6 @@ impl<C: Carrier> Side<C> {
         }
     }
 
-    /// Where it is found.
-    pub(super) fn place(&self) -> Address {
-        let facts = self.port.facts();
-        Address {
-            link: facts.link,
-            lid: facts.lid,
-            number: self.port.datagram_number(),
-            packet_bytes: facts.packet_bytes,
-            gid: facts.gid,
-        }
-    }
-
     /// Gives buffers of 256 bytes, named from `first` on, from the second half of the block.
     pub(super) fn give(&mut self, queue: Receives, first: u64, count: u64) {
         let buffer = |name| (name, self.piece(buffer_offset(name), BUFFER));
@@ -204,7 +191,7 @@ pub(super) fn remote<C: Carrier>(
     [our_first, their_first]: [u32; 2],
 ) -> Remote {
     Remote {
-        address: to.place(),
+        address: to.port.address(),
         number: pair.number,
         their_first,
         our_first,
