@@ -40,7 +40,7 @@ pub(super) fn send_burst<'a, const MOST: usize>(
 ) -> io::Result<usize> {
     let mut names = [Name::default(); MOST];
     let mut parts = [NO_PART; MOST];
-    let mut words = [Words::default(); MOST];
+    let mut controls = [ControlMessage::default(); MOST];
     let mut messages = no_messages::<MOST>();
     let mut count = 0;
     for (index, leaving) in burst.take(MOST).enumerate() {
@@ -55,14 +55,14 @@ pub(super) fn send_burst<'a, const MOST: usize>(
         message.msg_iov = &raw mut parts[index];
         message.msg_iovlen = 1;
         if leaving.bytes.len() > leaving.packet_bytes {
-            words[index] = Words::to_cut(leaving.packet_bytes);
-            message.msg_control = (&raw mut words[index]).cast();
-            message.msg_controllen = CUT_BYTES;
+            controls[index] = ControlMessage::segment(leaving.packet_bytes);
+            message.msg_control = (&raw mut controls[index]).cast();
+            message.msg_controllen = SEGMENT_SPACE;
         }
         count += 1;
     }
     let (descriptor, place) = (socket.as_raw_fd(), messages.as_mut_ptr());
-    // SAFETY: so many messages, whose names, parts, words and bytes live over the call; the bytes are only read.
+    // SAFETY: so many messages, whose names, parts, control messages and bytes live over the call; the bytes are only read.
     let sent = unsafe { libc::sendmmsg(descriptor, place, count, libc::MSG_DONTWAIT) };
     of_call(sent)
 }
@@ -77,7 +77,7 @@ pub(super) fn receive_burst<const MOST: usize>(
 ) -> io::Result<usize> {
     let mut names = [Name::default(); MOST];
     let mut parts = [NO_PART; MOST];
-    let mut words = [Words::default(); MOST];
+    let mut controls = [ControlMessage::default(); MOST];
     let mut messages = no_messages::<MOST>();
     let mut room = 0;
     for (index, buffer) in buffers
@@ -94,11 +94,11 @@ pub(super) fn receive_burst<const MOST: usize>(
         message.msg_namelen = LONGEST_NAME;
         message.msg_iov = &raw mut parts[index];
         message.msg_iovlen = 1;
-        message.msg_control = (&raw mut words[index]).cast();
-        message.msg_controllen = size_of::<Words>();
+        message.msg_control = (&raw mut controls[index]).cast();
+        message.msg_controllen = size_of::<ControlMessage>();
         room += 1;
     }
-    // SAFETY: so many messages, whose names, parts, words and buffers live over the call.
+    // SAFETY: so many messages, whose names, parts, control messages and buffers live over the call.
     let count = unsafe { receive(socket, &mut messages, room) }?;
     for (index, came) in came.iter_mut().enumerate().take(count) {
         let message = &messages[index];
@@ -112,7 +112,7 @@ pub(super) fn receive_burst<const MOST: usize>(
         let length = message.msg_hdr.msg_controllen;
         *came = Came {
             bytes,
-            packet_bytes: words[index].joined_bytes(length).unwrap_or(bytes),
+            packet_bytes: controls[index].segment_bytes(length).unwrap_or(bytes),
             from: from.unwrap_or(NOBODY),
         };
     }
@@ -122,7 +122,7 @@ pub(super) fn receive_burst<const MOST: usize>(
 /// Fills messages; answers how many.
 ///
 /// # Safety
-/// The first `room` of them point to names, parts, words and buffers of the lengths that they say, which live over the call and are
+/// The first `room` of them point to names, parts, control messages and buffers of the lengths that they say, which live over the call and are
 /// expected to be written.
 unsafe fn receive<const MOST: usize>(
     socket: &UdpSocket,
@@ -146,7 +146,7 @@ unsafe fn receive<const MOST: usize>(
 /// What is said beside a message: one control message, whose value is a number.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
-struct Words {
+struct ControlMessage {
     /// Of the header and the value.
     length: usize,
     level: libc::c_int,
@@ -154,14 +154,14 @@ struct Words {
     value: [u8; 8],
 }
 
-impl Words {
+impl ControlMessage {
     /// The system is to cut the message into datagrams of so many bytes.
-    fn to_cut(packet_bytes: usize) -> Self {
+    fn segment(packet_bytes: usize) -> Self {
         let [low, high] = u16::try_from(packet_bytes)
             .unwrap_or(u16::MAX)
             .to_ne_bytes();
         Self {
-            length: CUT_LENGTH,
+            length: SEGMENT_LENGTH,
             level: libc::SOL_UDP,
             kind: UDP_SEGMENT,
             value: [low, high, 0, 0, 0, 0, 0, 0],
@@ -169,8 +169,8 @@ impl Words {
     }
 
     /// So long is each of the datagrams in a message, as the system says in `length` bytes; `None`: there is one.
-    fn joined_bytes(&self, length: usize) -> Option<usize> {
-        let is_said = length >= JOINED_LENGTH && self.length >= JOINED_LENGTH;
+    fn segment_bytes(&self, length: usize) -> Option<usize> {
+        let is_said = length >= GRO_LENGTH && self.length >= GRO_LENGTH;
         let is_it = self.level == libc::SOL_UDP && self.kind == UDP_GRO;
         let [a, b, c, d, ..] = self.value;
         let bytes = usize::try_from(i32::from_ne_bytes([a, b, c, d])).ok()?;
@@ -179,7 +179,7 @@ impl Words {
 }
 
 /// Joins datagrams that come one behind the other into one message, where the system can; where it cannot, each comes alone.
-pub(super) fn join_what_comes(socket: &UdpSocket) {
+pub(super) fn enable_gro(socket: &UdpSocket) {
     // A kernel before 5.0 does not know it.
     _ = set_option(socket, libc::SOL_UDP, UDP_GRO, 1);
 }
@@ -374,11 +374,11 @@ const fn size_of_value<T>(_: &T) -> libc::socklen_t {
 const UDP_SEGMENT: libc::c_int = 103;
 const UDP_GRO: libc::c_int = 104;
 /// Lengths of a control message, without and with what stands behind it: a number of 2 bytes that is sent.
-const CUT_LENGTH: usize = offset_of!(Words, value) + 2;
-const CUT_BYTES: usize = size_of::<Words>();
+const SEGMENT_LENGTH: usize = offset_of!(ControlMessage, value) + 2;
+const SEGMENT_SPACE: usize = size_of::<ControlMessage>();
 /// The same of a number of 4 bytes that comes.
-const JOINED_LENGTH: usize = offset_of!(Words, value) + 4;
-const _: () = assert!(offset_of!(Words, value) == size_of::<libc::cmsghdr>());
+const GRO_LENGTH: usize = offset_of!(ControlMessage, value) + 4;
+const _: () = assert!(offset_of!(ControlMessage, value) == size_of::<libc::cmsghdr>());
 const NO_PART: libc::iovec = libc::iovec {
     iov_base: std::ptr::null_mut(),
     iov_len: 0,

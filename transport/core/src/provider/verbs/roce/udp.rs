@@ -46,7 +46,7 @@ impl Udp {
         let socket = UdpSocket::bind((address, 0))?;
         socket.set_nonblocking(true)?;
         system::forbid_fragments(&socket, address)?;
-        system::join_what_comes(&socket);
+        system::enable_gro(&socket);
         let waiting_bytes = system::ask_for_room(&socket, WANTED_ROOM_BYTES);
         let nothing = Came {
             bytes: 0,
