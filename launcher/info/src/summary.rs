@@ -15,6 +15,8 @@ pub(crate) struct Here {
     /// `libmpi_abi.so.1` beside this program.
     library: Option<PathBuf>,
     copies: Copies,
+    /// Why the memory of a node's ranks is a file of `/dev/shm`.
+    named: Option<String>,
     report: Report,
     tcp: Result<Vec<Address>, String>,
     jobs: Jobs,
@@ -79,6 +81,7 @@ impl Here {
             jobs: Jobs::look(values),
             library: library(),
             copies: copies(),
+            named: node_segment::why_named(),
             tcp: net_info::addresses(&network),
             report: net_info::look(&network.on_rails(1), None),
         }
@@ -105,6 +108,9 @@ pub(crate) fn page(here: &Here, values: &Values) -> String {
             "large messages go through buffers: /proc/sys/kernel/yama/ptrace_scope is {scope}, 0 or 1 would let them be copied once"
         ),
     };
+    let segment = here.named.as_ref().map_or_else(String::new, |why| {
+        format!("; the ranks of a node share a file of /dev/shm: memfd_create: {why}")
+    });
     format!(
         "rmpi {} ({STANDARD})\n\
          library  {library}\n\
@@ -120,7 +126,7 @@ pub(crate) fn page(here: &Here, values: &Values) -> String {
          \n\
          More: rmpi-info --net, rmpi-info --vars\n",
         env!("CARGO_PKG_VERSION"),
-        state("shm", Ok(copies)),
+        state("shm", Ok(copies + &segment)),
         state("verbs", ports(&here.report)),
         state("tcp", here.tcp.as_deref().map(told).map_err(Clone::clone)),
         state("roce", here.tcp.as_deref().map(first).map_err(Clone::clone)),
@@ -209,6 +215,7 @@ mod tests {
         Here {
             library: None,
             copies: Copies::Yes,
+            named: None,
             tcp: Err("no address".to_owned()),
             jobs: Jobs {
                 job: vec!["job 7 of Slurm: 2 hosts".into(), "hosts: n1:2 n2:1".into()],

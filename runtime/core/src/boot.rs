@@ -99,7 +99,7 @@ impl Birth {
             unsafe { std::env::remove_var(name) };
         }
         let boot = Boot::parse(&text).map_err(|error| Error::Boot(error.to_string()))?;
-        let inherited = (own_socket(boot.control_fd), own_file(boot.segment_fd));
+        let inherited = (own_socket(boot.control_fd), own_segment(&boot));
         allow_single_copy(boot.daemon_pid);
         let (link, segment) = greet(&boot, inherited, publishes(&boot))?;
         Ok(Self {
@@ -537,15 +537,12 @@ fn own_stream(number: RawFd) -> Option<OwnedFd> {
     })
 }
 
-/// Owns an inherited descriptor if it is a sealed memory file.
-fn own_file(number: RawFd) -> Option<OwnedFd> {
-    own(number, |file| is_segment(&file))
-}
-
-/// Whether it is a sealed memory file.
-pub(crate) fn is_segment(file: &impl AsFd) -> bool {
-    rustix::fs::fcntl_get_seals(file)
-        .is_ok_and(|seals| seals.contains(rustix::fs::SealFlags::SHRINK))
+/// Owns the inherited descriptor of the node segment, if it is one.
+fn own_segment(boot: &Boot) -> Option<OwnedFd> {
+    let (job, local_size) = (boot.job, boot.local_size());
+    own(boot.segment_fd, |file| {
+        transport::is_segment(file, job, local_size)
+    })
 }
 
 fn own(number: RawFd, is_right: impl Fn(BorrowedFd<'_>) -> bool) -> Option<OwnedFd> {

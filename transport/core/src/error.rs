@@ -60,12 +60,3 @@ pub enum Error {
         source: io::Error,
     },
 }
-
-impl Error {
-    pub(crate) fn last(what: &'static str) -> Self {
-        Self::System {
-            what,
-            source: io::Error::last_os_error(),
-        }
-    }
-}

@@ -60,7 +60,7 @@ pub use cq::{Arrived, Completion, Completions, RecvBuffer};
 pub use error::Error;
 pub use grown::Grown;
 pub use mr::{Lease, LocalKey, RemoteKey};
-pub use node::{Node, Segment};
+pub use node::{Node, Segment, is_segment};
 pub use owner::{Owner, number_of_immediate};
 pub use provider::{
     Caps, Config, Congestion, Fabric, FakeConfig, FakeNet, FakeStats, FakeStreams, Far, FarLook,

@@ -2,11 +2,12 @@
 //! The node segment in this process: mapping what the launcher's daemon made, and who lives in it.
 //!
 //! # Safety
-//! The one `mmap` of the crate. The mapping is shared, as long as the sealed file says and never undone, which is what
-//! [`ring::Segment::attach`] asks for.
+//! The mapping is shared, as long as the file says and never undone, which is what [`ring::Segment::attach`] asks for.
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ impl Node {
     /// Maps the segment behind `file`, which `peers` share.
     ///
     /// # Errors
-    /// When the file is no sealed segment of this job, or cannot be mapped.
+    /// When the file is no segment of this job, or cannot be mapped.
     pub fn attach(
         file: BorrowedFd<'_>,
         job: u64,
@@ -56,11 +57,11 @@ impl Node {
         peers: Vec<Peer>,
     ) -> Result<Self, Error> {
         let local_size = u32::try_from(peers.len()).unwrap_or(u32::MAX);
-        let file_bytes = sealed_length(file)?;
+        let head = ring::SegmentHead { job, local_size };
+        let file_bytes = length(file, head)?;
         let bytes = file_bytes.min(ring::layout::segment_bytes(
             local_size.min(ring::layout::MAX_LOCAL_RANKS),
         ));
-        let head = ring::SegmentHead { job, local_size };
         // SAFETY: a new shared mapping of an open file at an address that the system chooses.
         let base = unsafe {
             libc::mmap(
@@ -81,7 +82,8 @@ impl Node {
         };
         // SAFETY:
         // - page-aligned, readable, writable, `bytes` long: just mapped so.
-        // - stays so: never unmapped, and the file is sealed against shrinking (`sealed_length`).
+        // - stays so: never unmapped. The file is sealed against shrinking; where it is one that cannot be (`is_segment`), a process of
+        //   this user that cuts it ends this one by a signal, which is no access to other memory.
         let segment = unsafe { Segment::attach(base, bytes, head) }.map_err(Error::Segment)?;
         Ok(Self {
             segment,
@@ -101,18 +103,67 @@ fn own(file: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
         .map_err(|source| Error::System { what, source })
 }
 
-/// The length of a file that can neither shrink nor grow.
-fn sealed_length(file: BorrowedFd<'_>) -> Result<u64, Error> {
+/// Whether a file can be the node segment of this job: a memory file that can neither shrink nor grow, or, where the system gives none,
+/// a file of this user that has no name any more and begins as the segment would.
+#[must_use]
+pub fn is_segment(file: BorrowedFd<'_>, job: u64, local_size: u32) -> bool {
+    is_sealed(file) || is_nameless(file, ring::SegmentHead { job, local_size })
+}
+
+fn is_sealed(file: BorrowedFd<'_>) -> bool {
     // SAFETY: F_GET_SEALS takes no argument and only reads the descriptor's state.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-    if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+    seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
+}
+
+fn is_nameless(file: BorrowedFd<'_>, head: ring::SegmentHead) -> bool {
+    let Ok(file) = file.try_clone_to_owned().map(File::from) else {
+        return false;
+    };
+    // SAFETY: takes nothing and always succeeds.
+    let user = unsafe { libc::geteuid() };
+    let is_ours = file
+        .metadata()
+        .is_ok_and(|status| status.is_file() && status.nlink() == 0 && status.uid() == user);
+    let mut begins = [0; 24];
+    is_ours && file.read_exact_at(&mut begins, 0).is_ok() && begins == head.to_bytes()
+}
+
+/// The length of what [`is_segment`].
+fn length(file: BorrowedFd<'_>, head: ring::SegmentHead) -> Result<u64, Error> {
+    if !is_segment(file, head.job, head.local_size) {
         return Err(Error::Segment(ring::SegmentError::NotASegment));
     }
-    // SAFETY: an all-zero stat is a value of the type.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open and `status` is writable.
-    if unsafe { libc::fstat(file.as_raw_fd(), &raw mut status) } != 0 {
-        return Err(Error::last("reading the size of the node segment"));
+    let status = own(file).and_then(|file| {
+        let what = "reading the size of the node segment";
+        let read = File::from(file).metadata();
+        read.map_err(|source| Error::System { what, source })
+    })?;
+    Ok(status.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_file_that_has_a_name_or_another_beginning_is_no_segment() {
+        let name = format!("rmpi-node-test-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut options = File::options();
+        let file = options.read(true).write(true).create(true).truncate(true);
+        let file = file.open(&path).unwrap();
+        let head = ring::SegmentHead {
+            job: 7,
+            local_size: 2,
+        };
+        file.write_all_at(&head.to_bytes(), 0).unwrap();
+        assert!(!is_segment(file.as_fd(), 7, 2));
+        std::fs::remove_file(&path).unwrap();
+        assert!(is_segment(file.as_fd(), 7, 2));
+        assert!(!is_segment(file.as_fd(), 8, 2) && !is_segment(file.as_fd(), 7, 3));
+        file.set_len(3).unwrap();
+        assert!(!is_segment(file.as_fd(), 7, 2));
     }
-    Ok(u64::try_from(status.st_size).unwrap_or(0))
 }

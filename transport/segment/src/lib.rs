@@ -4,11 +4,13 @@
 //!
 //! It is a memory file (`memfd_create`) without a name anywhere: it ends with the last process that has it, however that ends. Its size
 //! is sealed, since a rank that cut it could kill the others. What lies where in it, and how it is mapped, crate `ring` and the
-//! transport say.
+//! transport say. Where a filter of system calls refuses memory files, it is a file of `/dev/shm` (`named.rs`), which lacks some of this.
 //!
 //! **Knows** the head of the segment, and the limit of file size, which counts for memory files too.
 //! **Never** maps it.
 #![forbid(unsafe_code)]
+
+mod named;
 
 use std::os::fd::OwnedFd;
 
@@ -60,22 +62,50 @@ pub fn make_with(job: u64, local_size: u32, arena_bytes: u64) -> Result<OwnedFd,
 }
 
 fn fill(job: u64, local_size: u32, bytes: u64) -> Result<OwnedFd, String> {
-    let filled = || -> Result<OwnedFd, Errno> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = memfd_create("rmpi-segment", flags)?;
-        ftruncate(&file, bytes)?;
-        let head = ring::SegmentHead { job, local_size }.to_bytes();
-        if rustix::io::pwrite(&file, &head, 0)? != head.len() {
-            return Err(Errno::NOSPC);
+    let (bytes, file) = match memory_file(bytes) {
+        Err(error) if is_refusal(error) => {
+            let least = ring::layout::segment_bytes(local_size);
+            (least, named::make(least))
         }
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Ok(file)
+        made => (bytes, made.map_err(in_words)),
     };
-    filled().map_err(|error| {
-        let error = in_words(error);
-        format!("cannot make the node segment of {bytes} bytes: {error}")
-    })
+    let filled = file.and_then(|file| {
+        let head = ring::SegmentHead { job, local_size }.to_bytes();
+        match rustix::io::pwrite(&file, &head, 0) {
+            Ok(written) if written == head.len() => Ok(file),
+            Ok(_) => Err(in_words(Errno::NOSPC)),
+            Err(error) => Err(in_words(error)),
+        }
+    });
+    filled.map_err(|words| format!("cannot make the node segment of {bytes} bytes: {words}"))
 }
+
+/// A memory file that nobody can make longer or shorter.
+fn memory_file(bytes: u64) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Some systems refuse those that could be executed; old ones do not know the flag.
+    let file = match memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => memfd_create(NAME, flags)?,
+        made => made?,
+    };
+    ftruncate(&file, bytes)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+/// Why this system gives no memory files, so that the ranks of a node share a file of `/dev/shm`. `None`: it gives them.
+#[must_use]
+pub fn why_named() -> Option<String> {
+    let error = memory_file(1).err().filter(|error| is_refusal(*error))?;
+    Some(in_words(error))
+}
+
+/// Whether memory files as such are refused, as by a filter of system calls, and not this one.
+fn is_refusal(error: Errno) -> bool {
+    matches!(error, Errno::PERM | Errno::ACCESS | Errno::NOSYS)
+}
+
+const NAME: &str = "rmpi-segment";
 
 fn set_limit(current: Option<u64>, maximum: Option<u64>) -> Result<(), String> {
     let set = setrlimit(Resource::Fsize, Rlimit { current, maximum });

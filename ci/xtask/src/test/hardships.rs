@@ -24,16 +24,38 @@ const HARDSHIPS: &[Hardship] = &[
     },
     Hardship {
         name: "process_vm_readv is forbidden",
-        line: "rmpiexec -n 4 ./without_vm_readv ./exchange",
+        line: "rmpiexec -n 4 ./without process_vm_readv ./exchange",
         code: 0,
         words: &["well"],
     },
     Hardship {
         name: "rmpi-queues may not call process_vm_readv",
-        line: "rmpiexec -n 2 ./victim wait 0 0 0 & for ((i = 0; i < 100; i++)); do told=$(./without_vm_readv rmpi-queues --json $!); \
+        line: "rmpiexec -n 2 ./victim wait 0 0 0 & for ((i = 0; i < 100; i++)); do told=$(./without process_vm_readv rmpi-queues --json $!); \
                [[ $told == *'\"rank\": 0,'*'\"rank\": 1,'* ]] && break; sleep 0.1; done; kill $!; wait; echo \"$told\"",
         code: 0,
         words: &["\"rank\": 0,", "\"rank\": 1,"],
+    },
+    Hardship {
+        name: "memfd_create is forbidden",
+        line: "./without memfd_create rmpiexec -n 8 ./exchange && ls /dev/shm | grep -c rmpi-segment; ./without memfd_create rmpi-info",
+        code: 0,
+        words: &[
+            "well\n0\n",
+            "the ranks of a node share a file of /dev/shm: memfd_create: operation not permitted",
+        ],
+    },
+    Hardship {
+        name: "memfd_create is forbidden under another launcher",
+        line: "rmpiexec -n 4 env -u RMPI_BOOT ./without memfd_create ./exchange",
+        code: 0,
+        words: &["well"],
+    },
+    Hardship {
+        name: "memfd_create is forbidden and /dev/shm is smaller than in any container",
+        line: "unshare --user --map-root-user --mount bash -c 'mount -t tmpfs -o size=64k none /dev/shm \
+               && exec ./without memfd_create rmpiexec -n 16 ./exchange'",
+        code: 1,
+        words: &["/dev/shm is full or too small for 110956544 bytes: enlarge it"],
     },
     Hardship {
         name: "/dev/shm is full, and smaller than in any container",
@@ -100,7 +122,7 @@ pub(super) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     let prefix = context.prefix()?;
     let build = target().join("faults");
     make_folder(&build)?;
-    for program in ["exchange", "victim", "without_vm_readv"] {
+    for program in ["exchange", "victim", "without"] {
         faults::compile(&prefix, &format!("{program}.c"), &build.join(program))?;
     }
     for hardship in HARDSHIPS {

@@ -308,7 +308,7 @@ impl Guest {
         self.leader = boot.leader;
         let without = || Error::Boot("the leader of this node has sent no segment".to_owned());
         let segment = segment
-            .filter(crate::boot::is_segment)
+            .filter(|file| transport::is_segment(file.as_fd(), boot.job, boot.local_size()))
             .ok_or_else(without)?;
         Ok((boot, segment))
     }
