@@ -10,6 +10,7 @@
 //! - [`QueuePair`] is a reliable queue pair: requester, responder, retries, completions. [`ReceiveQueue`] is the shared receive
 //!   queue. [`DatagramPair`] is a queue pair for datagrams. All belong to whoever made them, and no call waits or takes a lock.
 //! - [`Memory`] is how the engine reaches registered memory.
+//! - [`link`] writes and reads what lies below RoCE, where no kernel does.
 //!
 //! # What a carrier does
 //! - It finds the queue pair of a packet by the BTH's destination, verifies the checksum ([`icrc::verify`]), and calls
@@ -81,6 +82,7 @@
 mod datagram;
 pub mod format;
 pub mod icrc;
+pub mod link;
 mod memory;
 mod pair;
 mod psn;

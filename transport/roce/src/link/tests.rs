@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Two ends of a link, and what comes from elsewhere.
+
+use super::*;
+use crate::format::Network;
+
+const NEAR: Route = Route {
+    prefix_bits: 0,
+    gateway: None,
+};
+
+fn mac(last: u8) -> Mac {
+    Mac([2, 0, 0, 0, 0, last])
+}
+
+fn end(last: u8) -> Link {
+    Link::new(mac(last), Ipv4Addr::new(10, 0, 0, last), 4791, NEAR)
+}
+
+/// A packet of these bytes on its way, or kept.
+fn wrap(link: &mut Link, now_ns: u64, packet: &[u8], to: &str) -> Option<Vec<u8>> {
+    let mut frame = [0xee; 200];
+    frame[HEAD_BYTES..HEAD_BYTES + packet.len()].copy_from_slice(packet);
+    let bytes = link.wrap(now_ns, &mut frame, packet.len(), to.parse().unwrap())?;
+    Some(frame[..bytes].to_vec())
+}
+
+fn kept(link: &mut Link, now_ns: u64) -> Option<Vec<u8>> {
+    let mut frame = [0xee; 200];
+    let bytes = link.next_kept(now_ns, &mut frame)?;
+    Some(frame[..bytes].to_vec())
+}
+
+#[test]
+fn a_packet_waits_for_the_address_of_its_neighbour_and_others_do_not() {
+    let (mut here, mut there) = (end(1), end(2));
+    assert_eq!(wrap(&mut here, 0, b"first", "10.0.0.2:4791"), None);
+    assert!(here.has_kept());
+    let question = kept(&mut here, 0).unwrap();
+    assert_eq!(question[..6], [0xff; 6]);
+    assert_eq!(kept(&mut here, 0), None);
+    assert!(there.hear(0, &question).is_none());
+    let answer = kept(&mut there, 0).unwrap();
+    assert_eq!((&answer[..6], answer.len()), (&mac(1).0[..], 60));
+    assert!(here.hear(0, &answer).is_none());
+    let first = kept(&mut here, 0).unwrap();
+    assert!(!here.has_kept());
+    let second = wrap(&mut here, 0, b"second", "10.0.0.2:4791").unwrap();
+    for (frame, packet) in [(&first, &b"first"[..]), (&second, b"second")] {
+        let carried = there.hear(0, frame).unwrap();
+        assert_eq!((carried.bytes, carried.from), (packet, here.local()));
+        assert!(!carried.is_marked);
+        let assumed = Network::assumed(
+            here.local(),
+            there.local(),
+            u16::try_from(packet.len() - 4).unwrap(),
+        );
+        assert_eq!(carried.network, assumed.unwrap());
+    }
+    // RFC 791: the header with its checksum adds up to ones.
+    let words = first[14..34]
+        .chunks(2)
+        .map(|it| u32::from(u16::from_be_bytes([it[0], it[1]])));
+    let sum: u32 = words.sum();
+    assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
+}
+
+#[test]
+fn a_question_is_asked_again_for_a_while_and_then_packets_are_lost() {
+    let mut here = end(1);
+    assert_eq!(wrap(&mut here, 0, b"x", "10.0.0.2:4791"), None);
+    let (mut now_ns, mut asked) = (0, 0);
+    while here.has_kept() {
+        asked += u32::from(kept(&mut here, now_ns).is_some());
+        now_ns += 10_000_000;
+        assert!(now_ns < 10_000_000_000);
+    }
+    assert_eq!(asked, 8);
+    // The next packet asks anew.
+    assert_eq!(wrap(&mut here, now_ns, b"x", "10.0.0.2:4791"), None);
+    assert!(kept(&mut here, now_ns).is_some());
+}
+
+#[test]
+fn an_old_address_serves_while_it_is_asked_for_again() {
+    let mut here = end(1);
+    assert_eq!(wrap(&mut here, 0, b"x", "10.0.0.2:4791"), None);
+    let (_, question) = (kept(&mut here, 0), kept(&mut here, 0));
+    assert_eq!(question, None);
+    let mut there = end(2);
+    assert_eq!(wrap(&mut there, 0, b"x", "10.0.0.1:4791"), None);
+    // A question says the address of who asks.
+    let question = kept(&mut there, 0).unwrap();
+    here.hear(0, &question);
+    while kept(&mut here, 0).is_some() {}
+    let late_ns = 61_000_000_000;
+    assert!(wrap(&mut here, late_ns, b"y", "10.0.0.2:4791").is_some());
+    assert_eq!(kept(&mut here, late_ns).unwrap()[..6], [0xff; 6]);
+    let moved = Arp {
+        to: mac(1),
+        operation: Operation::Reply,
+        sender_mac: mac(9),
+        sender: Ipv4Addr::new(10, 0, 0, 2),
+        target_mac: mac(1),
+        target: Ipv4Addr::new(10, 0, 0, 1),
+    };
+    let mut frame = [0; 60];
+    moved.write(&mut frame);
+    here.hear(late_ns, &frame);
+    let after = wrap(&mut here, late_ns, b"y", "10.0.0.2:4791").unwrap();
+    assert_eq!(after[..6], mac(9).0);
+}
+
+#[test]
+fn what_is_not_near_goes_by_the_gateway() {
+    let gateway = Ipv4Addr::new(10, 0, 0, 254);
+    let route = Route {
+        prefix_bits: 24,
+        gateway: Some(gateway),
+    };
+    let link = Link::new(mac(1), Ipv4Addr::new(10, 0, 0, 1), 4791, route);
+    assert_eq!(
+        link.next_hop(Ipv4Addr::new(10, 0, 0, 7)),
+        Ipv4Addr::new(10, 0, 0, 7)
+    );
+    assert_eq!(link.next_hop(Ipv4Addr::new(10, 0, 1, 7)), gateway);
+    assert_eq!(
+        end(1).next_hop(Ipv4Addr::new(8, 8, 8, 8)),
+        Ipv4Addr::new(8, 8, 8, 8)
+    );
+}
+
+#[test]
+fn frames_for_others_fragments_and_halves_are_nothing() {
+    let (mut here, mut there) = (end(1), end(2));
+    assert_eq!(wrap(&mut here, 0, b"packet and sum", "10.0.0.2:4791"), None);
+    let question = kept(&mut here, 0).unwrap();
+    there.hear(0, &question);
+    let answer = kept(&mut there, 0).unwrap();
+    here.hear(0, &answer);
+    let frame = kept(&mut here, 0).unwrap();
+    assert!(there.hear(0, &frame).is_some());
+    for bytes in 0..frame.len() {
+        assert!(there.hear(0, &frame[..bytes]).is_none(), "{bytes}");
+    }
+    let changed = |at: usize, to: u8| {
+        let mut frame = frame.clone();
+        frame[at] = to;
+        frame
+    };
+    let marked = changed(15, 3);
+    assert!(there.hear(0, &marked).unwrap().is_marked);
+    // Type, version, fragment, protocol, address, port.
+    for (at, to) in [
+        (13, 6),
+        (14, 0x65),
+        (20, 0x20),
+        (21, 1),
+        (23, 6),
+        (33, 3),
+        (37, 1),
+    ] {
+        assert!(there.hear(0, &changed(at, to)).is_none(), "{at}");
+    }
+    assert!(end(3).hear(0, &frame).is_none());
+    // One who claims to be everybody is not believed, and who is not known is not kept.
+    for (at, to) in [(22, 0xff), (39, 9)] {
+        let mut asks = question.clone();
+        asks[at] = to;
+        let mut fresh = end(2);
+        fresh.hear(0, &asks);
+        assert!(!fresh.has_kept(), "{at}");
+    }
+}
