@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask install`: builds for use and lays out a tree that can be moved as a whole.
 
+mod dpdk;
 mod fortran;
 mod mqs;
 mod qmp;
@@ -168,6 +169,7 @@ fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
     fortran::install(&built, prefix, choice.quick)?;
     qmp::install(&built, prefix, choice.quick)?;
     mqs::install(prefix)?;
+    dpdk::install(prefix)?;
     package_config(prefix)?;
     for program in programs {
         let to = prefix.join("bin").join(program.file);

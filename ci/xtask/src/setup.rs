@@ -132,7 +132,16 @@ const NEEDS: &[Need] = &[
         stages: &["hosts", "deaths-over-hosts"],
     },
     Need {
-        // The same.
+        what: "DPDK with its static libraries",
+        // Where there are no packages of Debian, one does without.
+        probe: Probe::Shell(
+            "! command -v apt-get || { command -v pkg-config && test -e $(pkg-config --variable=libdir libdpdk)/librte_eal.a; }",
+        ),
+        apt: &["libdpdk-dev", "libsystemd-dev", "pkg-config"],
+        stages: &["hosts"],
+    },
+    Need {
+        // One can do without, as without an SSH server.
         what: "Slurm",
         probe: Probe::Shell(
             "PATH=$PATH:/usr/sbin:/sbin

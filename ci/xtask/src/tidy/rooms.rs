@@ -17,8 +17,12 @@ const UNSAFE_ROOMS: &[Room] = &[
         files: &["transport/ring/"],
     },
     Room {
-        name: "2: rdma-core and its table, and that of PMIx",
-        files: &["transport/verbs-sys/", "launcher/pmix/"],
+        name: "2: rdma-core and its table, that of PMIx, and DPDK's",
+        files: &[
+            "transport/verbs-sys/",
+            "transport/dpdk-sys/",
+            "launcher/pmix/",
+        ],
     },
     Room {
         name: "3: registered memory, and sleeping",

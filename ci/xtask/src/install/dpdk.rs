@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `librmpi_dpdk.so`, through which ranks use DPDK (crate `dpdk-sys`): built where the system has DPDK with its static libraries, and
+//! left out elsewhere.
+
+use std::path::{Path, PathBuf};
+
+use super::rename;
+use crate::process::{quiet, show};
+use crate::tree::{command, find_program, make_folder, root};
+use std::time::Duration;
+
+/// Drivers of devices and buses, which enter themselves when the plug-in is loaded. Those of virtual devices first. Adapters of
+/// Mellanox and Broadcom, whose drivers need libraries of theirs, have RDMA of their own (provider `verbs`).
+const DRIVERS: &[&str] = &[
+    "net_af_packet",
+    "net_af_xdp",
+    "net_memif",
+    "net_ring",
+    "net_tap",
+    "net_virtio",
+    "net_e1000",
+    "net_ixgbe",
+    "net_i40e",
+    "net_iavf",
+    "net_ice",
+    "net_ena",
+    "net_vmxnet3",
+    "bus_vdev",
+    "bus_pci",
+    "mempool",
+    "mempool_ring",
+];
+
+/// What these need of DPDK.
+const LIBRARIES: &[&str] = &[
+    "ethdev",
+    "mbuf",
+    "ring",
+    "eal",
+    "kvargs",
+    "telemetry",
+    "log",
+    "argparse",
+    "net",
+    "meter",
+    "hash",
+    "rcu",
+    "pci",
+    "gso",
+    "ip_frag",
+    "bpf",
+    "security",
+    "cryptodev",
+    "common_iavf",
+    "timer",
+];
+
+/// What both need of the system, each only if it is needed and there.
+const OF_THE_SYSTEM: &[&str] = &[
+    "numa", "bsd", "xdp", "bpf", "elf", "z", "fdt", "m", "dl", "pthread", "atomic",
+];
+
+/// Builds and installs it, if DPDK is there.
+pub(super) fn install(prefix: &Path) -> Result<(), String> {
+    let Some(folder) = libraries() else {
+        println!("without DPDK: `pkg-config libdpdk` finds none (package libdpdk-dev)");
+        return Ok(());
+    };
+    let to = prefix.join("lib/rmpi");
+    make_folder(&to)?;
+    let fresh = to.join(".librmpi_dpdk.so.new");
+    let from = root().join("transport/dpdk-sys/shim/rmpi_dpdk.c");
+    let mut build = command("cc");
+    build.args("-std=gnu11 -O2 -Wall -Wextra -shared -fPIC -fvisibility=hidden -s".split(' '));
+    build.args(asked(&["--cflags", "libdpdk"])?.split_whitespace());
+    build.arg(from).arg("-o").arg(&fresh);
+    build.args([
+        "-Wl,--wrap=getpid",
+        "-Wl,-Bsymbolic",
+        "-Wl,--exclude-libs,ALL",
+        "-Wl,-z,defs",
+        "-Wl,-z,noexecstack",
+    ]);
+    build
+        .arg("-Wl,--whole-archive")
+        .args(archives(&folder, DRIVERS));
+    build
+        .args(["-Wl,--no-whole-archive", "-Wl,--start-group"])
+        .args(archives(&folder, LIBRARIES));
+    build
+        .args(["-Wl,--end-group", "-Wl,--as-needed"])
+        .args(of_the_system());
+    show(build)?;
+    rename(&fresh, &to.join("librmpi_dpdk.so"))
+}
+
+/// Where its static libraries are.
+fn libraries() -> Option<PathBuf> {
+    find_program("pkg-config")?;
+    let folder = PathBuf::from(asked(&["--variable=libdir", "libdpdk"]).ok()?.trim());
+    folder.join("librte_eal.a").exists().then_some(folder)
+}
+
+/// What `pkg-config` answers.
+fn asked(words: &[&str]) -> Result<String, String> {
+    let mut ask = command("pkg-config");
+    ask.args(words);
+    quiet(ask, Duration::from_secs(10))
+}
+
+/// The files of some of them. Releases differ in what they are cut into.
+fn archives(folder: &Path, names: &[&str]) -> Vec<PathBuf> {
+    let files = names
+        .iter()
+        .map(|name| folder.join(format!("librte_{name}.a")));
+    files.filter(|file| file.exists()).collect()
+}
+
+/// Those that the compiler finds.
+fn of_the_system() -> Vec<String> {
+    let is_there = |name: &&&str| {
+        let mut ask = command("cc");
+        ask.arg(format!("-print-file-name=lib{name}.so"));
+        // It answers a path, or the name as it was given.
+        quiet(ask, Duration::from_secs(10)).is_ok_and(|answer| answer.contains('/'))
+    };
+    let found = OF_THE_SYSTEM.iter().filter(is_there);
+    found.map(|name| format!("-l{name}")).collect()
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The plug-in through which rmpi uses DPDK: no type of DPDK crosses it, so that the same library runs with any release of it.
+ * `transport/dpdk-sys/src/table.rs` says the same in Rust; RMPI_DPDK_ABI changes with either.
+ *
+ * Threads: rmpi_dpdk_start once in a process; calls for one port never at the same time. */
+#ifndef RMPI_DPDK_H
+#define RMPI_DPDK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define RMPI_DPDK_ABI 1
+
+#pragma GCC visibility push(default)
+
+/* A frame of Ethernet, without its checksum. Whoever has it owns the buffer. */
+struct rmpi_dpdk_frame {
+    void *buffer;
+    uint8_t *data;
+    uint32_t bytes;
+    uint32_t room; /* bytes from `data` on that may be written */
+};
+
+/* What is known of a port that is open. */
+struct rmpi_dpdk_facts {
+    uint8_t mac[6];
+    uint16_t mtu; /* bytes behind the header of Ethernet */
+    uint32_t rate_mbps; /* 0: not known */
+    uint32_t receives; /* frames that may wait to be taken */
+    char driver[32];
+};
+
+/* What has happened at a port. */
+struct rmpi_dpdk_counts {
+    uint64_t missed; /* frames that came while no buffer was free */
+};
+
+struct rmpi_dpdk_port;
+
+/* Which of these functions there are. */
+uint32_t rmpi_dpdk_abi(void);
+
+/* Starts DPDK in this process, with words as a program of DPDK would have them behind its name. 0, or -1 with the reason in `why`;
+ * it cannot be tried twice. The thread's affinity may be another afterwards. */
+int rmpi_dpdk_start(int count, const char *const *words, char *why, size_t why_bytes);
+
+/* Opens the device of this name, with DPDK's arguments for it behind a comma, for frames of up to `frame_bytes`. */
+int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, struct rmpi_dpdk_port **port, struct rmpi_dpdk_facts *facts, char *why,
+                   size_t why_bytes);
+
+/* Closes it. Its buffers stay. */
+void rmpi_dpdk_close(struct rmpi_dpdk_port *port);
+
+/* Up to `count` buffers to be filled; answers how many there are. */
+uint32_t rmpi_dpdk_take(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *frames, uint32_t count);
+
+/* Gives buffers back. */
+void rmpi_dpdk_give_back(struct rmpi_dpdk_frame *frames, uint32_t count);
+
+/* Sends the first frames, as many as the device takes now; answers how many, which it owns then. */
+uint32_t rmpi_dpdk_send(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *frames, uint32_t count);
+
+/* Takes up to `count` frames that have come; answers how many. */
+uint32_t rmpi_dpdk_receive(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *frames, uint32_t count);
+
+/* What has happened so far. */
+void rmpi_dpdk_count(struct rmpi_dpdk_port *port, struct rmpi_dpdk_counts *counts);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A port: frames in bursts.
+//!
+//! # Safety
+//! - `raw` is a port of the plug-in, open until `drop`, and no two calls for it meet: all take `&mut self`.
+//! - The frames in `leaving` and `came` are buffers that the plug-in gave and did not take back; each is in one of the two. DPDK's
+//!   memory stays mapped until the process ends, and of a frame `room` bytes from `data` on may be read and written.
+//! - A buffer that a driver has taken (`send`) is not touched any more.
+#![allow(unsafe_code)]
+
+use core::ffi::c_void;
+use core::slice;
+use std::ffi::CString;
+
+use crate::start::Why;
+use crate::table::{Counts, Facts, Plugin, RawFrame};
+
+/// An open port of a device.
+#[derive(Debug)]
+pub struct Port {
+    plugin: &'static Plugin,
+    raw: *mut c_void,
+    facts: Facts,
+    /// Those that are filled come first, then empty ones.
+    leaving: Vec<RawFrame>,
+    filled: usize,
+    came: Vec<RawFrame>,
+}
+
+// SAFETY: a port of DPDK belongs to no thread, and neither do its buffers.
+unsafe impl Send for Port {}
+
+impl Port {
+    /// Opens a device by DPDK's name, with its arguments behind a comma: `net_af_packet0,iface=eth0`, `0000:3b:00.2`. DPDK is started
+    /// before. Frames are up to `frame_bytes` long.
+    ///
+    /// # Errors
+    /// In words: what DPDK says.
+    pub fn open(device: &str, frame_bytes: usize) -> Result<Self, String> {
+        let plugin = Plugin::load()?;
+        let name = CString::new(device).map_err(|error| error.to_string())?;
+        let (mut raw, mut facts, mut why) =
+            (core::ptr::null_mut(), Facts::default(), Why::default());
+        // SAFETY: a string of C, places for the answers, and room for the reason.
+        let result = unsafe {
+            (plugin.open)(
+                name.as_ptr(),
+                u32::try_from(frame_bytes).unwrap_or(u32::MAX),
+                &raw mut raw,
+                &raw mut facts,
+                why.as_mut_ptr(),
+                Why::BYTES,
+            )
+        };
+        why.result(result)?;
+        Ok(Self {
+            plugin,
+            raw,
+            facts,
+            leaving: Vec::with_capacity(2 * BURST as usize),
+            filled: 0,
+            came: Vec::with_capacity(BURST as usize),
+        })
+    }
+
+    /// What is known of it.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Frames that came and were lost, since nobody took others.
+    pub fn missed(&mut self) -> u64 {
+        let mut counts = Counts::default();
+        // SAFETY: an open port, and a place for the answer.
+        unsafe { (self.plugin.count)(self.raw, &raw mut counts) };
+        counts.missed
+    }
+
+    /// Where the next frame is written; `None`: as many as a burst wait already, or there is no buffer.
+    pub fn buffer(&mut self) -> Option<&mut [u8]> {
+        if self.filled >= BURST as usize {
+            return None;
+        }
+        if self.filled == self.leaving.len() {
+            self.take();
+        }
+        let frame = self.leaving.get(self.filled)?;
+        // SAFETY: an empty buffer of this port.
+        Some(unsafe { slice::from_raw_parts_mut(frame.data, frame.room as usize) })
+    }
+
+    /// The first `bytes` of [`buffer`](Self::buffer) are a frame.
+    pub fn push(&mut self, bytes: usize) {
+        if let Some(frame) = self.leaving.get_mut(self.filled) {
+            frame.bytes = u32::try_from(bytes).unwrap_or(0).min(frame.room);
+            self.filled += 1;
+        }
+    }
+
+    /// Sends what was pushed, as far as the device takes it now.
+    pub fn flush(&mut self) {
+        while self.filled != 0 {
+            let count = u32::try_from(self.filled).unwrap_or(0);
+            // SAFETY: an open port, and so many filled frames.
+            let sent = unsafe { (self.plugin.send)(self.raw, self.leaving.as_mut_ptr(), count) };
+            if sent == 0 {
+                break;
+            }
+            self.leaving.drain(..sent as usize);
+            self.filled -= sent as usize;
+        }
+    }
+
+    /// Whether something that was pushed waits to be taken.
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        self.filled != 0
+    }
+
+    /// Takes a burst of frames that have come; answers how many. Those of the last burst are gone.
+    pub fn receive(&mut self) -> usize {
+        give_back(self.plugin, &mut self.came);
+        self.came.resize(BURST as usize, RawFrame::NONE);
+        // SAFETY: an open port, and places for so many frames.
+        let count = unsafe { (self.plugin.receive)(self.raw, self.came.as_mut_ptr(), BURST) };
+        self.came.truncate(count as usize);
+        self.came.len()
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn received(&self, index: usize) -> Option<&[u8]> {
+        let frame = self.came.get(index)?;
+        // SAFETY: a buffer of this port whose first bytes a driver has filled; it is given back by `receive` alone, which takes `&mut`.
+        Some(unsafe { slice::from_raw_parts(frame.data, frame.bytes as usize) })
+    }
+
+    /// Gets empty buffers.
+    fn take(&mut self) {
+        let old = self.leaving.len();
+        self.leaving.resize(old + TAKEN as usize, RawFrame::NONE);
+        let places = self.leaving[old..].as_mut_ptr();
+        // SAFETY: an open port, and places for so many frames.
+        let count = unsafe { (self.plugin.take)(self.raw, places, TAKEN) };
+        self.leaving.truncate(old + count as usize);
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.flush();
+        give_back(self.plugin, &mut self.came);
+        give_back(self.plugin, &mut self.leaving);
+        // SAFETY: an open port, which is not used any more.
+        unsafe { (self.plugin.close)(self.raw) };
+    }
+}
+
+fn give_back(plugin: &Plugin, frames: &mut Vec<RawFrame>) {
+    if !frames.is_empty() {
+        let count = u32::try_from(frames.len()).unwrap_or(0);
+        // SAFETY: so many buffers that the plug-in gave, which are forgotten here.
+        unsafe { (plugin.give_back)(frames.as_mut_ptr(), count) };
+        frames.clear();
+    }
+}
+
+/// Frames of one call.
+const BURST: u32 = 64;
+/// Empty buffers that are taken at once.
+const TAKEN: u32 = 16;

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Starting DPDK in a process that is not its own.
+//!
+//! # Safety
+//! Strings and lengths are those that the function takes; it is called once.
+#![allow(unsafe_code)]
+
+use core::ffi::{c_char, c_int};
+use std::ffi::CString;
+use std::sync::OnceLock;
+
+use crate::table::Plugin;
+
+/// What frames lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Ordinary pages, which nobody has to provide.
+    Ordinary,
+    /// Huge pages, which the administrator has reserved; devices on a bus want them.
+    Huge,
+}
+
+/// Whether the plug-in is there and can be loaded.
+///
+/// # Errors
+/// Why not, in words.
+pub fn available() -> Result<(), String> {
+    Plugin::load().map(|_| ())
+}
+
+/// Starts DPDK in this process, once: later calls answer as the first did, whatever they ask for. `bus_device`: a device on a bus, as
+/// `0000:3b:00.2`, which is looked for at the start; others are made when a port is opened. It takes some 150 ms, of which DPDK
+/// measures the processor's clock for 100.
+///
+/// # Errors
+/// In words: the plug-in is missing, or what DPDK says.
+pub fn start(memory: Memory, bus_device: Option<&str>) -> Result<(), String> {
+    static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
+    let start = || {
+        let plugin = Plugin::load()?;
+        let words = words(memory, bus_device, &allowed_cpus());
+        // It sets the affinity of the thread that calls it, and of those that are made by that.
+        let started = std::thread::Builder::new().spawn(move || call(plugin, &words));
+        let started = started.map_err(|error| format!("no thread: {error}"))?;
+        started
+            .join()
+            .unwrap_or_else(|_| Err("no reason given".to_owned()))
+    };
+    STARTED.get_or_init(start).clone()
+}
+
+fn call(plugin: &Plugin, words: &[String]) -> Result<(), String> {
+    let words = words.iter().map(|word| CString::new(word.as_str()));
+    let words = words.collect::<Result<Vec<_>, _>>();
+    let words = words.map_err(|error| error.to_string())?;
+    let pointers: Vec<*const c_char> = words.iter().map(|word| word.as_ptr()).collect();
+    let mut why = Why::default();
+    // SAFETY: so many strings of C, and room for the reason.
+    let result = unsafe {
+        (plugin.start)(
+            c_int::try_from(pointers.len()).unwrap_or(0),
+            pointers.as_ptr(),
+            why.as_mut_ptr(),
+            Why::BYTES,
+        )
+    };
+    why.result(result)
+}
+
+/// What a program of DPDK would be started with.
+fn words(memory: Memory, bus_device: Option<&str>, cpus: &str) -> Vec<String> {
+    let mut words: Vec<String> = match memory {
+        // Address space alone, until it is touched.
+        Memory::Ordinary => vec![
+            "--no-huge".into(),
+            "-m".into(),
+            "128".into(),
+            "--no-shconf".into(),
+        ],
+        Memory::Huge => vec!["--in-memory".into()],
+    };
+    words.extend(["--no-telemetry", "--log-level=*:error"].map(Into::into));
+    // One lcore, the caller's threads, wherever they may run: no thread is bound, none is made for work.
+    words.push(format!("--lcores=0@({cpus})"));
+    match bus_device {
+        Some(device) => words.extend(["-a".to_owned(), device.to_owned()]),
+        None => words.push("--no-pci".into()),
+    }
+    words
+}
+
+/// CPUs that this process may use, as `0-3,7`.
+fn allowed_cpus() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.map_or("0", str::trim).to_owned()
+}
+
+/// Room for a reason.
+pub(crate) struct Why([u8; Self::BYTES]);
+
+impl Default for Why {
+    fn default() -> Self {
+        Self([0; Self::BYTES])
+    }
+}
+
+impl Why {
+    pub(crate) const BYTES: usize = 256;
+
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut c_char {
+        self.0.as_mut_ptr().cast()
+    }
+
+    pub(crate) fn result(&self, result: c_int) -> Result<(), String> {
+        if result == 0 {
+            return Ok(());
+        }
+        let words = self.0.split(|byte| *byte == 0).next().unwrap_or_default();
+        Err(String::from_utf8_lossy(words).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_on_a_bus_is_looked_for_and_others_need_no_bus() {
+        let ordinary = words(Memory::Ordinary, None, "0-1");
+        assert!(
+            ordinary.contains(&"--no-pci".to_owned())
+                && ordinary.contains(&"--lcores=0@(0-1)".to_owned())
+        );
+        let huge = words(Memory::Huge, Some("0000:3b:00.2"), "4");
+        assert!(huge.ends_with(&["-a".to_owned(), "0000:3b:00.2".to_owned()]));
+        assert!(
+            !huge
+                .iter()
+                .any(|word| word == "--no-huge" || word == "--no-pci")
+        );
+    }
+
+    #[test]
+    fn the_cpus_of_this_process_are_a_list() {
+        let cpus = allowed_cpus();
+        assert!(
+            !cpus.is_empty()
+                && cpus
+                    .chars()
+                    .all(|it| it.is_ascii_digit() || ",-".contains(it)),
+            "{cpus}"
+        );
+    }
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The functions of the plug-in, as `shim/rmpi_dpdk.h` has them.
+//!
+//! # Safety
+//! A function is taken for the type that stands here. That is right because the plug-in is asked first which functions it has
+//! ([`ABI`]), and belongs to the installation of the program that opens it. It is never unloaded.
+#![allow(unsafe_code)]
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// A frame, as the plug-in sees it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawFrame {
+    pub(crate) buffer: *mut c_void,
+    pub(crate) data: *mut u8,
+    pub(crate) bytes: u32,
+    pub(crate) room: u32,
+}
+
+impl RawFrame {
+    pub(crate) const NONE: Self = Self {
+        buffer: core::ptr::null_mut(),
+        data: core::ptr::null_mut(),
+        bytes: 0,
+        room: 0,
+    };
+}
+
+/// What is known of a port.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Its address on Ethernet.
+    pub mac: [u8; 6],
+    /// Bytes that a frame carries behind the header of Ethernet, as the driver says.
+    pub mtu: u16,
+    /// What the link carries; 0: not known.
+    pub rate_mbps: u32,
+    /// Frames that may wait to be taken.
+    pub receives: u32,
+    driver: [u8; 32],
+}
+
+impl Facts {
+    /// Name of the driver.
+    #[must_use]
+    pub fn driver(&self) -> &str {
+        let name = self.driver.split(|byte| *byte == 0).next();
+        name.and_then(|name| core::str::from_utf8(name).ok())
+            .unwrap_or_default()
+    }
+}
+
+/// What has happened at a port.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) missed: u64,
+}
+
+macro_rules! functions {
+    ($($field:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        /// The functions, under their names without `rmpi_dpdk_`. All are as unsafe as they are in C.
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) struct Plugin {
+            $(pub(crate) $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+        }
+
+        impl Plugin {
+            fn find(library: &Library) -> Result<Self, String> {
+                Ok(Self {
+                    $($field: {
+                        const SYMBOL: &str = concat!("rmpi_dpdk_", stringify!($field), "\0");
+                        let found = library.find(SYMBOL)?;
+                        type Function = unsafe extern "C" fn($($argument),*) $(-> $result)?;
+                        // SAFETY: the function of this name in a plug-in of this interface (above).
+                        unsafe { mem::transmute::<*mut c_void, Function>(found) }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    start: fn(c_int, *const *const c_char, *mut c_char, usize) -> c_int;
+    open: fn(*const c_char, u32, *mut *mut c_void, *mut Facts, *mut c_char, usize) -> c_int;
+    close: fn(*mut c_void);
+    take: fn(*mut c_void, *mut RawFrame, u32) -> u32;
+    give_back: fn(*mut RawFrame, u32);
+    send: fn(*mut c_void, *mut RawFrame, u32) -> u32;
+    receive: fn(*mut c_void, *mut RawFrame, u32) -> u32;
+    count: fn(*mut c_void, *mut Counts);
+}
+
+impl Plugin {
+    /// The plug-in of this installation. It is looked for once.
+    ///
+    /// # Errors
+    /// Says where it was looked for, or what the dynamic linker says.
+    pub(crate) fn load() -> Result<&'static Self, String> {
+        static FOUND: OnceLock<Result<Plugin, String>> = OnceLock::new();
+        let found = FOUND.get_or_init(|| Self::open_at(&places()));
+        found.as_ref().map_err(Clone::clone)
+    }
+
+    fn open_at(places: &[PathBuf]) -> Result<Self, String> {
+        let Some(place) = places.iter().find(|place| place.exists()) else {
+            let beside = places
+                .first()
+                .map_or_else(|| Path::new(FILE), PathBuf::as_path);
+            return Err(format!(
+                "{} is not there: install DPDK (package libdpdk-dev) and run cargo xtask install again",
+                beside.display()
+            ));
+        };
+        let library = Library::open(place)?;
+        let abi = library.find("rmpi_dpdk_abi\0")?;
+        // SAFETY: this function has had this type in every plug-in.
+        let abi = unsafe { mem::transmute::<*mut c_void, extern "C" fn() -> u32>(abi) }();
+        if abi != ABI {
+            return Err(format!(
+                "{} has interface {abi}, expected {ABI}: it is of another release than this library",
+                place.display()
+            ));
+        }
+        Self::find(&library)
+    }
+}
+
+/// Which functions there are.
+const ABI: u32 = 1;
+
+/// Where the plug-in may be: beside the library that this code is in, or in the installation of the program.
+fn places() -> Vec<PathBuf> {
+    let file = own_file();
+    let folders = file.iter().filter_map(|file| file.parent());
+    folders
+        .flat_map(|folder| ["rmpi", "../lib/rmpi"].map(|within| folder.join(within).join(FILE)))
+        .collect()
+}
+
+const FILE: &str = "librmpi_dpdk.so";
+
+/// The file that this code was loaded from.
+fn own_file() -> Option<PathBuf> {
+    // SAFETY: all bytes zero are a value of this type.
+    let mut info: libc::Dl_info = unsafe { mem::zeroed() };
+    let here = own_file as fn() -> Option<PathBuf> as *const c_void;
+    // SAFETY: an address of code, and a place for the answer.
+    let found = unsafe { libc::dladdr(here, &raw mut info) };
+    if found == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: a string of C of the dynamic linker, which stays as long as this code does.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
+    // That of a program may be the word that it was started with.
+    match path.is_absolute() {
+        true => std::fs::canonicalize(path).ok(),
+        false => std::env::current_exe().ok(),
+    }
+}
+
+/// A library that stays loaded.
+struct Library(*mut c_void);
+
+impl Library {
+    fn open(path: &Path) -> Result<Self, String> {
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+        // SAFETY: a string of C. Loading runs the library's own beginning, as linking with it would.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        match handle.is_null() {
+            true => Err(format!("the plug-in cannot be loaded: {}", linker_says())),
+            false => Ok(Self(handle)),
+        }
+    }
+
+    /// `name`: with a zero byte at its end.
+    fn find(&self, name: &'static str) -> Result<*mut c_void, String> {
+        // SAFETY: the handle of a library that is loaded, and a string that ends with a zero byte.
+        let found = unsafe { libc::dlsym(self.0, name.as_ptr().cast()) };
+        match found.is_null() {
+            true => {
+                let name = name.trim_end_matches('\0');
+                Err(format!("the plug-in has no function {name}"))
+            }
+            false => Ok(found),
+        }
+    }
+}
+
+/// What went wrong last, in the dynamic linker's words.
+fn linker_says() -> String {
+    // SAFETY: no arguments; the answer is null or a string that stays until the next call in this thread.
+    let words = unsafe { libc::dlerror() };
+    if words.is_null() {
+        return "no reason given".into();
+    }
+    // SAFETY: not null, a string of C, and no call lies between.
+    unsafe { CStr::from_ptr(words) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plug_in_that_is_not_there_is_said_with_its_place_and_its_package() {
+        let words = Plugin::open_at(&["/nowhere/librmpi_dpdk.so".into()]).unwrap_err();
+        assert!(
+            words.starts_with("/nowhere/librmpi_dpdk.so is not there")
+                && words.contains("libdpdk-dev"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn another_library_is_none() {
+        let file = own_file().expect("this code is in a file");
+        assert!(file.exists());
+        // The C library, wherever it is.
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = maps.lines().find_map(|line| {
+            line.split(' ')
+                .next_back()
+                .filter(|it| it.contains("libc.so"))
+        });
+        let words = Plugin::open_at(&[libc.unwrap().into()]).unwrap_err();
+        assert_eq!(words, "the plug-in has no function rmpi_dpdk_abi");
+    }
+}
