@@ -19,6 +19,8 @@ pub(crate) struct Here {
     named: Option<String>,
     report: Report,
     tcp: Result<Vec<Address>, String>,
+    /// The ports of DPDK.
+    dpdk: Result<String, String>,
     jobs: Jobs,
 }
 
@@ -83,6 +85,7 @@ impl Here {
             copies: copies(),
             named: node_segment::why_named(),
             tcp: net_info::addresses(&network),
+            dpdk: net_info::dpdk(values.text(Variable::Dpdk)),
             report: net_info::look(&network.on_rails(1), None),
         }
     }
@@ -120,7 +123,8 @@ pub(crate) fn page(here: &Here, values: &Values) -> String {
            shm    between ranks of one node: {}\n  \
            verbs  InfiniBand and RoCE: {}\n  \
            tcp    between all others: {}\n  \
-           roce   RoCE in datagrams of UDP, in place of both where it is named: {}\n\
+           roce   RoCE in datagrams of UDP, in place of both where it is named: {}\n  \
+           dpdk   RoCE without the kernel, in place of all where it is named: {}\n\
          \n\
          {}\
          \n\
@@ -130,6 +134,7 @@ pub(crate) fn page(here: &Here, values: &Values) -> String {
         state("verbs", ports(&here.report)),
         state("tcp", here.tcp.as_deref().map(told).map_err(Clone::clone)),
         state("roce", here.tcp.as_deref().map(first).map_err(Clone::clone)),
+        state("dpdk", here.dpdk.clone()),
         here.jobs.lines(),
     )
 }
@@ -217,6 +222,7 @@ mod tests {
             copies: Copies::Yes,
             named: None,
             tcp: Err("no address".to_owned()),
+            dpdk: Err("RMPI_DPDK is not set".to_owned()),
             jobs: Jobs {
                 job: vec!["job 7 of Slurm: 2 hosts".into(), "hosts: n1:2 n2:1".into()],
                 others: Ok(None),

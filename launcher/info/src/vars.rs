@@ -60,7 +60,9 @@ fn for_programs(values: &Values, row: &Row, is_set: bool) -> Value {
             json["words"] = words.into();
             json["default"] = words[0].into();
         }
-        Range::Names { .. } | Range::List(_) => json["value"] = value(values, row).into(),
+        Range::Names { .. } | Range::List(_) | Range::Text(_) => {
+            json["value"] = value(values, row).into()
+        }
         Range::Foreign => {}
     }
     json
@@ -75,7 +77,7 @@ fn value(values: &Values, row: &Row) -> String {
             let word = usize::try_from(number).ok().and_then(|at| words.get(at));
             word.copied().unwrap_or_default().to_owned()
         }
-        Range::Names { .. } | Range::List(_) => match values.text(row.variable) {
+        Range::Names { .. } | Range::List(_) | Range::Text(_) => match values.text(row.variable) {
             "" => "any".to_owned(),
             text => text.to_owned(),
         },

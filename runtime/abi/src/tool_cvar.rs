@@ -75,7 +75,9 @@ fn type_of(row: &Row) -> MPI_Datatype {
     match row.range {
         Range::Number { .. } => MPI_Datatype::UNSIGNED_LONG_LONG,
         Range::Words(_) => MPI_Datatype::INT,
-        Range::Names { .. } | Range::List(_) | Range::Foreign => MPI_Datatype::CHAR,
+        Range::Names { .. } | Range::List(_) | Range::Text(_) | Range::Foreign => {
+            MPI_Datatype::CHAR
+        }
     }
 }
 

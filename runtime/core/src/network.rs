@@ -217,6 +217,7 @@ fn providers(values: &Values) -> Providers {
         verbs: values.has(Variable::Providers, "verbs"),
         tcp: values.has(Variable::Providers, "tcp"),
         roce: values.has(Variable::Providers, "roce"),
+        dpdk: values.has(Variable::Providers, "dpdk"),
     }
 }
 
@@ -227,9 +228,10 @@ pub(crate) fn is_needed(boot: &Boot, values: &Values) -> bool {
         verbs,
         tcp,
         roce,
+        dpdk,
     } = providers(values);
     let by_shm = if shm { boot.local_size() } else { 1 };
-    (verbs || tcp || roce) && boot.size > by_shm
+    (verbs || tcp || roce || dpdk) && boot.size > by_shm
 }
 
 /// Opens the way to all other ranks.
@@ -281,6 +283,7 @@ impl Values {
             .meeting_by(self.rendezvous())
             .within(self.net_limits())
             .over_tcp(self.tcp_terms())
+            .over_dpdk(self.text(Variable::Dpdk))
     }
 
     /// Who is to move large messages over the network.

@@ -129,6 +129,14 @@ pub fn addresses(network: &Network) -> Result<Vec<Address>, String> {
     crate::provider::addresses(network)
 }
 
+/// The ports of DPDK that `RMPI_DPDK`, given here, names for this host. None is opened.
+///
+/// # Errors
+/// What is missing, in words.
+pub fn dpdk(ports: &str) -> Result<String, String> {
+    crate::provider::dpdk_ports(ports)
+}
+
 /// Looks at this host: at what a process would use of it that opened `network`. `peer`: an address that packets shall go to.
 #[must_use]
 pub fn look(network: &Network, peer: Option<IpAddr>) -> Report {

@@ -47,6 +47,7 @@ use sim::Sim;
 pub use sim::{SimConfig, SimHop, SimNet, SimStats};
 pub(crate) use tcp::addresses;
 pub use tcp::{Congestion, FakeStreams, StreamKey, StreamsConfig, TcpTerms};
+pub(crate) use verbs::dpdk_ports;
 pub(crate) use verbs::look;
 pub use verbs::{
     FakeConfig, FakeNet, FakeStats, Far, FarLook, FarWord, GidPlaces, NetLimits, NetStats,
@@ -846,6 +847,7 @@ mod tests {
                 verbs: false,
                 tcp: false,
                 roce: false,
+                dpdk: false,
             },
             ..Config::alone()
         };

@@ -445,6 +445,7 @@ pub fn roce_fabric(me: u32, ranks: u32) -> Fabric {
             verbs: false,
             tcp: false,
             roce: true,
+            dpdk: false,
         },
         network: Network::default().over_tcp(terms).with_key(0x7c9),
         ..Config::alone()
@@ -555,6 +556,7 @@ pub fn tcp_fabric_with(
             verbs: false,
             tcp: true,
             roce: false,
+            dpdk: false,
         },
         network: Network::default()
             .over_tcp(terms)

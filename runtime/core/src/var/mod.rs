@@ -62,6 +62,8 @@ pub enum Range {
     },
     /// A list of items of some kind, with commas between; nothing, if nothing is said. It has no value but its text.
     List(Item),
+    /// What this says, which is understood where it is used; nothing, if nothing is said.
+    Text(&'static str),
     /// Set by the launcher or read by another program of rmpi: known, not used here.
     Foreign,
 }
@@ -123,7 +125,7 @@ impl Values {
     /// Changes the value of one row, which parsed to `value`.
     fn set(&mut self, at: usize, value: u64, text: String) {
         self.numbers[at] = value;
-        if ROWS[at].range.is_list() {
+        if ROWS[at].range.is_text() {
             self.texts.push((at, text));
         }
     }
@@ -162,12 +164,12 @@ impl Range {
         match self {
             Self::Number { default, .. } => default,
             Self::Names { all, default } => names(all, default).unwrap_or(0),
-            Self::Words(_) | Self::List(_) | Self::Foreign => 0,
+            Self::Words(_) | Self::List(_) | Self::Text(_) | Self::Foreign => 0,
         }
     }
 
-    fn is_list(self) -> bool {
-        matches!(self, Self::Names { .. } | Self::List(_))
+    fn is_text(self) -> bool {
+        matches!(self, Self::Names { .. } | Self::List(_) | Self::Text(_))
     }
 
     fn parse(self, text: &str) -> Option<u64> {
@@ -184,6 +186,7 @@ impl Range {
                 let fits = text.len() < MOST_TEXT_BYTES;
                 (fits && items(text).all(|text| item.is_one(text))).then_some(0)
             }
+            Self::Text(_) => (text.len() < MOST_TEXT_BYTES).then_some(0),
             Self::Foreign => Some(0),
         }
     }
@@ -197,12 +200,9 @@ impl Range {
             },
             Self::List(item) => match items(text).find(|text| !item.is_one(text)) {
                 Some(wrong) => format!("; {wrong} is none"),
-                None => format!(
-                    "; it has {} bytes, at most {} are allowed",
-                    text.len(),
-                    MOST_TEXT_BYTES - 1
-                ),
+                None => too_long(text),
             },
+            Self::Text(_) => too_long(text),
             _ => String::new(),
         }
     }
@@ -239,6 +239,7 @@ impl Range {
                 "a list of {} (with commas between; default any)",
                 item.describe()
             ),
+            Self::Text(what) => what.to_owned(),
             Self::Foreign => "any text".to_owned(),
         }
     }
@@ -270,6 +271,12 @@ impl Item {
             Self::PortRange => wireup::port_range(text).is_some(),
         }
     }
+}
+
+/// What is wrong with a text that is fine but for its length.
+fn too_long(text: &str) -> String {
+    let (bytes, most) = (text.len(), MOST_TEXT_BYTES - 1);
+    format!("; it has {bytes} bytes, at most {most} are allowed")
 }
 
 /// Room for the text of a list, its final NUL among it.
@@ -458,7 +465,7 @@ mod tests {
         assert_eq!(
             complaints,
             [
-                "RMPI_PROVIDERS is \"shm,verb\", expected a list of some of self, shm, verbs, tcp, roce (with commas between; default \
+                "RMPI_PROVIDERS is \"shm,verb\", expected a list of some of self, shm, verbs, tcp, roce, dpdk (with commas between; default \
                  self,shm,verbs,tcp); verb is none of them, did you mean verbs; the default is used"
             ]
         );

@@ -44,7 +44,7 @@ pub enum Refusal {
 pub fn text_bytes(row: &Row) -> Option<usize> {
     match row.range {
         Range::Names { all, .. } => Some(all.iter().map(|name| name.len() + 1).sum()),
-        Range::List(_) => Some(MOST_TEXT_BYTES),
+        Range::List(_) | Range::Text(_) => Some(MOST_TEXT_BYTES),
         _ => None,
     }
 }
@@ -160,7 +160,9 @@ fn value(values: &Values, row: &Row) -> Value {
             let there = names.filter(|(at, _)| number >> at & 1 != 0);
             Value::Text(there.map(|(_, name)| *name).collect::<Vec<_>>().join(","))
         }
-        Range::List(_) | Range::Foreign => Value::Text(values.text(row.variable).to_owned()),
+        Range::List(_) | Range::Text(_) | Range::Foreign => {
+            Value::Text(values.text(row.variable).to_owned())
+        }
     }
 }
 
@@ -173,7 +175,7 @@ fn parsed(row: &Row, value: &Value) -> Option<(u64, String)> {
         (Range::Words(words), Value::Word(at)) => {
             (*at < words.len()).then(|| (*at as u64, String::new()))
         }
-        (Range::Names { .. } | Range::List(_), Value::Text(text)) => {
+        (Range::Names { .. } | Range::List(_) | Range::Text(_), Value::Text(text)) => {
             Some((row.range.parse(text)?, text.clone()))
         }
         _ => None,
@@ -269,7 +271,7 @@ mod tests {
         assert_eq!(all, Value::Text("self,shm,verbs,tcp".to_owned()));
         assert_eq!(
             text_bytes(providers),
-            Some("self,shm,verbs,tcp,roce".len() + 1)
+            Some("self,shm,verbs,tcp,roce,dpdk".len() + 1)
         );
         let some = Value::Text(" SHM,self,shm".to_owned());
         settings.write(providers, &some).unwrap();

@@ -20,6 +20,7 @@ pub enum Variable {
     SliceLimit,
     CarryLimit,
     Providers,
+    Dpdk,
     NetDevices,
     NetRails,
     NetRendezvous,
@@ -108,7 +109,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 97] = [
+pub const ROWS: [Row; 98] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -266,13 +267,27 @@ pub const ROWS: [Row; 97] = [
         verbosity: Verbosity::UserDetail,
         scope: Scope::Local,
         range: Range::Names {
-            all: &["self", "shm", "verbs", "tcp", "roce"],
+            all: &["self", "shm", "verbs", "tcp", "roce", "dpdk"],
             default: "self,shm,verbs,tcp",
         },
         text: "What may carry messages: shm, shared memory, between ranks of one node; verbs, InfiniBand and RoCE, between \
                all others, or all where shm may not; tcp, connections of the Internet protocol, where one of the two may not use \
                verbs or has no device; roce, RoCE in datagrams of UDP for hosts without such a device, in place of verbs and tcp where \
-               it is named; and self, from a rank to itself, which is always there. As to shm and roce the same on all ranks.",
+               it is named; dpdk, RoCE without the kernel over the ports of RMPI_DPDK, in place of all networks where it is named; and \
+               self, from a rank to itself, which is always there. As to shm, roce and dpdk the same on all ranks.",
+    },
+    Row {
+        variable: Variable::Dpdk,
+        name: "RMPI_DPDK",
+        category: Category::Network,
+        verbosity: Verbosity::UserDetail,
+        scope: Scope::Local,
+        range: Range::Text(
+            "ports with semicolons between, each ADDRESS DEVICE, or a file of them (default none)",
+        ),
+        text: "The ports of this host for dpdk, in RMPI_PROVIDERS: one for each rank here, in their order. Each is an address of \
+               IPv4 that nobody else has, with the bits of its network behind a slash, and DPDK's name of a device with its arguments. \
+               mtu=BYTES, gateway=ADDRESS and huge may follow.",
     },
     Row {
         variable: Variable::NetDevices,

@@ -19,6 +19,7 @@ fn name(part: Part) -> &'static str {
         Part::Verbs => "InfiniBand or RoCE (verbs)",
         Part::Tcp => "tcp",
         Part::Roce => "RoCE over UDP (roce)",
+        Part::Dpdk => "RoCE over DPDK (dpdk)",
     }
 }
 

@@ -30,6 +30,8 @@ pub struct Providers {
     pub tcp: bool,
     /// RoCE of this process's own, in datagrams of UDP: in place of `verbs` and `tcp`.
     pub roce: bool,
+    /// The same, without the kernel: in place of all of them.
+    pub dpdk: bool,
 }
 
 impl Default for Providers {
@@ -39,6 +41,7 @@ impl Default for Providers {
             verbs: true,
             tcp: true,
             roce: false,
+            dpdk: false,
         }
     }
 }
@@ -46,7 +49,7 @@ impl Default for Providers {
 impl Providers {
     /// Whether there is one for other nodes among them.
     pub(super) fn any_network(&self) -> bool {
-        self.verbs || self.tcp || self.roce
+        self.verbs || self.tcp || self.roce || self.dpdk
     }
 }
 

@@ -13,8 +13,8 @@ use super::mixed::Mixed;
 use super::record::{Part, part_of, to_record};
 use super::tcp::{FakeSockets, FakeStreams, StreamKey, System, Tcp};
 use super::verbs::{
-    Device, FakeNet, FakePort, Far, FarLook, Faulty, Kind, NetLimits, NetStats, Network, PacketNet,
-    PortChange, RocePort, Udp, Verbs,
+    Device, Dpdk, FakeNet, FakePort, Far, FarLook, Faulty, Kind, NetLimits, NetStats, Network,
+    PacketNet, PortChange, RocePort, Udp, Verbs,
 };
 use super::wire::Wire;
 use super::{Providers, Stats};
@@ -28,6 +28,8 @@ pub(super) enum Net {
     Device(Box<Verbs<Device>>),
     /// A port that is a program, in datagrams of UDP.
     Roce(Box<Verbs<RocePort<Udp>>>),
+    /// The same, without the kernel.
+    Dpdk(Box<Verbs<RocePort<Dpdk>>>),
     /// The same, on a network that only exists in tests.
     FaultyRoce(Box<Verbs<RocePort<Faulty>>>),
     /// A port of a network that only exists in tests.
@@ -51,6 +53,7 @@ macro_rules! either {
         match $net {
             Net::Device($verbs) => $call,
             Net::Roce($verbs) => $call,
+            Net::Dpdk($verbs) => $call,
             Net::FaultyRoce($verbs) => $call,
             Net::Fake($verbs) => $call,
             Net::Tcp($tcp) => $tcp_call,
@@ -83,6 +86,10 @@ impl Net {
         providers: Providers,
     ) -> Result<Self, String> {
         let (key, limits) = (network.stream_key, (network.rails, network.limits));
+        if providers.dpdk {
+            let verbs = Verbs::open_over_dpdk(me, peers, network)?;
+            return Ok(Self::Dpdk(Box::new(verbs)));
+        }
         if providers.roce {
             let verbs = Verbs::open_over_udp(me, peers, network)?;
             return Ok(Self::Roce(Box::new(verbs)));
@@ -99,7 +106,7 @@ impl Net {
                 Err(format!("{why}; and tcp cannot be used: {words}"))
             }
             (Some(Err(why)), None) | (None, Some(Err(why))) => Err(why),
-            (None, None) => Err("neither verbs, tcp nor roce may be used".to_owned()),
+            (None, None) => Err("neither verbs, tcp, roce nor dpdk may be used".to_owned()),
         }
     }
 
@@ -162,14 +169,17 @@ impl Net {
     fn part(&self) -> Part {
         match self {
             Self::Roce(_) | Self::FaultyRoce(_) => Part::Roce,
+            Self::Dpdk(_) => Part::Dpdk,
             Self::Tcp(_) | Self::FakedTcp(_) => Part::Tcp,
             Self::Device(_) | Self::Fake(_) | Self::Mixed(_) | Self::FakedMixed(_) => Part::Verbs,
         }
     }
 
     pub(super) fn provider_of(&self, peer: Peer) -> Option<&'static str> {
-        if self.part() == Part::Roce {
-            return Some("roce");
+        match self.part() {
+            Part::Roce => return Some("roce"),
+            Part::Dpdk => return Some("dpdk"),
+            Part::Verbs | Part::Tcp => {}
         }
         either!(self, _ => Some("verbs"), _ => Some("tcp"), it => it.provider_of(peer))
     }
@@ -204,7 +214,7 @@ impl Net {
         let own = self.part();
         let is_mixed = matches!(self, Self::Mixed(_) | Self::FakedMixed(_));
         if !is_mixed && part(own).is_none() {
-            let all = [Part::Verbs, Part::Tcp, Part::Roce];
+            let all = [Part::Verbs, Part::Tcp, Part::Roce, Part::Dpdk];
             if let Some(theirs) = all.into_iter().find(|theirs| part(*theirs).is_some()) {
                 self.lose(peer, &apart::words(own, theirs, None));
                 return;
@@ -428,6 +438,11 @@ impl Wire for Net {
         match self {
             Self::Device(verbs) => return verbs.fall_asleep(waits),
             Self::Roce(verbs) => return verbs.fall_asleep(waits),
+            Self::Dpdk(verbs) => {
+                verbs.fall_asleep(waits);
+                // Nothing wakes a process there.
+                return waits.poll_after(DPDK_POLLED_EVERY);
+            }
             Self::Tcp(tcp) => return tcp.fall_asleep(waits),
             Self::Mixed(mixed) => return mixed.fall_asleep(waits, Verbs::fall_asleep),
             _ if !waits.is_empty() => return waits.poll_after(FAKE_POLLED_EVERY),
@@ -449,3 +464,5 @@ impl Wire for Net {
 
 /// How often a process polls that sleeps in the time of a fake network, and waits for more than that.
 const FAKE_POLLED_EVERY: Duration = Duration::from_millis(1);
+/// How often a process that waits looks for packets over DPDK, when it has looked for long without a pause.
+const DPDK_POLLED_EVERY: Duration = Duration::from_micros(50);

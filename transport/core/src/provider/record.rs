@@ -10,12 +10,13 @@
 
 use super::{tcp, verbs};
 
-/// Whose a part is. That of RoCE in datagrams of UDP is as that of `verbs`.
+/// Whose a part is. Those of RoCE that is a program are as that of `verbs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Verbs = 1,
     Tcp = 2,
     Roce = 3,
+    Dpdk = 4,
 }
 
 /// A record of these parts.

@@ -94,7 +94,8 @@ pub use plain::{FarLook, FarWord};
 use port::CallError;
 pub(super) use port::{Port, Registered};
 pub(super) use rail::FREE_BIT;
-pub(super) use roce::{Faulty, RocePort, Udp};
+pub(crate) use roce::dpdk_ports::configured as dpdk_ports;
+pub(super) use roce::{Dpdk, Faulty, RocePort, Udp};
 pub use roce::{PacketFaults, PacketNet};
 pub use settings::{Network, Rendezvous};
 use streams::Streams;
@@ -431,6 +432,24 @@ impl Verbs<RocePort<Udp>> {
     pub(super) fn open_over_udp(me: Peer, peers: u32, network: &Network) -> Result<Self, String> {
         let addresses = addresses_to(network, network.tcp.over_hosts)?;
         let port = RocePort::open_best(&addresses, network)?;
+        Self::open_over(me, peers, port, network)
+    }
+}
+
+impl Verbs<RocePort<Dpdk>> {
+    /// Opens a port that is a program, over the port of DPDK that is this process's.
+    ///
+    /// # Errors
+    /// Says what is missing or cannot be had, and what to do.
+    pub(super) fn open_over_dpdk(me: Peer, peers: u32, network: &Network) -> Result<Self, String> {
+        let port = RocePort::open_own(network)?;
+        Self::open_over(me, peers, port, network)
+    }
+}
+
+impl<P: Port> Verbs<P> {
+    /// Opens this one port.
+    fn open_over(me: Peer, peers: u32, port: P, network: &Network) -> Result<Self, String> {
         let facts = port.facts().clone();
         let verbs = Self::open(me, peers, [port], network.limits);
         let mut verbs = verbs.map_err(|error| cannot_open(&error, &facts))?;

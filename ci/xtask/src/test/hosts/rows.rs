@@ -51,6 +51,8 @@ pub(super) const JOBS: &[Row] = &[
     row("hosts_with_ipv6_alone", 2, 60),
     row("large_messages_go_over_both_networks", 2, 90),
     row("roce_over_udp", 2, 90),
+    row("roce_over_dpdk", 2, 90),
+    row("roce_over_memif", 2, 60),
     row("a_suspended_job_goes_on", 2, 60),
     row("full_folders_of_hosts_stop_nobody", 2, 60),
     row("exit_code_of_a_far_rank", 2, 60),

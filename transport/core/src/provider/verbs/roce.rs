@@ -8,6 +8,7 @@
 //! | `open.rs` | the address and the facts of a port |
 //! | `carrier.rs` | what packets go through |
 //! | `udp.rs`, `trains.rs`, `system.rs` | a UDP socket, packets that leave together, and calls of the system |
+//! | `dpdk.rs`, `dpdk_ports.rs` | a port of DPDK, and which one is this process's |
 //! | `faulty.rs` | a network with faults, within one process, for tests |
 //! | `regions.rs` | registered memory |
 //! | `pairs.rs` | reliable queue pairs |
@@ -19,6 +20,8 @@
 
 mod carrier;
 mod chance;
+mod dpdk;
+pub(in crate::provider) mod dpdk_ports;
 mod ends;
 mod faulty;
 mod open;
@@ -38,11 +41,13 @@ use std::sync::Arc;
 
 use roce::format::{ICRC_BYTES, Network, Packet};
 use roce::icrc::{self, Icrc};
+use roce::link::Carried;
 use roce::{DatagramPair, Outgoing, Payload, Piece, ReceiveQueue};
 
 use super::port::{Done, Facts, Queue, Registered};
 use super::slab::Slab;
 use carrier::Carrier;
+pub(in crate::provider) use dpdk::Dpdk;
 use ends::Ends;
 pub(in crate::provider) use faulty::Faulty;
 pub use faulty::{PacketFaults, PacketNet};
@@ -110,8 +115,8 @@ impl<C: Carrier> RocePort<C> {
         let count = self.carrier.receive();
         self.has_stirred |= count != 0;
         for index in 0..count {
-            if let Some((packet, from)) = self.carrier.received(index) {
-                self.queues.hear(now_ns, from, packet);
+            if let Some(carried) = self.carrier.received(index) {
+                self.queues.hear(now_ns, &carried);
             }
         }
         count
@@ -190,19 +195,16 @@ impl<C: Carrier> RocePort<C> {
 }
 
 impl Queues {
-    /// Something has come from this address. What is no packet of a queue pair here changes nothing.
-    fn hear(&mut self, now_ns: u64, from: SocketAddr, carried: &[u8]) {
-        let bytes = carried.len().checked_sub(ICRC_BYTES);
-        let Some(bytes) = bytes.and_then(|bytes| u16::try_from(bytes).ok()) else {
+    /// Something has come. What is no packet of a queue pair here changes nothing.
+    fn hear(&mut self, now_ns: u64, carried: &Carried<'_>) {
+        let packet = icrc::verify(&carried.network, carried.bytes).map(Packet::parse);
+        let Some(Ok(mut packet)) = packet else {
             return;
         };
-        let Ok(network) = Network::assumed(from, self.local, bytes) else {
-            return;
-        };
-        let packet = icrc::verify(&network, carried).map(Packet::parse);
-        let Some(Ok(packet)) = packet else {
-            return;
-        };
+        if carried.is_marked {
+            packet = packet.marked();
+        }
+        let from = carried.from;
         let number = packet.bth.destination;
         if number == self.datagrams.config().number {
             let (regions, buffers) = (&mut self.regions, &mut self.datagram_buffers);

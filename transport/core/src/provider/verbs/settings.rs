@@ -15,6 +15,7 @@ pub struct Network {
     pub(in crate::provider) stream_key: Option<StreamKey>,
     pub(in crate::provider) limits: NetLimits,
     pub(in crate::provider) tcp: TcpTerms,
+    pub(super) dpdk: String,
 }
 
 /// Who moves large data over the network: with a read, or when asked for it with a write.
@@ -73,6 +74,13 @@ impl Network {
     #[must_use]
     pub fn over_tcp(self, tcp: TcpTerms) -> Self {
         Self { tcp, ..self }
+    }
+
+    /// Ports of DPDK of this host, as `RMPI_DPDK` says them.
+    #[must_use]
+    pub fn over_dpdk(self, ports: &str) -> Self {
+        let dpdk = ports.to_owned();
+        Self { dpdk, ..self }
     }
 
     /// Whether the job is over several hosts.

@@ -6,7 +6,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use roce::format::{Headers, ICRC_BYTES, PAYLOAD_BYTES_MAX};
+use roce::format::{Headers, ICRC_BYTES, Network, PAYLOAD_BYTES_MAX};
+use roce::link::Carried;
 
 /// What packets go through. It may lose them, and bring them twice, in another order, or damaged.
 pub(crate) trait Carrier: fmt::Debug + Send {
@@ -38,12 +39,23 @@ pub(crate) trait Carrier: fmt::Debug + Send {
     /// Takes a burst of packets that have come; answers how many. Those of the last burst are forgotten.
     fn receive(&mut self) -> usize;
 
-    /// One of them, and from where it came.
-    fn received(&self, index: usize) -> Option<(&[u8], SocketAddr)>;
+    /// One of them.
+    fn received(&self, index: usize) -> Option<Carried<'_>>;
 
     /// A descriptor that is readable while a packet waits, and writable while there is room to send; `None`: there is none,
     /// and time passes only when somebody lets it.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// A packet that came from there to here as a datagram of UDP, whose headers the system has taken off.
+pub(super) fn assumed(bytes: &[u8], from: SocketAddr, local: SocketAddr) -> Option<Carried<'_>> {
+    let packet = u16::try_from(bytes.len().checked_sub(ICRC_BYTES)?).ok()?;
+    Some(Carried {
+        network: Network::assumed(from, local, packet).ok()?,
+        bytes,
+        from,
+        is_marked: false,
+    })
 }
 
 /// No packet is longer: headers, payload, pad and checksum.

@@ -7,7 +7,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::carrier::{Carrier, PACKET_BYTES};
+use roce::link::Carried;
+
+use super::carrier::{Carrier, PACKET_BYTES, assumed};
 use crate::provider::sim::Random;
 
 /// What happens to packets, of so many in a thousand.
@@ -191,9 +193,9 @@ impl Carrier for Faulty {
         self.came.len()
     }
 
-    fn received(&self, index: usize) -> Option<(&[u8], SocketAddr)> {
+    fn received(&self, index: usize) -> Option<Carried<'_>> {
         let came = self.came.get(index)?;
-        Some((&came.bytes, came.from))
+        assumed(&came.bytes, came.from, self.local)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -7,7 +7,9 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::carrier::Carrier;
+use roce::link::Carried;
+
+use super::carrier::{Carrier, assumed};
 use super::system::{self, BURST, Came, NOBODY};
 use super::trains::Trains;
 use crate::wait;
@@ -157,9 +159,9 @@ impl Carrier for Udp {
         self.packets.len()
     }
 
-    fn received(&self, index: usize) -> Option<(&[u8], SocketAddr)> {
+    fn received(&self, index: usize) -> Option<Carried<'_>> {
         let Packet { at, bytes, from } = *self.packets.get(index)?;
-        Some((self.buffers.get(at..at + bytes)?, from))
+        assumed(self.buffers.get(at..at + bytes)?, from, self.local)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

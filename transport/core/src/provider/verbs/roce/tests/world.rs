@@ -54,6 +54,7 @@ impl World {
                 peers: RANKS,
                 providers: Providers {
                     roce: true,
+                    dpdk: false,
                     shm: false,
                     ..Providers::default()
                 },

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets in frames of Ethernet, by DPDK: no call of the system for any of them. All headers are written and read here, so the whole
+//! checksum of each packet is verified, whoever sent it.
+//!
+//! Nothing wakes a process that waits: it looks.
+
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+use dpdk_sys::Port;
+use roce::format::{Network, PORT};
+use roce::link::{Carried, HEAD_BYTES, Link, Mac};
+
+use super::super::settings::Network as Settings;
+use super::RocePort;
+use super::carrier::{Carrier, PACKET_BYTES};
+use super::dpdk_ports::Configured;
+use crate::wait;
+
+/// A port of DPDK, and this end of its link.
+#[derive(Debug)]
+pub(crate) struct Dpdk {
+    port: Port,
+    link: Link,
+    mtu: usize,
+    /// Packets of the last burst.
+    came: Vec<Came>,
+    /// Whether something may be kept for later: an answer, a question, or a packet whose way is not known.
+    has_kept: bool,
+}
+
+/// A packet that has come: in which frame, and what was read in front of it.
+#[derive(Debug)]
+struct Came {
+    frame: usize,
+    at: usize,
+    bytes: usize,
+    network: Network,
+    from: SocketAddr,
+    is_marked: bool,
+}
+
+impl RocePort<Dpdk> {
+    /// Opens the port of DPDK that is this process's.
+    ///
+    /// # Errors
+    /// What is missing, in words.
+    pub(in crate::provider) fn open_own(network: &Settings) -> Result<Self, String> {
+        let configured = Configured::of_local_rank(&network.dpdk, network.local_rank)?;
+        let dpdk = Dpdk::open(&configured)?;
+        let (depths, terms) = (network.limits.depths(), &network.limits.terms);
+        let port = Self::open(dpdk, &depths, terms, network.q_key);
+        port.map_err(|error| {
+            format!(
+                "RoCE over DPDK cannot be had at {}: the port: {error}",
+                configured.address
+            )
+        })
+    }
+}
+
+impl Dpdk {
+    fn open(configured: &Configured) -> Result<Self, String> {
+        dpdk_sys::start(configured.memory, configured.on_bus())
+            .map_err(|why| format!("DPDK cannot be started: {why}"))?;
+        let device = &configured.device;
+        let port = Port::open(device, HEAD_BYTES + PACKET_BYTES)
+            .map_err(|why| format!("DPDK cannot open {device}: {why}"))?;
+        let facts = port.facts();
+        let (mac, mtu) = (Mac(facts.mac), configured.mtu.unwrap_or(facts.mtu));
+        Ok(Self {
+            link: Link::new(mac, configured.address, PORT, configured.route),
+            port,
+            mtu: mtu.into(),
+            came: Vec::new(),
+            has_kept: false,
+        })
+    }
+
+    /// Sends what was kept and can go now.
+    fn send_kept(&mut self) {
+        let now_ns = wait::monotonic_ns();
+        while let Some(frame) = self.port.buffer() {
+            let Some(bytes) = self.link.next_kept(now_ns, frame) else {
+                self.has_kept = self.link.has_kept();
+                break;
+            };
+            self.port.push(bytes);
+        }
+    }
+}
+
+impl Carrier for Dpdk {
+    fn now_ns(&self) -> u64 {
+        wait::monotonic_ns()
+    }
+
+    fn local(&self) -> SocketAddr {
+        self.link.local()
+    }
+
+    fn most_bytes(&self) -> usize {
+        self.mtu
+    }
+
+    fn waiting_bytes(&self) -> usize {
+        // A frame of any length takes a buffer.
+        self.port.facts().receives as usize * PACKET_BYTES
+    }
+
+    fn buffer(&mut self) -> Option<&mut [u8]> {
+        self.port.buffer()?.get_mut(HEAD_BYTES..)
+    }
+
+    fn push(&mut self, bytes: usize, to: SocketAddr) {
+        // Only a neighbour that is not known, or is old, makes it matter what time it is.
+        let now_ns = wait::monotonic_ns();
+        let Some(frame) = self.port.buffer() else {
+            return;
+        };
+        match self.link.wrap(now_ns, frame, bytes, to) {
+            Some(bytes) => self.port.push(bytes),
+            None => self.has_kept = true,
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.has_kept {
+            self.send_kept();
+        }
+        self.port.flush();
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.port.has_unsent()
+    }
+
+    fn receive(&mut self) -> usize {
+        let count = self.port.receive();
+        self.came.clear();
+        if count == 0 {
+            return 0;
+        }
+        let now_ns = wait::monotonic_ns();
+        for index in 0..count {
+            let Some(frame) = self.port.received(index) else {
+                break;
+            };
+            if let Some(carried) = self.link.hear(now_ns, frame) {
+                self.came.push(Came {
+                    frame: index,
+                    at: carried.bytes.as_ptr().addr() - frame.as_ptr().addr(),
+                    bytes: carried.bytes.len(),
+                    network: carried.network,
+                    from: carried.from,
+                    is_marked: carried.is_marked,
+                });
+            }
+        }
+        self.has_kept |= self.link.has_kept();
+        self.came.len()
+    }
+
+    fn received(&self, index: usize) -> Option<Carried<'_>> {
+        let came = self.came.get(index)?;
+        let frame = self.port.received(came.frame)?;
+        Some(Carried {
+            network: came.network,
+            bytes: frame.get(came.at..came.at + came.bytes)?,
+            from: came.from,
+            is_marked: came.is_marked,
+        })
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which port of DPDK a process has: `RMPI_DPDK`, or a file that it names.
+//!
+//! ```text
+//! 10.9.0.1/24 net_af_packet0,iface=dp0; 10.9.0.2/24 net_af_packet0,iface=dp1 mtu=4200
+//! ```
+//! In a file each stands on a line; what follows a `#` is a remark.
+
+use std::net::Ipv4Addr;
+
+use dpdk_sys::Memory;
+use roce::link::Route;
+
+/// A port, as it is configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Configured {
+    pub(super) address: Ipv4Addr,
+    pub(super) route: Route,
+    /// DPDK's name of the device, with its arguments.
+    pub(super) device: String,
+    /// Bytes that a frame carries behind the header of Ethernet, if the driver does not know.
+    pub(super) mtu: Option<u16>,
+    pub(super) memory: Memory,
+}
+
+impl Configured {
+    /// The port of the rank of this number among those of its host.
+    ///
+    /// # Errors
+    /// In words: what is wrong, and what was expected.
+    pub(super) fn of_local_rank(said: &str, local_rank: u32) -> Result<Self, String> {
+        let ports = ports(said)?;
+        let own = ports.get(local_rank as usize).ok_or_else(|| {
+            let count = ports.len();
+            format!("RMPI_DPDK has {count} ports, and this is rank {local_rank} of its host, from 0 on: expected a port for each")
+        })?;
+        Self::parse(own).map_err(|why| format!("RMPI_DPDK: \"{own}\": {why}"))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut words = text.split_whitespace();
+        let place = words.next().unwrap_or_default();
+        let (address, bits) = place.split_once('/').unwrap_or((place, "0"));
+        let address = address_of(address)?;
+        let prefix_bits = bits.parse().ok().filter(|bits| *bits <= 32);
+        let prefix_bits = prefix_bits.ok_or_else(|| format!("/{bits}, expected /0 to /32"))?;
+        let device = words
+            .next()
+            .ok_or("expected a device of DPDK behind the address")?;
+        let mut port = Self {
+            address,
+            route: Route {
+                prefix_bits,
+                gateway: None,
+            },
+            device: device.to_owned(),
+            mtu: None,
+            memory: Memory::Ordinary,
+        };
+        for word in words {
+            match word.split_once('=').unwrap_or((word, "")) {
+                ("huge", "") => port.memory = Memory::Huge,
+                ("mtu", bytes) => port.mtu = Some(mtu_of(bytes)?),
+                ("gateway", gateway) => port.route.gateway = Some(address_of(gateway)?),
+                _ => {
+                    return Err(format!(
+                        "{word}, expected mtu=BYTES, gateway=ADDRESS or huge"
+                    ));
+                }
+            }
+        }
+        Ok(port)
+    }
+
+    /// The device, if it is on a bus of this host: its address there, as in `0000:3b:00.2`.
+    pub(super) fn on_bus(&self) -> Option<&str> {
+        let name = self.device.split(',').next()?;
+        let is_address = name.contains(':')
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_hexdigit() || b":.".contains(&byte));
+        is_address.then_some(name)
+    }
+}
+
+/// What stands there of each port.
+fn ports(said: &str) -> Result<Vec<String>, String> {
+    let said = said.trim();
+    if said.is_empty() {
+        return Err(
+            "RMPI_DPDK is not set, expected ports as in \"10.9.0.1/24 net_af_packet0,iface=eth1\""
+                .to_owned(),
+        );
+    }
+    let text = match said.starts_with('/') {
+        true => std::fs::read_to_string(said).map_err(|error| {
+            let error = error.to_string();
+            let error = error
+                .split(" (os error")
+                .next()
+                .unwrap_or_default()
+                .to_lowercase();
+            format!("RMPI_DPDK names {said}, which cannot be read: {error}")
+        })?,
+        false => said.to_owned(),
+    };
+    let lines = text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default());
+    let ports = lines.flat_map(|line| line.split(';')).map(str::trim);
+    Ok(ports
+        .filter(|port| !port.is_empty())
+        .map(str::to_owned)
+        .collect())
+}
+
+/// The ports that are configured for this host, in words. None of them is opened.
+///
+/// # Errors
+/// What is missing.
+pub(crate) fn configured(said: &str) -> Result<String, String> {
+    let ports = ports(said)?;
+    let ports: Result<Vec<_>, _> = ports.iter().map(|port| Configured::parse(port)).collect();
+    let ports = ports.map_err(|why| format!("RMPI_DPDK: {why}"))?;
+    dpdk_sys::available()?;
+    let words = ports
+        .iter()
+        .map(|port| format!("{} ({})", port.address, port.device));
+    Ok(words.collect::<Vec<_>>().join(", "))
+}
+
+fn address_of(text: &str) -> Result<Ipv4Addr, String> {
+    let address = text.parse();
+    address.map_err(|_| format!("{text}, expected an address of IPv4"))
+}
+
+fn mtu_of(text: &str) -> Result<u16, String> {
+    let bytes = text
+        .parse()
+        .ok()
+        .filter(|bytes| (576..=9216).contains(bytes));
+    bytes.ok_or_else(|| format!("mtu={text}, expected 576 to 9216"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rank_of_a_host_has_its_own_port() {
+        let said = "10.9.0.1/24 net_af_packet0,iface=dp0; 10.9.0.2/24 0000:3b:00.2 mtu=4200 gateway=10.9.0.254 huge;";
+        let first = Configured::of_local_rank(said, 0).unwrap();
+        assert_eq!(
+            (
+                first.device.as_str(),
+                first.address,
+                first.route.prefix_bits,
+                first.on_bus()
+            ),
+            (
+                "net_af_packet0,iface=dp0",
+                Ipv4Addr::new(10, 9, 0, 1),
+                24,
+                None
+            )
+        );
+        let second = Configured::of_local_rank(said, 1).unwrap();
+        assert_eq!(
+            (second.on_bus(), second.mtu, second.memory),
+            (Some("0000:3b:00.2"), Some(4200), Memory::Huge)
+        );
+        assert_eq!(second.route.gateway, Some(Ipv4Addr::new(10, 9, 0, 254)));
+        let words = Configured::of_local_rank(said, 2).unwrap_err();
+        assert_eq!(
+            words,
+            "RMPI_DPDK has 2 ports, and this is rank 2 of its host, from 0 on: expected a port for each"
+        );
+    }
+
+    #[test]
+    fn a_file_has_a_port_on_each_line() {
+        let path = std::env::temp_dir().join(format!("rmpi-dpdk-ports-{}", std::process::id()));
+        std::fs::write(
+            &path,
+            "# ours\n\n10.9.0.1 net_memif0 # the first\n10.9.0.2 net_memif1\n",
+        )
+        .unwrap();
+        let port = Configured::of_local_rank(path.to_str().unwrap(), 1);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(port.unwrap().device, "net_memif1");
+        let words = Configured::of_local_rank(path.to_str().unwrap(), 1).unwrap_err();
+        assert!(
+            words.ends_with("which cannot be read: no such file or directory"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_what_was_expected() {
+        let words = |said: &str| Configured::of_local_rank(said, 0).unwrap_err();
+        assert!(words(" ").starts_with("RMPI_DPDK is not set, expected ports as in"));
+        for (said, why) in [
+            ("fd00::1 net_memif0", "fd00::1, expected an address of IPv4"),
+            ("10.9.0.1/33 net_memif0", "/33, expected /0 to /32"),
+            ("10.9.0.1", "expected a device of DPDK behind the address"),
+            ("10.9.0.1 net_memif0 mtu=99", "mtu=99, expected 576 to 9216"),
+            (
+                "10.9.0.1 net_memif0 big",
+                "big, expected mtu=BYTES, gateway=ADDRESS or huge",
+            ),
+        ] {
+            assert_eq!(words(said), format!("RMPI_DPDK: \"{said}\": {why}"));
+        }
+    }
+}
