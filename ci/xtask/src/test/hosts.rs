@@ -41,7 +41,13 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     }
     let prefix = context.prefix()?;
     programs(&prefix, &build)?;
-    for row in jobs {
+    let has_dpdk = prefix.join("lib/rmpi/librmpi_dpdk.so").exists();
+    if !has_dpdk {
+        let why = "DPDK is not installed".to_owned();
+        tally.expected.push(("jobs over DPDK".into(), why));
+    }
+    let over_dpdk = |row: &Row| DPDK_ROWS.contains(&row.name);
+    for row in jobs.into_iter().filter(|row| has_dpdk || !over_dpdk(row)) {
         tally.check(&row.title(), || in_world("jobs", row, &[&build, &prefix]));
     }
     match slurm_lacks() {
@@ -59,6 +65,9 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     }
     Ok(())
 }
+
+/// Jobs that need it.
+const DPDK_ROWS: [&str; 2] = ["roce_over_dpdk", "roce_over_memif"];
 
 /// Why Slurm cannot be had.
 fn slurm_lacks() -> Option<&'static str> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ethernet and IPv4 below RoCE, for carriers that have no kernel to write their headers: frames ([`frame`]), and the Ethernet
+//! Ethernet and IPv4 below RoCE, for carriers that have no kernel to write their headers: frames (`frame.rs`), and the Ethernet
 //! addresses of neighbours by ARP (`neighbours.rs`).
 //!
 //! **Knows** this end's addresses, and those of others that it has asked for.
