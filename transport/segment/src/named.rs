@@ -10,8 +10,8 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open};
-use rustix::io::Errno;
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open, unlink};
+use rustix::io::{Errno, retry_on_intr};
 use shared_memory::{ShmemConf, ShmemError};
 
 /// A file of so many bytes, all of them zero, without a name.
@@ -31,10 +31,13 @@ pub(crate) fn make(bytes: u64) -> Result<OwnedFd, String> {
         flags,
         Mode::empty(),
     );
-    // Its name is gone, whatever came of it.
+    // Its name is gone then, whatever came of it. The crate leaves it where the descriptor is 0.
+    let path = format!("/dev/shm/{}", shared.get_os_id());
     drop(shared);
+    _ = unlink(path);
     let file = file.map_err(crate::in_words)?;
-    fallocate(&file, FallocateFlags::empty(), 0, bytes).map_err(|error| match error {
+    let taken = retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes));
+    taken.map_err(|error| match error {
         Errno::NOSPC => format!(
             "/dev/shm is full or too small for {bytes} bytes: enlarge it (--shm-size of a container), allow memfd_create, or start fewer ranks"
         ),
