@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The functions of rmpi_dpdk.h over the system's DPDK, 22.11 or later. `cargo xtask install` builds it where `pkg-config libdpdk` finds
 // that, linked statically against the drivers that it names.
+#define _GNU_SOURCE
 #include "rmpi_dpdk.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +18,9 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_interrupts.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
-#include <rte_mbuf_pool_ops.h>
 
 enum {
     MOST_WORDS = 48,
@@ -29,18 +32,26 @@ enum {
     OPEN_TRIES = 4,
     // Calls that take nothing between two looks at a link that is down.
     DOWN_CALLS = 256,
-    // Milliseconds between two tries to connect.
+    // The same of one that was up.
+    UP_CALLS = 16384,
+    // Milliseconds between two tries to connect, at first; then twice as long.
     CONNECT_PAUSE = 20,
+    CONNECT_PAUSE_MAX = 1000,
 };
 
 struct rmpi_dpdk_port {
     uint16_t id;
     struct rte_mempool *pool;
+    // Bursts of one that is not are errors.
+    int is_started;
     int is_up;
     uint32_t calls;
     // It connects to another process when it is started, and never again by itself: the client of a memif. When it was started last.
     int connects;
     uint64_t connected_at;
+    uint32_t pause_ms;
+    // What DPDK's own thread does with it, it does behind a lock.
+    int is_shared;
 };
 
 uint32_t rmpi_dpdk_abi(void)
@@ -108,6 +119,129 @@ pid_t __wrap_getpid(void)
     return __real_getpid() ^ (pid_t)salt;
 }
 
+// DPDK's own thread calls drivers when something happens, and the driver of memif takes memory apart then that a burst may be using. So
+// these calls, and the bursts of such a port, meet behind a lock. The linker puts these functions in the place of those that drivers
+// call to be called.
+static pthread_mutex_t drivers = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+struct watcher {
+    rte_intr_callback_fn run;
+    rte_intr_unregister_callback_fn ended;
+    void *argument;
+    int is_over;
+    struct watcher *next;
+};
+static struct watcher *watchers;
+
+int __real_rte_intr_callback_register(const struct rte_intr_handle *, rte_intr_callback_fn, void *);
+int __real_rte_intr_callback_unregister(const struct rte_intr_handle *, rte_intr_callback_fn, void *);
+int __real_rte_intr_callback_unregister_pending(const struct rte_intr_handle *, rte_intr_callback_fn, void *,
+                                                rte_intr_unregister_callback_fn);
+int __wrap_rte_intr_callback_register(const struct rte_intr_handle *, rte_intr_callback_fn, void *);
+int __wrap_rte_intr_callback_unregister(const struct rte_intr_handle *, rte_intr_callback_fn, void *);
+int __wrap_rte_intr_callback_unregister_sync(const struct rte_intr_handle *, rte_intr_callback_fn, void *);
+int __wrap_rte_intr_callback_unregister_pending(const struct rte_intr_handle *, rte_intr_callback_fn, void *,
+                                                rte_intr_unregister_callback_fn);
+
+static void run_watcher(void *argument)
+{
+    struct watcher *watcher = argument;
+    pthread_mutex_lock(&drivers);
+    // It may have waited for the lock while the driver lost interest.
+    if (!watcher->is_over)
+        watcher->run(watcher->argument);
+    pthread_mutex_unlock(&drivers);
+}
+
+static void forget(struct watcher *watcher)
+{
+    struct watcher **place = &watchers;
+    while (*place && *place != watcher)
+        place = &(*place)->next;
+    if (*place)
+        *place = watcher->next;
+    free(watcher);
+}
+
+static void end_watcher(struct rte_intr_handle *handle, void *argument)
+{
+    struct watcher *watcher = argument;
+    pthread_mutex_lock(&drivers);
+    if (watcher->ended)
+        watcher->ended(handle, watcher->argument);
+    forget(watcher);
+    pthread_mutex_unlock(&drivers);
+}
+
+static struct watcher *watcher_of(rte_intr_callback_fn run, void *argument)
+{
+    struct watcher *watcher = watchers;
+    while (watcher && (watcher->is_over || watcher->run != run || watcher->argument != argument))
+        watcher = watcher->next;
+    return watcher;
+}
+
+int __wrap_rte_intr_callback_register(const struct rte_intr_handle *handle, rte_intr_callback_fn run, void *argument)
+{
+    struct watcher *watcher = calloc(1, sizeof *watcher);
+    if (!watcher)
+        return -ENOMEM;
+    pthread_mutex_lock(&drivers);
+    *watcher = (struct watcher){.run = run, .argument = argument, .next = watchers};
+    watchers = watcher;
+    int result = __real_rte_intr_callback_register(handle, run_watcher, watcher);
+    if (result < 0)
+        forget(watcher);
+    pthread_mutex_unlock(&drivers);
+    return result;
+}
+
+int __wrap_rte_intr_callback_unregister(const struct rte_intr_handle *handle, rte_intr_callback_fn run, void *argument)
+{
+    pthread_mutex_lock(&drivers);
+    struct watcher *watcher = watcher_of(run, argument);
+    int result = watcher ? __real_rte_intr_callback_unregister(handle, run_watcher, watcher) : -ENOENT;
+    if (result > 0)
+        forget(watcher);
+    pthread_mutex_unlock(&drivers);
+    return result;
+}
+
+int __wrap_rte_intr_callback_unregister_sync(const struct rte_intr_handle *handle, rte_intr_callback_fn run, void *argument)
+{
+    int result;
+    while ((result = __wrap_rte_intr_callback_unregister(handle, run, argument)) == -EAGAIN)
+        sched_yield();
+    return result;
+}
+
+int __wrap_rte_intr_callback_unregister_pending(const struct rte_intr_handle *handle, rte_intr_callback_fn run, void *argument,
+                                                rte_intr_unregister_callback_fn ended)
+{
+    pthread_mutex_lock(&drivers);
+    struct watcher *watcher = watcher_of(run, argument);
+    int result = -ENOENT;
+    if (watcher) {
+        watcher->ended = ended;
+        result = __real_rte_intr_callback_unregister_pending(handle, run_watcher, watcher, end_watcher);
+        watcher->is_over = result > 0;
+    }
+    pthread_mutex_unlock(&drivers);
+    return result;
+}
+
+static void lock(const struct rmpi_dpdk_port *port)
+{
+    if (port->is_shared)
+        pthread_mutex_lock(&drivers);
+}
+
+static void unlock(const struct rmpi_dpdk_port *port)
+{
+    if (port->is_shared)
+        pthread_mutex_unlock(&drivers);
+}
+
 static int probe(const char *device)
 {
     int error = 0;
@@ -135,12 +269,17 @@ static int find(const char *device, uint16_t *id)
     return rte_eth_dev_get_port_by_name(name, id);
 }
 
-static int set_up(struct rmpi_dpdk_port *port, const struct rte_eth_dev_info *info)
+static int set_up(struct rmpi_dpdk_port *port, const struct rte_eth_dev_info *info, uint16_t mtu)
 {
     struct rte_eth_conf conf = {0};
     if (info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE)
         conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
     int error = rte_eth_dev_configure(port->id, 1, 1, &conf);
+    if (!error && mtu) {
+        error = rte_eth_dev_set_mtu(port->id, mtu);
+        // Drivers without one take what the interface behind them takes.
+        error = error == -ENOTSUP ? 0 : error;
+    }
     uint16_t receives = RECEIVES, sends = SENDS;
     if (!error)
         error = rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &receives, &sends);
@@ -150,23 +289,28 @@ static int set_up(struct rmpi_dpdk_port *port, const struct rte_eth_dev_info *in
         error = rte_eth_rx_queue_setup(port->id, 0, receives, node, NULL, port->pool);
     if (!error)
         error = rte_eth_tx_queue_setup(port->id, 0, sends, node, NULL);
-    if (!error)
-        error = rte_eth_dev_start(port->id);
+    if (error)
+        return error;
+    error = rte_eth_dev_start(port->id);
+    port->is_started = !error;
     return port->connects ? 0 : error;
 }
 
-// The link is down.
+// Looks at the link now and then while nothing comes: it may be down, or another than it was.
 static void look(struct rmpi_dpdk_port *port)
 {
     struct rte_eth_link link = {0};
-    if (port->calls++ % DOWN_CALLS || rte_eth_link_get_nowait(port->id, &link))
+    if (port->calls++ % (port->is_up ? UP_CALLS : DOWN_CALLS) || rte_eth_link_get_nowait(port->id, &link))
         return;
     port->is_up = link.link_status == RTE_ETH_LINK_UP;
     uint64_t now = rte_get_timer_cycles();
-    if (!port->is_up && port->connects && now - port->connected_at > rte_get_timer_hz() / 1000 * CONNECT_PAUSE) {
+    if (port->is_up)
+        port->pause_ms = CONNECT_PAUSE;
+    else if (port->connects && now - port->connected_at > rte_get_timer_hz() / 1000 * port->pause_ms) {
         rte_eth_dev_stop(port->id);
-        rte_eth_dev_start(port->id);
+        port->is_started = !rte_eth_dev_start(port->id);
         port->connected_at = now;
+        port->pause_ms = RTE_MIN(2 * port->pause_ms, (uint32_t)CONNECT_PAUSE_MAX);
     }
 }
 
@@ -184,37 +328,71 @@ static void learn(const struct rmpi_dpdk_port *port, const struct rte_eth_dev_in
     snprintf(facts->driver, sizeof facts->driver, "%s", info->driver_name ? info->driver_name : "");
 }
 
-int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, struct rmpi_dpdk_port **opened, struct rmpi_dpdk_facts *facts, char *why,
+// Who has a port. It has one owner, since calls for it never meet.
+static atomic_flag taken[RTE_MAX_ETHPORTS]; // all clear
+
+// Gives back what a port has, so that the same device can be opened again.
+static void give_up(struct rmpi_dpdk_port *port)
+{
+    struct rte_eth_dev_info info = {0};
+    lock(port);
+    rte_eth_dev_info_get(port->id, &info);
+    rte_eth_dev_stop(port->id);
+    rte_eth_dev_close(port->id);
+    if (info.device)
+        rte_dev_remove((struct rte_device *)info.device);
+    unlock(port);
+    rte_mempool_free(port->pool);
+    atomic_flag_clear(&taken[port->id]);
+}
+
+// A pool of buffers for frames of this length. Calls for one port never meet, but a driver's own thread may have buffers too.
+static struct rte_mempool *make_pool(uint16_t id, uint32_t frame_bytes)
+{
+    char name[RTE_MEMPOOL_NAMESIZE];
+    snprintf(name, sizeof name, "rmpi-%u", id);
+    uint32_t room = RTE_MAX((uint32_t)RTE_MBUF_DEFAULT_DATAROOM, RTE_ALIGN_CEIL(frame_bytes, 64u)) + RTE_PKTMBUF_HEADROOM;
+    return rte_pktmbuf_pool_create(name, RECEIVES + SENDS + SPARE - 1, 0, 0, (uint16_t)RTE_MIN(room, (uint32_t)UINT16_MAX),
+                                   SOCKET_ID_ANY);
+}
+
+int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, uint16_t mtu, struct rmpi_dpdk_port **opened, struct rmpi_dpdk_facts *facts, char *why,
                    size_t why_bytes)
 {
     struct rmpi_dpdk_port *port = calloc(1, sizeof *port);
     if (!port)
         return failed(why, why_bytes, "no memory", ENOMEM);
-    struct rte_eth_dev_info info;
-    port->connects = strstr(device, "net_memif") && strstr(device, "role=client");
+    listen_anew();
+    port->is_shared = !strncmp(device, "net_memif", 9);
+    // Whoever does not say that it is the server, or the master in older words, is the client.
+    port->connects = port->is_shared && !strstr(device, "role=server") && !strstr(device, "role=master");
+    port->pause_ms = CONNECT_PAUSE;
     int error = find(device, &port->id);
-    const char *what = "it is not found, or its driver refuses it";
-    if (!error) {
-        what = "rte_eth_dev_info_get";
-        error = rte_eth_dev_info_get(port->id, &info);
+    if (error || port->id >= RTE_MAX_ETHPORTS) {
+        free(port);
+        return failed(why, why_bytes, "it is not found, or its driver refuses it", error);
     }
+    if (atomic_flag_test_and_set(&taken[port->id])) {
+        free(port);
+        return failed(why, why_bytes, "this process has opened it already", 0);
+    }
+    struct rte_eth_dev_info info;
+    const char *what = "nothing is known of it";
+    error = rte_eth_dev_info_get(port->id, &info);
     if (!error) {
-        char name[RTE_MEMPOOL_NAMESIZE];
-        snprintf(name, sizeof name, "rmpi-%u", port->id);
-        uint32_t room = RTE_MAX((uint32_t)RTE_MBUF_DEFAULT_DATAROOM, RTE_ALIGN_CEIL(frame_bytes, 64u)) + RTE_PKTMBUF_HEADROOM;
         what = "no memory for its frames";
-        // Calls for one port never meet, so its buffers need no lock.
-        port->pool = rte_pktmbuf_pool_create_by_ops(name, RECEIVES + SENDS + SPARE - 1, 0, 0, (uint16_t)RTE_MIN(room, (uint32_t)UINT16_MAX),
-                                                    SOCKET_ID_ANY, "ring_sp_sc");
+        port->pool = make_pool(port->id, frame_bytes);
         error = port->pool ? 0 : rte_errno;
     }
     if (!error) {
         what = "it does not start";
-        error = set_up(port, &info);
+        error = set_up(port, &info, mtu);
     }
     if (error) {
+        failed(why, why_bytes, what, error);
+        give_up(port);
         free(port);
-        return failed(why, why_bytes, what, error);
+        return -1;
     }
     learn(port, &info, facts);
     *opened = port;
@@ -223,8 +401,7 @@ int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, struct rmpi_dpdk_po
 
 void rmpi_dpdk_close(struct rmpi_dpdk_port *port)
 {
-    rte_eth_dev_stop(port->id);
-    rte_eth_dev_close(port->id);
+    give_up(port);
     free(port);
 }
 
@@ -262,31 +439,28 @@ uint32_t rmpi_dpdk_send(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *fra
         rte_pktmbuf_data_len(buffers[i]) = (uint16_t)frames[i].bytes;
         rte_pktmbuf_pkt_len(buffers[i]) = frames[i].bytes;
     }
-    return rte_eth_tx_burst(port->id, 0, buffers, (uint16_t)count);
+    lock(port);
+    uint32_t sent = port->is_started ? rte_eth_tx_burst(port->id, 0, buffers, (uint16_t)count) : 0;
+    unlock(port);
+    return sent;
 }
 
 uint32_t rmpi_dpdk_receive(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *frames, uint32_t count)
 {
     struct rte_mbuf *buffers[BURST];
     count = RTE_MIN(count, (uint32_t)BURST);
-    uint16_t came = rte_eth_rx_burst(port->id, 0, buffers, (uint16_t)count);
-    if (!port->is_up && came == 0)
+    lock(port);
+    uint16_t came = port->is_started ? rte_eth_rx_burst(port->id, 0, buffers, (uint16_t)count) : 0;
+    if (came == 0)
         look(port);
+    unlock(port);
     uint32_t taken = 0;
     for (uint16_t i = 0; i < came; i++) {
         // One that does not fit into a buffer is no packet of ours.
-        if (buffers[i]->nb_segs > 1)
+        if (buffers[i]->nb_segs > 1 && rte_pktmbuf_linearize(buffers[i]))
             rte_pktmbuf_free(buffers[i]);
         else
             show(&frames[taken++], buffers[i]);
     }
     return taken;
-}
-
-void rmpi_dpdk_count(struct rmpi_dpdk_port *port, struct rmpi_dpdk_counts *counts)
-{
-    struct rte_eth_stats stats;
-    memset(counts, 0, sizeof *counts);
-    if (!rte_eth_stats_get(port->id, &stats))
-        counts->missed = stats.imissed + stats.rx_nombuf;
 }

@@ -30,11 +30,6 @@ struct rmpi_dpdk_facts {
     char driver[32];
 };
 
-/* What has happened at a port. */
-struct rmpi_dpdk_counts {
-    uint64_t missed; /* frames that came while no buffer was free */
-};
-
 struct rmpi_dpdk_port;
 
 /* Which of these functions there are. */
@@ -44,11 +39,12 @@ uint32_t rmpi_dpdk_abi(void);
  * it cannot be tried twice. The thread's affinity may be another afterwards. */
 int rmpi_dpdk_start(int count, const char *const *words, char *why, size_t why_bytes);
 
-/* Opens the device of this name, with DPDK's arguments for it behind a comma, for frames of up to `frame_bytes`. */
-int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, struct rmpi_dpdk_port **port, struct rmpi_dpdk_facts *facts, char *why,
+/* Opens the device of this name, with DPDK's arguments for it behind a comma, for frames of up to `frame_bytes`, of which `mtu` are behind
+ * the header of Ethernet; 0: as the driver has it. */
+int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, uint16_t mtu, struct rmpi_dpdk_port **port, struct rmpi_dpdk_facts *facts, char *why,
                    size_t why_bytes);
 
-/* Closes it. Its buffers stay. */
+/* Closes it, after all of its buffers were given back. */
 void rmpi_dpdk_close(struct rmpi_dpdk_port *port);
 
 /* Up to `count` buffers to be filled; answers how many there are. */
@@ -62,9 +58,6 @@ uint32_t rmpi_dpdk_send(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *fra
 
 /* Takes up to `count` frames that have come; answers how many. */
 uint32_t rmpi_dpdk_receive(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *frames, uint32_t count);
-
-/* What has happened so far. */
-void rmpi_dpdk_count(struct rmpi_dpdk_port *port, struct rmpi_dpdk_counts *counts);
 
 #pragma GCC visibility pop
 

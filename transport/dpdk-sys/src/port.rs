@@ -2,9 +2,9 @@
 //! A port: frames in bursts.
 //!
 //! # Safety
-//! - `raw` is a port of the plug-in, open until `drop`, and no two calls for it meet: all take `&mut self`.
-//! - The frames in `leaving` and `came` are buffers that the plug-in gave and did not take back; each is in one of the two. DPDK's
-//!   memory stays mapped until the process ends, and of a frame `room` bytes from `data` on may be read and written.
+//! - `raw` is a port of the plug-in, open until `drop`; it gives each port to one owner, and no two calls for it meet: all take `&mut self`.
+//! - The frames in `leaving` and `came` are buffers that the plug-in gave and did not take back; each is in one of the two. Their
+//!   memory stays until the port is closed, which happens when all are given back; of a frame `room` bytes from `data` on may be read and written.
 //! - A buffer that a driver has taken (`send`) is not touched any more.
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use core::slice;
 use std::ffi::CString;
 
 use crate::start::Why;
-use crate::table::{Counts, Facts, Plugin, RawFrame};
+use crate::table::{Facts, Plugin, RawFrame};
 
 /// An open port of a device.
 #[derive(Debug)]
@@ -32,11 +32,12 @@ unsafe impl Send for Port {}
 
 impl Port {
     /// Opens a device by DPDK's name, with its arguments behind a comma: `net_af_packet0,iface=eth0`, `0000:3b:00.2`. DPDK is started
-    /// before. Frames are up to `frame_bytes` long.
+    /// before. Frames are up to `frame_bytes` long, with `mtu` behind the header of
+    /// Ethernet, or as many as the driver says.
     ///
     /// # Errors
     /// In words: what DPDK says.
-    pub fn open(device: &str, frame_bytes: usize) -> Result<Self, String> {
+    pub fn open(device: &str, frame_bytes: usize, mtu: Option<u16>) -> Result<Self, String> {
         let plugin = Plugin::load()?;
         let name = CString::new(device).map_err(|error| error.to_string())?;
         let (mut raw, mut facts, mut why) =
@@ -46,6 +47,7 @@ impl Port {
             (plugin.open)(
                 name.as_ptr(),
                 u32::try_from(frame_bytes).unwrap_or(u32::MAX),
+                mtu.unwrap_or(0),
                 &raw mut raw,
                 &raw mut facts,
                 why.as_mut_ptr(),
@@ -67,14 +69,6 @@ impl Port {
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.facts
-    }
-
-    /// Frames that came and were lost, since nobody took others.
-    pub fn missed(&mut self) -> u64 {
-        let mut counts = Counts::default();
-        // SAFETY: an open port, and a place for the answer.
-        unsafe { (self.plugin.count)(self.raw, &raw mut counts) };
-        counts.missed
     }
 
     /// Where the next frame is written; `None`: as many as a burst wait already, or there is no buffer.

@@ -57,13 +57,6 @@ impl Facts {
     }
 }
 
-/// What has happened at a port.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) missed: u64,
-}
-
 macro_rules! functions {
     ($($field:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// The functions, under their names without `rmpi_dpdk_`. All are as unsafe as they are in C.
@@ -90,13 +83,12 @@ macro_rules! functions {
 
 functions! {
     start: fn(c_int, *const *const c_char, *mut c_char, usize) -> c_int;
-    open: fn(*const c_char, u32, *mut *mut c_void, *mut Facts, *mut c_char, usize) -> c_int;
+    open: fn(*const c_char, u32, u16, *mut *mut c_void, *mut Facts, *mut c_char, usize) -> c_int;
     close: fn(*mut c_void);
     take: fn(*mut c_void, *mut RawFrame, u32) -> u32;
     give_back: fn(*mut RawFrame, u32);
     send: fn(*mut c_void, *mut RawFrame, u32) -> u32;
     receive: fn(*mut c_void, *mut RawFrame, u32) -> u32;
-    count: fn(*mut c_void, *mut Counts);
 }
 
 impl Plugin {

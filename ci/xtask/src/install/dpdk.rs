@@ -13,7 +13,6 @@ use std::time::Duration;
 /// Mellanox and Broadcom, whose drivers need libraries of theirs, have RDMA of their own (provider `verbs`).
 const DRIVERS: &[&str] = &[
     "net_af_packet",
-    "net_af_xdp",
     "net_memif",
     "net_ring",
     "net_tap",
@@ -56,9 +55,7 @@ const LIBRARIES: &[&str] = &[
 ];
 
 /// What both need of the system, each only if it is needed and there.
-const OF_THE_SYSTEM: &[&str] = &[
-    "numa", "bsd", "xdp", "bpf", "elf", "z", "fdt", "m", "dl", "pthread", "atomic",
-];
+const OF_THE_SYSTEM: &[&str] = &["numa", "bsd", "fdt", "m", "dl", "pthread", "atomic"];
 
 /// Builds and installs it, if DPDK is there.
 pub(super) fn install(prefix: &Path) -> Result<(), String> {
@@ -76,6 +73,10 @@ pub(super) fn install(prefix: &Path) -> Result<(), String> {
     build.arg(from).arg("-o").arg(&fresh);
     build.args([
         "-Wl,--wrap=getpid",
+        "-Wl,--wrap=rte_intr_callback_register",
+        "-Wl,--wrap=rte_intr_callback_unregister",
+        "-Wl,--wrap=rte_intr_callback_unregister_sync",
+        "-Wl,--wrap=rte_intr_callback_unregister_pending",
         "-Wl,-Bsymbolic",
         "-Wl,--exclude-libs,ALL",
         "-Wl,-z,defs",

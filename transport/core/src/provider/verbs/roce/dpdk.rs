@@ -64,7 +64,7 @@ impl Dpdk {
         dpdk_sys::start(configured.memory, configured.on_bus())
             .map_err(|why| format!("DPDK cannot be started: {why}"))?;
         let device = &configured.device;
-        let port = Port::open(device, HEAD_BYTES + PACKET_BYTES)
+        let port = Port::open(device, HEAD_BYTES + PACKET_BYTES, configured.mtu)
             .map_err(|why| format!("DPDK cannot open {device}: {why}"))?;
         let facts = port.facts();
         let (mac, mtu) = (Mac(facts.mac), configured.mtu.unwrap_or(facts.mtu));
@@ -75,6 +75,31 @@ impl Dpdk {
             came: Vec::new(),
             has_kept: false,
         })
+    }
+
+    /// Takes a burst of frames; answers how many.
+    fn receive_burst(&mut self) -> usize {
+        let count = self.port.receive();
+        if count == 0 {
+            return 0;
+        }
+        let now_ns = wait::monotonic_ns();
+        for index in 0..count {
+            let Some(frame) = self.port.received(index) else {
+                break;
+            };
+            if let Some(carried) = self.link.hear(now_ns, frame) {
+                self.came.push(Came {
+                    frame: index,
+                    at: carried.bytes.as_ptr().addr() - frame.as_ptr().addr(),
+                    bytes: carried.bytes.len(),
+                    network: carried.network,
+                    from: carried.from,
+                    is_marked: carried.is_marked,
+                });
+            }
+        }
+        count
     }
 
     /// Sends what was kept and can go now.
@@ -118,17 +143,20 @@ impl Carrier for Dpdk {
         let Some(frame) = self.port.buffer() else {
             return;
         };
-        match self.link.wrap(now_ns, frame, bytes, to) {
-            Some(bytes) => self.port.push(bytes),
-            None => self.has_kept = true,
+        if let Some(bytes) = self.link.wrap(now_ns, frame, bytes, to) {
+            self.port.push(bytes);
         }
+        // One that is known may be asked for again, too.
+        self.has_kept |= self.link.has_kept();
     }
 
     fn flush(&mut self) {
+        // First, so that there is room for what was kept.
+        self.port.flush();
         if self.has_kept {
             self.send_kept();
+            self.port.flush();
         }
-        self.port.flush();
     }
 
     fn has_unsent(&self) -> bool {
@@ -136,25 +164,11 @@ impl Carrier for Dpdk {
     }
 
     fn receive(&mut self) -> usize {
-        let count = self.port.receive();
         self.came.clear();
-        if count == 0 {
-            return 0;
-        }
-        let now_ns = wait::monotonic_ns();
-        for index in 0..count {
-            let Some(frame) = self.port.received(index) else {
+        // Frames that are not for this process do not end a burst: what is for it may lie behind them.
+        for _ in 0..MOST_FOREIGN_BURSTS {
+            if self.receive_burst() == 0 || !self.came.is_empty() {
                 break;
-            };
-            if let Some(carried) = self.link.hear(now_ns, frame) {
-                self.came.push(Came {
-                    frame: index,
-                    at: carried.bytes.as_ptr().addr() - frame.as_ptr().addr(),
-                    bytes: carried.bytes.len(),
-                    network: carried.network,
-                    from: carried.from,
-                    is_marked: carried.is_marked,
-                });
             }
         }
         self.has_kept |= self.link.has_kept();
@@ -176,3 +190,6 @@ impl Carrier for Dpdk {
         None
     }
 }
+
+/// Bursts of frames for others in one turn: more than wait in a device.
+const MOST_FOREIGN_BURSTS: usize = 64;

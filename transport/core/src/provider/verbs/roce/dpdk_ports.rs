@@ -53,7 +53,7 @@ impl Configured {
                 prefix_bits,
                 gateway: None,
             },
-            device: device.to_owned(),
+            device: whole(device),
             mtu: None,
             memory: Memory::Ordinary,
         };
@@ -69,17 +69,69 @@ impl Configured {
                 }
             }
         }
+        port.check_gateway()?;
+        port.check_memif()?;
         Ok(port)
     }
 
-    /// The device, if it is on a bus of this host: its address there, as in `0000:3b:00.2`.
+    /// A gateway is on the link, and some addresses are not.
+    fn check_gateway(&self) -> Result<(), String> {
+        let Route {
+            prefix_bits,
+            gateway,
+        } = self.route;
+        let Some(gateway) = gateway else {
+            return Ok(());
+        };
+        let mask = u32::MAX
+            .checked_shl(32 - u32::from(prefix_bits))
+            .unwrap_or(0);
+        let is_near = (gateway.to_bits() ^ self.address.to_bits()) & mask == 0;
+        match prefix_bits != 0 && is_near {
+            true => Ok(()),
+            false => Err(format!(
+                "gateway={gateway}, expected one of the network that /BITS behind the address says"
+            )),
+        }
+    }
+
+    /// A memif, which knows no MTU, loses what is longer than its buffers.
+    fn check_memif(&self) -> Result<(), String> {
+        let mut words = self.device.split(',');
+        let is_memif = words
+            .next()
+            .is_some_and(|name| name.starts_with("net_memif"));
+        let room = words.find_map(|word| word.strip_prefix("bsize="));
+        let room: u32 = room.map_or(Ok(2048), str::parse).unwrap_or(0);
+        match self.mtu {
+            Some(mtu) if is_memif && u32::from(mtu) + 14 > room => Err(format!(
+                "mtu={mtu}, expected buffers as large among the arguments of the device, as in bsize=8192, and not {room} bytes"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The device with its arguments, if it is on a bus of this host, as in `0000:3b:00.2`.
     pub(super) fn on_bus(&self) -> Option<&str> {
         let name = self.device.split(',').next()?;
-        let is_address = name.contains(':')
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_hexdigit() || b":.".contains(&byte));
-        is_address.then_some(name)
+        is_on_bus(name).then_some(self.device.as_str())
+    }
+}
+
+/// Whether it is the address of a device on a bus.
+fn is_on_bus(name: &str) -> bool {
+    name.contains(':')
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_hexdigit() || b":.".contains(&byte))
+}
+
+/// The whole address of a device on a bus: the first of its domains may be left out.
+fn whole(device: &str) -> String {
+    let name = device.split(',').next().unwrap_or_default();
+    match is_on_bus(name) && name.matches(':').count() == 1 {
+        true => format!("0000:{device}"),
+        false => device.to_owned(),
     }
 }
 
@@ -148,7 +200,7 @@ mod tests {
 
     #[test]
     fn each_rank_of_a_host_has_its_own_port() {
-        let said = "10.9.0.1/24 net_af_packet0,iface=dp0; 10.9.0.2/24 0000:3b:00.2 mtu=4200 gateway=10.9.0.254 huge;";
+        let said = "10.9.0.1/24 net_af_packet0,iface=dp0; 10.9.0.2/24 3b:00.2 mtu=4200 gateway=10.9.0.254 huge;";
         let first = Configured::of_local_rank(said, 0).unwrap();
         assert_eq!(
             (
@@ -203,6 +255,14 @@ mod tests {
             ("fd00::1 net_memif0", "fd00::1, expected an address of IPv4"),
             ("10.9.0.1/33 net_memif0", "/33, expected /0 to /32"),
             ("10.9.0.1", "expected a device of DPDK behind the address"),
+            (
+                "10.9.0.1 net_memif0 gateway=10.9.0.254",
+                "gateway=10.9.0.254, expected one of the network that /BITS behind the address says",
+            ),
+            (
+                "10.9.0.1 net_memif0,id=1 mtu=4200",
+                "mtu=4200, expected buffers as large among the arguments of the device, as in bsize=8192, and not 2048 bytes",
+            ),
             ("10.9.0.1 net_memif0 mtu=99", "mtu=99, expected 576 to 9216"),
             (
                 "10.9.0.1 net_memif0 big",
