@@ -41,6 +41,7 @@ enum {
 
 struct rmpi_dpdk_port {
     uint16_t id;
+    uint16_t receives;
     struct rte_mempool *pool;
     // Bursts of one that is not are errors.
     int is_started;
@@ -280,13 +281,14 @@ static int set_up(struct rmpi_dpdk_port *port, const struct rte_eth_dev_info *in
         // Drivers without one take what the interface behind them takes.
         error = error == -ENOTSUP ? 0 : error;
     }
-    uint16_t receives = RECEIVES, sends = SENDS;
+    uint16_t sends = SENDS;
+    port->receives = RECEIVES;
     if (!error)
-        error = rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &receives, &sends);
+        error = rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &port->receives, &sends);
     // -1, any, where nobody knows.
     unsigned node = (unsigned)rte_eth_dev_socket_id(port->id);
     if (!error)
-        error = rte_eth_rx_queue_setup(port->id, 0, receives, node, NULL, port->pool);
+        error = rte_eth_rx_queue_setup(port->id, 0, port->receives, node, NULL, port->pool);
     if (!error)
         error = rte_eth_tx_queue_setup(port->id, 0, sends, node, NULL);
     if (error)
@@ -314,22 +316,18 @@ static void look(struct rmpi_dpdk_port *port)
     }
 }
 
-static void learn(const struct rmpi_dpdk_port *port, const struct rte_eth_dev_info *info, struct rmpi_dpdk_facts *facts)
+static void learn(const struct rmpi_dpdk_port *port, struct rmpi_dpdk_facts *facts)
 {
     struct rte_ether_addr mac;
-    struct rte_eth_link link;
     memset(facts, 0, sizeof *facts);
     if (!rte_eth_macaddr_get(port->id, &mac))
         memcpy(facts->mac, mac.addr_bytes, sizeof facts->mac);
     rte_eth_dev_get_mtu(port->id, &facts->mtu);
-    if (!rte_eth_link_get_nowait(port->id, &link) && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN)
-        facts->rate_mbps = link.link_speed;
-    facts->receives = RECEIVES;
-    snprintf(facts->driver, sizeof facts->driver, "%s", info->driver_name ? info->driver_name : "");
+    facts->receives = port->receives;
 }
 
 // Who has a port. It has one owner, since calls for it never meet.
-static atomic_flag taken[RTE_MAX_ETHPORTS]; // all clear
+static atomic_flag taken[RTE_MAX_ETHPORTS];
 
 // Gives back what a port has, so that the same device can be opened again.
 static void give_up(struct rmpi_dpdk_port *port)
@@ -394,7 +392,7 @@ int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, uint16_t mtu, struc
         free(port);
         return -1;
     }
-    learn(port, &info, facts);
+    learn(port, facts);
     *opened = port;
     return 0;
 }

@@ -25,9 +25,7 @@ struct rmpi_dpdk_frame {
 struct rmpi_dpdk_facts {
     uint8_t mac[6];
     uint16_t mtu; /* bytes behind the header of Ethernet */
-    uint32_t rate_mbps; /* 0: not known */
     uint32_t receives; /* frames that may wait to be taken */
-    char driver[32];
 };
 
 struct rmpi_dpdk_port;

@@ -40,21 +40,8 @@ pub struct Facts {
     pub mac: [u8; 6],
     /// Bytes that a frame carries behind the header of Ethernet, as the driver says.
     pub mtu: u16,
-    /// What the link carries; 0: not known.
-    pub rate_mbps: u32,
     /// Frames that may wait to be taken.
     pub receives: u32,
-    driver: [u8; 32],
-}
-
-impl Facts {
-    /// Name of the driver.
-    #[must_use]
-    pub fn driver(&self) -> &str {
-        let name = self.driver.split(|byte| *byte == 0).next();
-        name.and_then(|name| core::str::from_utf8(name).ok())
-            .unwrap_or_default()
-    }
 }
 
 macro_rules! functions {
