@@ -32,7 +32,7 @@ static void s15_3_6_values_are_checked(void)
     EQUAL(wait, 0);
     GOOD(MPI_T_cvar_handle_free(&handle));
     handle = find("RMPI_PROVIDERS", &count);
-    EQUAL(count, sizeof "self,shm,verbs,tcp,roce");
+    EQUAL(count, sizeof "self,shm,verbs,tcp,roce,dpdk");
     EQUAL(MPI_T_cvar_write(handle, wrong), MPI_T_ERR_INVALID);
     memset(wrong, 's', sizeof wrong);
     EQUAL(MPI_T_cvar_write(handle, wrong), MPI_T_ERR_INVALID);
