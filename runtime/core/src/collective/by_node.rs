@@ -19,16 +19,19 @@ mod slots;
 use std::rc::Rc;
 
 use super::line::Part;
-use super::reduce::{cut_mut, reduce_plain};
+use super::reduce::{are_alike, cut, cut_mut, reduce_plain};
 use super::tree::{self, barrier_messages, bcast_plain, tell_plain};
-use super::{Line, Reducer, Root, Shape, flat};
+use super::{Line, Reducer, Root, Shape, choice, flat};
 use crate::comm::{Comm, Group, WORLD_CONTEXT};
 use crate::nodes::Nodes;
 use crate::{Error, Payload, UserMemory, Visit};
 
 pub(super) use blocks::{allgather, allgather_various, alltoall};
 pub(super) use exchange::alltoall_various;
-pub(super) use reductions::{allreduce, allreduce_in_slices, exscan, reduce, reduce_scatter, scan};
+pub(super) use reductions::{
+    allreduce, allreduce_in_slices, exscan, reduce, reduce_in_slices, reduce_scatter,
+    reduce_scatter_in_slices, scan,
+};
 pub(super) use rooted::{gather, scatter};
 
 /// How the ranks of this call are spread over nodes, if it goes by node.
@@ -65,7 +68,7 @@ pub(super) fn combines(shape: &Shape, bytes: usize) -> bool {
     shape.boards && (1..=shape.board_bytes).contains(&bytes)
 }
 
-/// Who talks to other nodes in an allreduce that goes by node.
+/// Who talks to other nodes in a reduction that goes by node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Across {
     /// One rank of each node, for all.
@@ -77,22 +80,91 @@ pub(super) enum Across {
 }
 
 impl Across {
-    /// For so many bytes of so many ranks.
-    pub(super) fn of(
+    /// In an allreduce of so many bytes of so many ranks.
+    pub(super) fn of_allreduce(
         shape: &Shape,
         nodes: &Nodes,
         (bytes, ranks): (usize, u32),
         op: &impl Reducer,
     ) -> Self {
-        let has_order = op.commutes() && nodes.are_in_order();
-        if has_order && shape.goes_round_nodes(bytes, ranks) {
+        let is_auto = shape.choice.allreduce == choice::Allreduce::Auto;
+        if is_auto && goes_round(shape, nodes, (bytes, ranks), op) {
             Self::Ring
-        } else if shape.goes_in_slices_by_node(bytes, nodes.common_places()) {
-            Self::Slices
+        } else {
+            Self::of_slices(shape, nodes, bytes)
+        }
+    }
+
+    /// In a reduce.
+    pub(super) fn of_reduce(
+        shape: &Shape,
+        nodes: &Nodes,
+        (bytes, ranks): (usize, u32),
+        op: &impl Reducer,
+    ) -> Self {
+        let is_auto = shape.choice.reduce == choice::Reduce::Auto;
+        if is_auto && goes_round(shape, nodes, (bytes, ranks), op) {
+            Self::Ring
+        } else {
+            // What slices save is half of it.
+            Self::of_slices(shape, nodes, bytes / 2)
+        }
+    }
+
+    /// In a reduce-scatter in parts of these lengths.
+    fn of_reduce_scatter(
+        shape: &Shape,
+        nodes: &Nodes,
+        lengths: &[usize],
+        op: &impl Reducer,
+    ) -> Self {
+        let (bytes, ranks) = (lengths.iter().sum(), lengths.len());
+        let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
+        let is_auto = shape.choice.reduce_scatter == choice::ReduceScatter::Auto;
+        // Who combines a long part needs several times its room.
+        if !are_alike(lengths) {
+            Self::Leaders
+        } else if is_auto && goes_round(shape, nodes, (bytes, ranks), op) {
+            Self::Ring
+        } else if nodes.are_even() {
+            Self::of_slices(shape, nodes, bytes / 2)
         } else {
             Self::Leaders
         }
     }
+
+    fn of_slices(shape: &Shape, nodes: &Nodes, bytes: usize) -> Self {
+        match shape.goes_in_slices_by_node(bytes, nodes.common_places()) {
+            true => Self::Slices,
+            false => Self::Leaders,
+        }
+    }
+}
+
+/// Whether so many bytes of so many ranks go round a ring through all nodes, where that may be chosen.
+fn goes_round(
+    shape: &Shape,
+    nodes: &Nodes,
+    (bytes, ranks): (usize, u32),
+    op: &impl Reducer,
+) -> bool {
+    op.commutes() && nodes.are_in_order() && shape.goes_round_nodes(bytes, ranks)
+}
+
+/// How a reduce-scatter in parts of these lengths goes, if it goes by node.
+pub(super) fn of_reduce_scatter<V: Visit>(
+    line: &Line<V>,
+    lengths: &[usize],
+    op: &impl Reducer,
+) -> Option<(Rc<Nodes>, Across)> {
+    let shape = line.shape();
+    let choice = shape.choice.reduce_scatter;
+    let bytes = lengths.iter().sum();
+    let goes = choice.by_node(shape.boards) && bytes > 0;
+    let nodes = nodes_of(line, goes).filter(|nodes| nodes.are_in_order())?;
+    let across = Across::of_reduce_scatter(&shape, &nodes, lengths, op);
+    let goes = across != Across::Leaders || choice.by_node(combines(&shape, bytes));
+    goes.then_some((nodes, across))
 }
 
 /// One call, as seen from one rank.
@@ -157,6 +229,12 @@ impl<'a, V: Visit> ByNode<'a, V> {
         peer.and_then(|peer| self.nodes.place_of(peer)).unwrap_or(0)
     }
 
+    /// The place of a rank of this node among those near it.
+    fn place_near(&self, rank: u32) -> u32 {
+        let (near, _) = self.nodes.near();
+        place_of_root(self.line.comm(), near, Some(rank)).unwrap_or(0)
+    }
+
     /// The ranks of each node, by the places of the nodes among the leaders.
     fn members(&self) -> Vec<Vec<u32>> {
         let mut members = vec![Vec::new(); self.across.size() as usize];
@@ -167,14 +245,17 @@ impl<'a, V: Visit> ByNode<'a, V> {
     }
 
     /// The ranks that have the place of this one on their nodes, in the order of the nodes: if all nodes have such a place.
-    fn same_place(&self) -> Line<V> {
-        self.line.among(Part {
+    fn same_place(&self) -> Option<Line<V>> {
+        if self.near.rank() >= self.nodes.common_places() {
+            return None;
+        }
+        Some(self.line.among(Part {
             group: self.nodes.same_place(&self.line.comm().group).clone(),
             place: self.across.rank(),
             stand_in: None,
             seat: None,
             hears_from_afar: false,
-        })
+        }))
     }
 
     /// The other nodes, by their places among the leaders, with their ranks.

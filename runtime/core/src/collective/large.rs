@@ -94,10 +94,33 @@ pub(super) async fn reduce_slices<V: Visit>(
 ) -> Result<(), Error> {
     let lengths = slices(bytes.len(), line.size() as usize, op.item_bytes());
     let combined = combine_slices(line, bytes, &lengths, op).await?;
-    let mine = Payload::Dense(UserMemory::of_const(&combined));
+    collect_slices(line, &combined, (bytes, &lengths), root).await
+}
+
+/// The same, where the slices go once round a ring. The operation must commute.
+pub(super) async fn reduce_ring<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    root: u32,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let lengths = slices(bytes.len(), line.size() as usize, op.item_bytes());
+    let mut combined = vec![0; lengths[line.rank() as usize]];
+    reduce_scatter_ring(line, bytes, &lengths, &mut combined, op).await?;
+    collect_slices(line, &combined, (bytes, &lengths), root).await
+}
+
+/// Each rank's slice, of these lengths, comes to the root, into `bytes`.
+async fn collect_slices<V: Visit>(
+    line: &Line<V>,
+    mine: &[u8],
+    (bytes, lengths): (&mut [u8], &[usize]),
+    root: u32,
+) -> Result<(), Error> {
+    let mine = Payload::Dense(UserMemory::of_const(mine));
     let is_root = line.rank() == root;
     let all: Vec<Payload> = match is_root {
-        true => cut_mut(bytes, &lengths)
+        true => cut_mut(bytes, lengths)
             .map(|slice| Payload::Dense(UserMemory::of(slice)))
             .collect(),
         false => Vec::new(),

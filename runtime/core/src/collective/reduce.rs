@@ -41,7 +41,25 @@ pub async fn reduce<V: Visit>(
     let shape = line.shape();
     let goes = shape.choice.reduce.by_node(shape.boards) && input.bytes() > 0;
     if let Some(nodes) = by_node::nodes_in_order(line, goes, op) {
-        return Box::pin(by_node::reduce(line, nodes, input, output, root, op)).await;
+        let size = (input.bytes(), line.size());
+        match Across::of_reduce(&shape, &nodes, size, op) {
+            Across::Leaders => {
+                return Box::pin(by_node::reduce(line, nodes, input, output, root, op)).await;
+            }
+            Across::Slices => {
+                let ended = by_node::reduce_in_slices(line, nodes, input, output, root, op);
+                return Box::pin(ended).await;
+            }
+            Across::Ring => {
+                let mut bytes = input.as_slice().to_vec();
+                let ended = large::reduce_ring(line, &mut bytes, root, op);
+                Box::pin(ended).await?;
+                if let Some(output) = output {
+                    output.copy_from(UserMemory::of_const(&bytes));
+                }
+                return Ok(());
+            }
+        }
     }
     reduce_plain(line, input, output, root, op).await
 }
@@ -142,7 +160,7 @@ pub async fn allreduce<V: Visit>(
     let shape = line.shape();
     let goes = shape.choice.allreduce.by_node(shape.boards) && input.bytes() > 0;
     if let Some(nodes) = by_node::nodes_in_order(line, goes, op) {
-        match Across::of(&shape, &nodes, (input.bytes(), line.size()), op) {
+        match Across::of_allreduce(&shape, &nodes, (input.bytes(), line.size()), op) {
             Across::Leaders => {
                 return Box::pin(by_node::allreduce(line, nodes, input, output, op)).await;
             }
@@ -213,17 +231,26 @@ pub async fn reduce_scatter<V: Visit>(
     line: &Line<V>,
     input: UserMemory,
     lengths: &[usize],
-    output: UserMemory,
+    mut output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let shape = line.shape();
-    let goes = shape
-        .choice
-        .reduce_scatter
-        .by_node(by_node::combines(&shape, input.bytes()));
-    if let Some(nodes) = by_node::nodes_of(line, goes).filter(|nodes| nodes.are_in_order()) {
-        let (input, output) = ((input, lengths), output);
-        return Box::pin(by_node::reduce_scatter(line, nodes, input, output, op)).await;
+    if let Some((nodes, across)) = by_node::of_reduce_scatter(line, lengths, op) {
+        let all = (input, lengths);
+        match across {
+            Across::Leaders => {
+                return Box::pin(by_node::reduce_scatter(line, nodes, all, output, op)).await;
+            }
+            Across::Slices => {
+                let ended = by_node::reduce_scatter_in_slices(line, nodes, all, output, op);
+                return Box::pin(ended).await;
+            }
+            Across::Ring => {
+                let mut bytes = input.as_slice().to_vec();
+                let mine = output.as_mut_slice();
+                let ended = large::reduce_scatter_ring(line, &mut bytes, lengths, mine, op);
+                return Box::pin(ended).await;
+            }
+        }
     }
     let wish = line.shape().choice.reduce_scatter.board();
     if (1..=WHOLE_BYTES).contains(&input.bytes())
@@ -250,6 +277,12 @@ pub async fn reduce_scatter<V: Visit>(
 /// Most bytes of a rank in a reduce-scatter that all ranks put on a board whole.
 pub(super) const WHOLE_BYTES: usize = 4 << 10;
 
+/// Whether no part is much longer than the others.
+pub(super) fn are_alike(lengths: &[usize]) -> bool {
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    longest <= 2 * lengths.iter().sum::<usize>() / lengths.len().max(1)
+}
+
 /// As [`reduce_scatter`], not over a board; `bytes` are used up.
 pub(super) async fn reduce_scatter_messages<V: Visit>(
     line: &Line<V>,
@@ -261,8 +294,7 @@ pub(super) async fn reduce_scatter_messages<V: Visit>(
     use choice::ReduceScatter::{Auto, Board as OverBoard, Nodes, Ring, Rooted, Slices};
     let shape = line.shape();
     // Who combines a part needs room for that of every rank.
-    let longest = lengths.iter().copied().max().unwrap_or(0);
-    let even = longest <= 2 * bytes.len() / line.size() as usize;
+    let even = are_alike(lengths);
     let in_slices = match shape.choice.reduce_scatter {
         Auto | OverBoard | Nodes => even && shape.is_sliced(bytes.len(), line.size()),
         Ring if op.commutes() => {

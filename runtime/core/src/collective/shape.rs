@@ -2,7 +2,7 @@
 //! What algorithms are chosen by, besides sizes: the same on all ranks.
 
 use super::block_pieces;
-use super::choice::{Allgather, Allreduce, Alltoall, Choices};
+use super::choice::{Allgather, Alltoall, Choices};
 use crate::Payload;
 use crate::var::{Values, Variable};
 
@@ -116,8 +116,7 @@ impl Shape {
     /// The same of a ring through several nodes: there what goes to the next node and what is combined take their time together, and
     /// a step costs more in any case.
     pub(crate) fn goes_round_nodes(self, bytes: usize, ranks: u32) -> bool {
-        let is_auto = self.choice.allreduce == Allreduce::Auto;
-        is_auto && !self.flat && bytes / ranks as usize >= self.ring_bytes / 8
+        !self.flat && bytes / ranks as usize >= self.ring_bytes / 8
     }
 
     /// Whether a broadcast of this size goes in slices: of few ranks, the root may as well tell all.

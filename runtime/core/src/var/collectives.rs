@@ -180,7 +180,8 @@ pub(super) const NODE_SLICE_LIMIT: Row = size(
     "bytes",
     (0, 1 << 40, 1 << 10),
     "Where MPI_Allreduce goes by node and ranks have a core each, slices of at least so much data are combined by all \
-     ranks of a node, each with the ranks at its place on other nodes; else one rank of each node does it all.",
+     ranks of a node, each with the ranks at its place on other nodes; else one rank of each node does it all. In \
+     MPI_Reduce, and in MPI_Reduce_scatter where nodes and parts are alike, slices of twice as much are.",
 );
 
 pub(super) const RING_LIMIT: Row = size(
@@ -189,7 +190,8 @@ pub(super) const RING_LIMIT: Row = size(
     "bytes",
     (0, 1 << 40, 128 << 10),
     "Where RMPI_ALLREDUCE is auto, slices of at least so much data go round a ring if the operation is a predefined one. \
-     Where ranks are on several nodes, and have a core each, an eighth of it is enough.",
+     Where ranks are on several nodes, and have a core each, an eighth of it is enough, and MPI_Reduce and \
+     MPI_Reduce_scatter go that way too where their variables are auto.",
 );
 
 pub(super) const BCAST_SLICE_LIMIT: Row = size(

@@ -156,8 +156,11 @@ impl Call<'_> {
     fn reduce_scatter<V: Visit>(&self, visit: V) {
         let items = self.bytes() / 16;
         let size = self.comm.size() as usize;
-        // Of unequal length, and some of none.
-        let end = |rank: usize| (items * rank * rank / (size * size)) * 16;
+        // As long as each other, or of unequal length and some of none.
+        let end = |rank: usize| match self.it.root % 2 {
+            0 => (items * rank / size) * 16,
+            _ => (items * rank * rank / (size * size)) * 16,
+        };
         let lengths: Vec<usize> = (0..size).map(|rank| end(rank + 1) - end(rank)).collect();
         let rank = self.comm.rank as usize;
         let (bytes, mut mine) = (self.mine(), vec![0; lengths[rank]]);

@@ -54,6 +54,7 @@ enum Call {
     Bcast,
     Reduce,
     Allreduce,
+    ReduceScatter,
     Allgather,
     Alltoall,
     Gather,
@@ -68,6 +69,7 @@ impl Call {
             Self::Bcast => "RMPI_BCAST",
             Self::Reduce => "RMPI_REDUCE",
             Self::Allreduce => "RMPI_ALLREDUCE",
+            Self::ReduceScatter => "RMPI_REDUCE_SCATTER",
             Self::Allgather => "RMPI_ALLGATHER",
             Self::Alltoall => "RMPI_ALLTOALL",
             Self::Gather => "RMPI_GATHER",
@@ -113,14 +115,14 @@ impl std::fmt::Display for Cost {
 }
 
 fn cost(call: Call, bytes: usize, way: &str) -> Cost {
-    let (way, slices) = match way {
-        "one leader" => ("nodes", Some("1024G")),
-        "all lead" => ("nodes", Some("0")),
+    let (way, limits) = match way {
+        "one leader" => ("nodes", Some(("RMPI_NODE_SLICE_LIMIT", "1024G"))),
+        "all lead" => ("nodes", Some(("RMPI_NODE_SLICE_LIMIT", "0"))),
+        "nodes' ring" => ("auto", Some(("RMPI_RING_LIMIT", "0"))),
         way => (way, None),
     };
     let words = [(call.variable(), way), ("RMPI_SINGLE_COPY", "on")];
-    let slices = slices.map(|bytes| ("RMPI_NODE_SLICE_LIMIT", bytes));
-    let words = words.into_iter().chain(slices);
+    let words = words.into_iter().chain(limits);
     let words = words.map(|(name, word)| (name.to_owned(), word.to_owned()));
     let (values, complaints) = Values::from_environment(words);
     assert_eq!(complaints, Vec::<String>::new());
@@ -180,18 +182,8 @@ fn run(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
             assert!(out.iter().all(|byte| *byte == root as u8), "bcast");
             ended
         }
-        Call::Reduce => {
-            let output = UserMemory::of(&mut out);
-            Line::run(hand, comm, async |line| {
-                let output = (me == root).then_some(output);
-                collective::reduce(line, UserMemory::of_const(&mine), output, root, &Sum).await
-            })
-        }
-        Call::Allreduce => {
-            let output = UserMemory::of(&mut out);
-            Line::run(hand, comm, async |line| {
-                collective::allreduce(line, UserMemory::of_const(&mine), output, &Sum).await
-            })
+        Call::Reduce | Call::Allreduce | Call::ReduceScatter => {
+            return combine(call, bytes, root, hand, comm);
         }
         Call::Allgather => {
             let mut all = vec![0; bytes * ranks];
@@ -217,6 +209,29 @@ fn run(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
         Call::Gather | Call::Scatter => return deal(call, bytes, root, hand, comm),
     };
     ended.unwrap();
+}
+
+/// A reduction of one of the three kinds.
+fn combine(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
+    let me = comm.rank;
+    let mine = vec![me as u8; bytes];
+    let lengths = vec![bytes / RANKS as usize; RANKS as usize];
+    let mut out = match call {
+        Call::ReduceScatter => vec![0; lengths[0]],
+        _ => vec![0; bytes],
+    };
+    let (input, output) = (UserMemory::of_const(&mine), UserMemory::of(&mut out));
+    let ended = Line::run(hand, comm, async |line| match call {
+        Call::Reduce => {
+            let output = (me == root).then_some(output);
+            collective::reduce(line, input, output, root, &Sum).await
+        }
+        Call::Allreduce => collective::allreduce(line, input, output, &Sum).await,
+        _ => collective::reduce_scatter(line, input, &lengths, output, &Sum).await,
+    });
+    ended.unwrap();
+    let is_here = call != Call::Reduce || me == root;
+    assert!(!is_here || is_sum(&out), "{call:?}");
 }
 
 /// A gather, or a scatter.
@@ -258,6 +273,13 @@ fn deal(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
     ended.unwrap();
 }
 
+/// Whether words are the sum of those of all ranks, whose bytes are their numbers.
+fn is_sum(words: &[u8]) -> bool {
+    let word = |rank: u32| u64::from_ne_bytes([rank as u8; 8]);
+    let sum: u64 = (0..RANKS).map(word).fold(0, u64::wrapping_add);
+    words.chunks(8).all(|word| word == sum.to_ne_bytes())
+}
+
 fn blocks(all: &mut [u8], bytes: usize) -> Vec<Payload> {
     let blocks = all.chunks_exact_mut(bytes).map(UserMemory::of);
     blocks.map(Payload::Dense).collect()
@@ -274,13 +296,30 @@ fn noise(call: Call, bytes: usize) -> f64 {
 
 #[test]
 fn no_way_is_faster_between_nodes_than_the_one_that_is_chosen() {
-    use Call::{Allgather, Allreduce, Alltoall, Barrier, Bcast, Gather, Reduce, Scatter};
+    use Call::{
+        Allgather, Allreduce, Alltoall, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scatter,
+    };
     println!("{NODES} nodes of {EACH} ranks: us a call, and packets between nodes");
     let mut slower = Vec::new();
     for (call, sizes, others) in [
         (Barrier, &[0][..], &["nodes", "rounds", "tree"][..]),
         (Bcast, &[8, 4 << 10, 64 << 10, 1 << 20], &["nodes", "tree"]),
-        (Reduce, &[8, 64 << 10], &["nodes", "tree"]),
+        (
+            Reduce,
+            &[8, 4 << 10, 16 << 10, 64 << 10],
+            &["one leader", "all lead", "tree"],
+        ),
+        (Reduce, &[256 << 10, 1 << 20], &["all lead", "nodes' ring"]),
+        (
+            ReduceScatter,
+            &[512, 4 << 10, 16 << 10, 64 << 10],
+            &["one leader", "all lead", "nodes' ring", "rooted"],
+        ),
+        (
+            ReduceScatter,
+            &[256 << 10, 1 << 20],
+            &["all lead", "nodes' ring"],
+        ),
         (
             Allreduce,
             &[8, 4 << 10],

@@ -237,7 +237,12 @@ fn values(settings: Settings) -> Values {
         ),
         (
             "RMPI_COLLECTIVES",
-            if settings.flat { "flat" } else { "rounds" }.to_owned(),
+            match (settings.flat, settings.choices % 2) {
+                (true, _) => "flat",
+                (false, 0) => "rounds",
+                (false, _) => "auto",
+            }
+            .to_owned(),
         ),
         ("RMPI_SLICE_LIMIT", settings.slice_limit.to_string()),
     ];
@@ -259,7 +264,13 @@ fn choices(seed: u64) -> Vec<(String, String)> {
     let mut chosen = Vec::new();
     for row in ROWS.iter().filter(is_choice) {
         if let Range::Words(words) = row.range {
-            let word = random.pick(words);
+            // What is left to the library may go through nodes in more ways.
+            let is_left = seed % 2 == 1 && random.pick(&[true, false]);
+            let word = if is_left {
+                words[0]
+            } else {
+                random.pick(words)
+            };
             chosen.push((row.name.to_owned(), word.to_owned()));
         }
     }
@@ -268,7 +279,11 @@ fn choices(seed: u64) -> Vec<(String, String)> {
             "RMPI_BCAST_SLICE_LIMIT",
             random.pick(&[0, 1000, 1_u64 << 40]),
         ),
-        ("RMPI_RING_LIMIT", random.pick(&[0, 1_u64 << 40])),
+        ("RMPI_RING_LIMIT", random.pick(&[0, 1000, 1_u64 << 40])),
+        (
+            "RMPI_NODE_SLICE_LIMIT",
+            random.pick(&[0, 1 << 10, 1_u64 << 40]),
+        ),
         ("RMPI_BCAST_SEGMENT", random.pick(&[64, 1000, 1 << 16])),
         ("RMPI_ALLTOALL_WINDOW", random.pick(&[0, 1, 2])),
         ("RMPI_UNEXPECTED_MESSAGES", random.pick(&[3, 1 << 18])),

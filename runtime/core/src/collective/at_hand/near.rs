@@ -84,6 +84,10 @@ impl<'a> NearHand<'a> {
     pub fn reduce(self, input: UserMemory, root: u32, op: &impl Reducer) -> Option<()> {
         let choice = self.shape.choice.reduce;
         self.leader(Some(root)).filter(|_| self.combines(op))?;
+        let size = (input.bytes(), self.comm.size());
+        if Across::of_reduce(&self.shape, self.nodes, size, op) != Across::Leaders {
+            return None;
+        }
         let goes = choice.by_node(self.shape.boards);
         self.give(goes, choice.board(), Kind::Reduce, input.as_slice())?;
         self.end()
@@ -100,7 +104,7 @@ impl<'a> NearHand<'a> {
         let choice = self.shape.choice;
         let leader = self.leader(None).filter(|_| self.combines(op))?;
         let size = (input.bytes(), self.comm.size());
-        if Across::of(&self.shape, self.nodes, size, op) != Across::Leaders {
+        if Across::of_allreduce(&self.shape, self.nodes, size, op) != Across::Leaders {
             return None;
         }
         self.hears(input.bytes())?;

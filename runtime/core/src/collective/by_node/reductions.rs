@@ -9,7 +9,9 @@ use super::super::reduce::{
 };
 use super::super::scan::{exscan_plain, scan_plain};
 use super::super::various;
-use super::{ByNode, Error, Line, Nodes, Payload, Reducer, UserMemory, Visit, cut_mut, dense};
+use super::{
+    ByNode, Error, Line, Nodes, Payload, Reducer, Root, UserMemory, Visit, cut, cut_mut, dense,
+};
 
 /// As [`reduce`](super::super::reduce).
 pub(in super::super) async fn reduce<V: Visit>(
@@ -31,6 +33,37 @@ pub(in super::super) async fn reduce<V: Visit>(
     let mut combined = output.unwrap_or_else(|| UserMemory::of(&mut partial));
     by.reduce_near(input, Some(combined), op).await?;
     reduce_messages(&by.across, combined.as_mut_slice(), by.node_of(root), op).await
+}
+
+/// As [`reduce`](super::super::reduce), of so many bytes that one rank of a node would take long to talk to other nodes for all: each
+/// combines a slice of the data of its node, and those of the root's node with the ranks that have the same slice on other nodes; the
+/// root collects them.
+pub(in super::super) async fn reduce_in_slices<V: Visit>(
+    line: &Line<V>,
+    nodes: Rc<Nodes>,
+    input: UserMemory,
+    output: Option<UserMemory>,
+    root: u32,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let by = ByNode::of(line, nodes, None).await?;
+    let (lengths, mut slice) = by.combine_slice(input, op).await?;
+    let node = by.node_of(root);
+    if let Some(same_place) = by.same_place() {
+        reduce_messages(&same_place, &mut slice, node, op).await?;
+    }
+    if by.across.rank() != node {
+        return Ok(());
+    }
+    let mine = dense(&mut slice);
+    let Some(mut output) = output else {
+        let root = Root::There(by.place_near(root));
+        return various::gather_various(&by.near, Some(&mine), &[], root).await;
+    };
+    let all: Vec<Payload> = cut_mut(output.as_mut_slice(), &lengths)
+        .map(dense)
+        .collect();
+    various::gather_various(&by.near, Some(&mine), &all, Root::Here).await
 }
 
 /// As [`allreduce`](super::super::allreduce).
@@ -60,14 +93,9 @@ pub(in super::super) async fn allreduce_in_slices<V: Visit>(
     op: &impl Reducer,
 ) -> Result<(), Error> {
     let by = ByNode::of(line, nodes, None).await?;
-    let leaders = by.nodes.common_places() as usize;
-    let mut lengths = slices(input.bytes(), leaders, op.item_bytes());
-    lengths.resize(by.near.size() as usize, 0);
-    let mut slice = vec![0; lengths[by.near.rank() as usize]];
-    let own = UserMemory::of(&mut slice);
-    by.go_on(reduce_scatter_near(&by.near, input, &lengths, own, op).await)?;
-    if (by.near.rank() as usize) < leaders {
-        allreduce_messages(&by.same_place(), &mut slice, op).await?;
+    let (lengths, mut slice) = by.combine_slice(input, op).await?;
+    if let Some(same_place) = by.same_place() {
+        allreduce_messages(&same_place, &mut slice, op).await?;
     }
     let mine = dense(&mut slice);
     let all: Vec<Payload> = cut_mut(output.as_mut_slice(), &lengths)
@@ -106,6 +134,46 @@ pub(in super::super) async fn reduce_scatter<V: Visit>(
     various::scatter_various(&by.near, &parts, Some(&mine), by.root()).await
 }
 
+/// As [`reduce_scatter`], of so many bytes that one rank of a node would take long to talk to other nodes for all: each combines the parts
+/// of all ranks at its place, of the data of its node, then with these ranks. There are as many on each node.
+pub(in super::super) async fn reduce_scatter_in_slices<V: Visit>(
+    line: &Line<V>,
+    nodes: Rc<Nodes>,
+    (input, lengths): (UserMemory, &[usize]),
+    mut output: UserMemory,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let by = ByNode::of(line, nodes, None).await?;
+    let parts: Vec<&[u8]> = cut(input.as_slice(), lengths).collect();
+    let members = by.members();
+    let at_place = |place: usize| members.iter().map(move |ranks| ranks[place] as usize);
+    let places = by.near.size() as usize;
+    let by_place: Vec<&[u8]> = (0..places)
+        .flat_map(at_place)
+        .map(|rank| parts[rank])
+        .collect();
+    let by_place = by_place.concat();
+    let of_places: Vec<usize> = (0..places)
+        .map(|place| at_place(place).map(|rank| lengths[rank]).sum())
+        .collect();
+    let place = by.near.rank() as usize;
+    let mut slice = vec![0; of_places[place]];
+    let (all, own) = (UserMemory::of_const(&by_place), UserMemory::of(&mut slice));
+    by.go_on(reduce_scatter_near(&by.near, all, &of_places, own, op).await)?;
+    let of_nodes: Vec<usize> = at_place(place).map(|rank| lengths[rank]).collect();
+    let Some(same_place) = by.same_place() else {
+        return Ok(());
+    };
+    reduce_scatter_messages(
+        &same_place,
+        &mut slice,
+        &of_nodes,
+        output.as_mut_slice(),
+        op,
+    )
+    .await
+}
+
 /// As [`scan`](super::super::scan). The ranks of each node follow each other.
 pub(in super::super) async fn scan<V: Visit>(
     line: &Line<V>,
@@ -141,6 +209,24 @@ pub(in super::super) async fn exscan<V: Visit>(
         }
     }
     Ok(())
+}
+
+impl<V: Visit> ByNode<'_, V> {
+    /// Combines a slice of the data of this node: the lengths of all slices, and this rank's. There are as many as each node has ranks
+    /// for; others get nothing.
+    async fn combine_slice(
+        &self,
+        input: UserMemory,
+        op: &impl Reducer,
+    ) -> Result<(Vec<usize>, Vec<u8>), Error> {
+        let leaders = self.nodes.common_places() as usize;
+        let mut lengths = slices(input.bytes(), leaders, op.item_bytes());
+        lengths.resize(self.near.size() as usize, 0);
+        let mut slice = vec![0; lengths[self.near.rank() as usize]];
+        let own = UserMemory::of(&mut slice);
+        self.go_on(reduce_scatter_near(&self.near, input, &lengths, own, op).await)?;
+        Ok((lengths, slice))
+    }
 }
 
 /// At the leader: the combination of what all ranks of the nodes before this one have.
