@@ -122,14 +122,20 @@ fn world(count: usize) -> Result<Command, String> {
 
 fn programs(prefix: &Path, build: &Path) -> Result<(), String> {
     faults::compile(prefix, "victim.c", &build.join("victim"))?;
-    for (source, name) in [("ci/hosts/far.c", "far"), ("ci/demo/hello.c", "hello")] {
+    for (source, name) in [
+        ("ci/hosts/far.c", "far"),
+        ("ci/demo/hello.c", "hello"),
+        ("ci/ranks/coll_ops.c", "coll_ops"),
+        ("ci/ranks/coll_random.c", "coll_random"),
+    ] {
         let mut compiler = command(prefix.join("bin/rmpicc"));
         let flags = "-std=gnu11 -O1 -g -Wall -Wextra -Werror -o";
         let to: PathBuf = build.join(name);
         compiler
             .args(flags.split(' '))
             .arg(to)
-            .arg(root().join(source));
+            .arg(root().join(source))
+            .arg("-lm");
         quiet(compiler, Duration::from_secs(120))?;
     }
     Ok(())

@@ -50,6 +50,7 @@ pub(super) const JOBS: &[Row] = &[
     row("one_name_for_each_family", 2, 60),
     row("hosts_with_ipv6_alone", 2, 60),
     row("large_messages_go_over_both_networks", 2, 90),
+    row("collectives_go_by_node", 2, 90),
     row("roce_over_udp", 2, 90),
     row("roce_over_dpdk", 2, 90),
     row("roce_over_memif", 2, 60),
