@@ -4,6 +4,7 @@
 //! Everything is measured between processes over shared memory (not between threads), because that is what ranks are;
 //! between two hosts over TCP ([`tcp`]).
 
+pub(crate) mod frames;
 mod raw;
 mod tasks;
 pub mod tcp;
@@ -21,6 +22,7 @@ use crate::Error;
 use crate::machine::{self, Cpus};
 use crate::stats::Summary;
 use crate::unit::Unit;
+use frames::Link;
 use tasks::Task;
 use team::Team;
 
@@ -64,13 +66,14 @@ enum How {
     OneCpu(Task),
     Crowd(Task, usize),
     Spawn(usize),
+    OverLink(Task, Link),
 }
 
 const SMALL: &[usize] = &[64, 256, 1 << 10, 4 << 10];
 const LARGE: &[usize] = &[4 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20];
 
 /// All limits, in the order of the table that is printed.
-const LIMITS: [Limit; 15] = [
+const LIMITS: [Limit; 21] = [
     limit(
         "line",
         "cache line with flag and 8 bytes, one way",
@@ -176,7 +179,53 @@ const LIMITS: [Limit; 15] = [
         &[0],
         How::TwoCpus(Task::Barrier),
     ),
+    limit(
+        "memif",
+        "frame of DPDK over memif, one way",
+        Unit::Us,
+        FRAMES,
+        How::OverLink(Task::FrameTrips, Link::Memif),
+    ),
+    limit(
+        "memif-rate",
+        "frames over memif in windows of 64",
+        Unit::MessagesPerSecond,
+        &[8],
+        How::OverLink(Task::FrameRate, Link::Memif),
+    ),
+    limit(
+        "memif-stream",
+        "frames over memif with checksums",
+        Unit::MegabytesPerSecond,
+        STREAMED,
+        How::OverLink(Task::FrameStream, Link::Memif),
+    ),
+    limit(
+        "dpdk",
+        "frame of DPDK between the devices of RMPI_DPDK, one way",
+        Unit::Us,
+        FRAMES,
+        How::OverLink(Task::FrameTrips, Link::Configured),
+    ),
+    limit(
+        "dpdk-rate",
+        "frames between them in windows of 64",
+        Unit::MessagesPerSecond,
+        &[8],
+        How::OverLink(Task::FrameRate, Link::Configured),
+    ),
+    limit(
+        "dpdk-stream",
+        "frames between them with checksums",
+        Unit::MegabytesPerSecond,
+        STREAMED,
+        How::OverLink(Task::FrameStream, Link::Configured),
+    ),
 ];
+
+/// What goes in one frame, and what in several.
+const FRAMES: &[usize] = &[8, 64, 1 << 10];
+const STREAMED: &[usize] = &[4 << 10, 64 << 10, 1 << 20, 4 << 20];
 
 const fn limit(
     name: &'static str,
@@ -247,12 +296,7 @@ impl Limit {
     ) -> Result<Figure, Error> {
         let seconds = match self.how {
             How::TwoCpus(task) => {
-                let (one, other) = cpus.two().ok_or_else(|| {
-                    Error::Limit(format!(
-                        "{} needs two CPUs, this process may use one",
-                        self.name
-                    ))
-                })?;
+                let (one, other) = cpus.two().ok_or_else(|| self.needs_two())?;
                 Team::start(program, &[one, other])?.measure(task, size, budget)?
             }
             How::OneCpu(task) => {
@@ -262,8 +306,21 @@ impl Limit {
                 Team::start(program, &cpus.in_blocks(members))?.measure(task, size, budget)?
             }
             How::Spawn(processes) => spawn_and_wait(processes, budget)?,
+            How::OverLink(task, link) => {
+                dpdk_sys::available().map_err(Error::Limit)?;
+                let (one, other) = cpus.two().ok_or_else(|| self.needs_two())?;
+                let devices = link.devices()?;
+                Team::start_with(program, &[one, other], &devices)?.measure(task, size, budget)?
+            }
         };
         Ok(self.in_units(size, &seconds))
+    }
+
+    fn needs_two(&self) -> Error {
+        Error::Limit(format!(
+            "{} needs two CPUs, this process may use one",
+            self.name
+        ))
     }
 
     fn in_units(&self, size: usize, seconds: &Summary) -> Figure {

@@ -42,10 +42,16 @@ pub(super) enum Task {
     Ring,
     /// A barrier of all members on one counter, waiting by yielding; a message is one barrier.
     Barrier,
+    /// Ping-pong of a frame of Ethernet, by DPDK.
+    FrameTrips,
+    /// Windows of frames one way.
+    FrameRate,
+    /// Messages one way in frames, with checksums.
+    FrameStream,
 }
 
 impl Task {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 15] = [
         Self::Line,
         Self::Block,
         Self::Slots,
@@ -58,6 +64,9 @@ impl Task {
         Self::Wake,
         Self::Ring,
         Self::Barrier,
+        Self::FrameTrips,
+        Self::FrameRate,
+        Self::FrameStream,
     ];
 
     /// Whether members need private buffers.
@@ -141,6 +150,12 @@ impl Job {
             Task::Futex | Task::Ring => self.ring(member),
             Task::Wake => self.wake(member),
             Task::Barrier => self.barrier(member),
+            Task::FrameTrips => {
+                let trips = (self.count / 2).max(1);
+                member.with_end(|end| end.trips(member, self.size, trips))
+            }
+            Task::FrameRate => member.with_end(|end| end.rate(member, self.size, self.count)),
+            Task::FrameStream => member.with_end(|end| end.stream(member, self.size, self.count)),
         }
     }
 

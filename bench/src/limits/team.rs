@@ -15,6 +15,7 @@ use core_affinity::CoreId;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
+use super::frames::End;
 use super::raw::{Arena, Line, allow_tracing, futex_wait, futex_wake};
 use super::tasks::{Job, Task};
 use crate::Error;
@@ -78,11 +79,17 @@ pub(super) struct Member {
     pub(super) buffers: RefCell<Vec<u8>>,
     /// Whether [`Member::spin`] pauses between two looks.
     pub(super) polite: Cell<bool>,
+    /// What it has of a link of DPDK; empty where there is none.
+    device: String,
+    /// This end of it; opened when a task first wants it.
+    end: RefCell<Option<End>>,
 }
 
 impl Member {
-    fn new(arena: Arena, index: usize, members: usize) -> Self {
+    fn new(arena: Arena, index: usize, members: usize, device: &str) -> Self {
         Self {
+            device: device.to_owned(),
+            end: RefCell::default(),
             arena,
             index,
             members,
@@ -104,7 +111,7 @@ impl Member {
 
     /// Waits until `ready` says so, in the way that the job asks for.
     #[inline]
-    pub(super) fn spin(&self, ready: impl Fn() -> bool) -> Result<(), Halt> {
+    pub(super) fn spin(&self, mut ready: impl FnMut() -> bool) -> Result<(), Halt> {
         let mut since = None;
         let polite = self.polite.get();
         loop {
@@ -132,6 +139,22 @@ impl Member {
             }
             self.check_alive(&mut since)?;
         }
+    }
+
+    /// Runs the part of a task that needs a link.
+    pub(super) fn with_end(
+        &self,
+        run: impl FnOnce(&mut End) -> Result<(), Halt>,
+    ) -> Result<(), Halt> {
+        let mut end = self.end.borrow_mut();
+        if end.is_none() {
+            let opened = End::open(&self.device).map_err(|why| {
+                eprintln!("DPDK: {}: {why}", self.device);
+                Halt::Refused(libc::ENODEV)
+            })?;
+            *end = Some(opened);
+        }
+        end.as_mut().map_or(Ok(()), run)
     }
 
     /// Sleeps on a line until its sleep word has reached `value`.
@@ -256,11 +279,21 @@ impl Team {
     /// Starts one child per further CPU in `cpus`; the first CPU is this process's. `program` is a binary whose `main`
     /// hands the command line to [`serve_if_asked`].
     pub(super) fn start(program: &Path, cpus: &[usize]) -> Result<Self, Error> {
+        Self::start_with(program, cpus, &[])
+    }
+
+    /// The same, where members have devices of DPDK.
+    pub(super) fn start_with(
+        program: &Path,
+        cpus: &[usize],
+        devices: &[String],
+    ) -> Result<Self, Error> {
+        let device_of = |index: usize| devices.get(index).map_or("", String::as_str);
         assert!(cpus.len() <= MOST_MEMBERS, "at most {MOST_MEMBERS} members");
         let arena = Arena::create(LINES, BUFFERS * LARGEST)
             .map_err(|e| Error::io("cannot make shared memory", e))?;
         let mut team = Self {
-            me: Member::new(arena, 0, cpus.len()),
+            me: Member::new(arena, 0, cpus.len(), device_of(0)),
             children: Vec::new(),
             round: 0,
             messages: 0,
@@ -272,6 +305,7 @@ impl Team {
                 .arg(PEER_WORD)
                 .arg(team.me.arena.path())
                 .args([index, cpus.len(), cpu].map(|number| number.to_string()))
+                .arg(device_of(index))
                 .stdin(Stdio::null())
                 .spawn()
                 .map_err(|e| Error::io("cannot start a measuring process", e))?;
@@ -388,7 +422,7 @@ const PEER_WORD: &str = "limits-peer";
 
 /// Becomes a child of a team if the command line says so, and then returns `true` when its work is done.
 pub(super) fn serve_if_asked(arguments: &[String]) -> bool {
-    let [_, word, path, index, members, cpu] = arguments else {
+    let [_, word, path, index, members, cpu, device] = arguments else {
         return false;
     };
     if word != PEER_WORD {
@@ -404,7 +438,7 @@ pub(super) fn serve_if_asked(arguments: &[String]) -> bool {
     let Ok(arena) = Arena::open(Path::new(path), LINES) else {
         return true;
     };
-    let member = Member::new(arena, index, members);
+    let member = Member::new(arena, index, members, device);
     if let Err(halt) = member.serve() {
         member.fail(halt);
     }

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +39,13 @@ enum {
 };
 
 struct rmpi_dpdk_port {
+    // Name and arguments, and what frames it was made ready for.
+    char *device;
+    uint32_t frame_bytes;
+    uint16_t mtu;
+    int is_ready;
+    // It has one owner, since calls for it never meet.
+    int is_open;
     uint16_t id;
     uint16_t receives;
     struct rte_mempool *pool;
@@ -291,10 +297,20 @@ static int set_up(struct rmpi_dpdk_port *port, const struct rte_eth_dev_info *in
         error = rte_eth_rx_queue_setup(port->id, 0, port->receives, node, NULL, port->pool);
     if (!error)
         error = rte_eth_tx_queue_setup(port->id, 0, sends, node, NULL);
-    if (error)
-        return error;
-    error = rte_eth_dev_start(port->id);
+    port->is_ready = !error;
+    return error;
+}
+
+static int begin(struct rmpi_dpdk_port *port)
+{
+    lock(port);
+    int error = rte_eth_dev_start(port->id);
     port->is_started = !error;
+    port->is_up = 0;
+    port->calls = 0;
+    port->pause_ms = CONNECT_PAUSE;
+    port->connected_at = rte_get_timer_cycles();
+    unlock(port);
     return port->connects ? 0 : error;
 }
 
@@ -326,22 +342,28 @@ static void learn(const struct rmpi_dpdk_port *port, struct rmpi_dpdk_facts *fac
     facts->receives = port->receives;
 }
 
-// Who has a port. It has one owner, since calls for it never meet.
-static atomic_flag taken[RTE_MAX_ETHPORTS];
+// The ports that were ever opened. A device is stopped when its port is closed, and stays: of one that is removed, drivers forget to take
+// back what they have asked DPDK's own thread to watch, which ends the process when it finds that.
+static struct rmpi_dpdk_port *ports[RTE_MAX_ETHPORTS];
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
-// Gives back what a port has, so that the same device can be opened again.
-static void give_up(struct rmpi_dpdk_port *port)
+static struct rmpi_dpdk_port *port_of(uint16_t id, const char *device)
 {
-    struct rte_eth_dev_info info = {0};
-    lock(port);
-    rte_eth_dev_info_get(port->id, &info);
-    rte_eth_dev_stop(port->id);
-    rte_eth_dev_close(port->id);
-    if (info.device)
-        rte_dev_remove((struct rte_device *)info.device);
-    unlock(port);
-    rte_mempool_free(port->pool);
-    atomic_flag_clear(&taken[port->id]);
+    if (ports[id])
+        return ports[id];
+    struct rmpi_dpdk_port *port = calloc(1, sizeof *port);
+    if (!port)
+        return NULL;
+    port->id = id;
+    port->device = strdup(device);
+    if (!port->device) {
+        free(port);
+        return NULL;
+    }
+    port->is_shared = !strncmp(device, "net_memif", 9);
+    // Whoever does not say that it is the server, or the master in older words, is the client.
+    port->connects = port->is_shared && !strstr(device, "role=server") && !strstr(device, "role=master");
+    return ports[id] = port;
 }
 
 // A pool of buffers for frames of this length. Calls for one port never meet, but a driver's own thread may have buffers too.
@@ -354,53 +376,70 @@ static struct rte_mempool *make_pool(uint16_t id, uint32_t frame_bytes)
                                    SOCKET_ID_ANY);
 }
 
-int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, uint16_t mtu, struct rmpi_dpdk_port **opened, struct rmpi_dpdk_facts *facts, char *why,
-                   size_t why_bytes)
+// What fails, if anything does.
+static const char *open_port(struct rmpi_dpdk_port *port, uint32_t frame_bytes, uint16_t mtu, int *error)
 {
-    struct rmpi_dpdk_port *port = calloc(1, sizeof *port);
+    struct rte_eth_dev_info info;
+    *error = rte_eth_dev_info_get(port->id, &info);
+    if (*error)
+        return "nothing is known of it";
+    if (!port->pool) {
+        port->pool = make_pool(port->id, frame_bytes);
+        *error = port->pool ? 0 : rte_errno;
+        if (*error)
+            return "no memory for its frames";
+        port->frame_bytes = frame_bytes;
+        port->mtu = mtu;
+    }
+    if (!port->is_ready)
+        *error = set_up(port, &info, mtu);
+    if (!*error)
+        *error = begin(port);
+    return *error ? "it does not start" : NULL;
+}
+
+static int open_locked(const char *device, uint32_t frame_bytes, uint16_t mtu, struct rmpi_dpdk_port **opened, char *why, size_t why_bytes)
+{
+    listen_anew();
+    uint16_t id;
+    int error = find(device, &id);
+    if (error || id >= RTE_MAX_ETHPORTS)
+        return failed(why, why_bytes, "it is not found, or its driver refuses it", error);
+    struct rmpi_dpdk_port *port = port_of(id, device);
     if (!port)
         return failed(why, why_bytes, "no memory", ENOMEM);
-    listen_anew();
-    port->is_shared = !strncmp(device, "net_memif", 9);
-    // Whoever does not say that it is the server, or the master in older words, is the client.
-    port->connects = port->is_shared && !strstr(device, "role=server") && !strstr(device, "role=master");
-    port->pause_ms = CONNECT_PAUSE;
-    int error = find(device, &port->id);
-    if (error || port->id >= RTE_MAX_ETHPORTS) {
-        free(port);
-        return failed(why, why_bytes, "it is not found, or its driver refuses it", error);
-    }
-    if (atomic_flag_test_and_set(&taken[port->id])) {
-        free(port);
+    if (port->is_open)
         return failed(why, why_bytes, "this process has opened it already", 0);
-    }
-    struct rte_eth_dev_info info;
-    const char *what = "nothing is known of it";
-    error = rte_eth_dev_info_get(port->id, &info);
-    if (!error) {
-        what = "no memory for its frames";
-        port->pool = make_pool(port->id, frame_bytes);
-        error = port->pool ? 0 : rte_errno;
-    }
-    if (!error) {
-        what = "it does not start";
-        error = set_up(port, &info, mtu);
-    }
-    if (error) {
-        failed(why, why_bytes, what, error);
-        give_up(port);
-        free(port);
-        return -1;
-    }
-    learn(port, facts);
+    if (strcmp(port->device, device) || (port->pool && (port->frame_bytes != frame_bytes || port->mtu != mtu)))
+        return failed(why, why_bytes, "this process has opened it before, in another way", 0);
+    const char *what = open_port(port, frame_bytes, mtu, &error);
+    if (what)
+        return failed(why, why_bytes, what, error);
+    port->is_open = 1;
     *opened = port;
     return 0;
 }
 
+int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, uint16_t mtu, struct rmpi_dpdk_port **opened, struct rmpi_dpdk_facts *facts, char *why,
+                   size_t why_bytes)
+{
+    pthread_mutex_lock(&opening);
+    int result = open_locked(device, frame_bytes, mtu, opened, why, why_bytes);
+    if (!result)
+        learn(*opened, facts);
+    pthread_mutex_unlock(&opening);
+    return result;
+}
+
 void rmpi_dpdk_close(struct rmpi_dpdk_port *port)
 {
-    give_up(port);
-    free(port);
+    pthread_mutex_lock(&opening);
+    lock(port);
+    rte_eth_dev_stop(port->id);
+    port->is_started = 0;
+    unlock(port);
+    port->is_open = 0;
+    pthread_mutex_unlock(&opening);
 }
 
 static void show(struct rmpi_dpdk_frame *frame, struct rte_mbuf *buffer)

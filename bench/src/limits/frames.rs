@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What DPDK allows between two processes, without MPI: frames of Ethernet in bursts, and nothing that would notice a lost one.
+//!
+//! A link is a pair of devices. [`Link::Memif`] needs nothing: two processes share memory. [`Link::Configured`] is what `RMPI_DPDK`
+//! names for the two ranks of a job.
+
+use std::ops::Range;
+
+use dpdk_sys::{Memory, Port};
+
+use super::team::{Halt, Member};
+use crate::Error;
+
+/// Which devices the two ends have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Link {
+    Memif,
+    Configured,
+}
+
+/// The variable that names the ports of ranks.
+const VARIABLE: &str = "RMPI_DPDK";
+
+/// The two ports of a pair of ranks over a link of shared memory, as [`VARIABLE`] has them.
+pub(crate) fn memif_ports() -> String {
+    let process = std::process::id();
+    let port = |number: u32, role: &str| {
+        format!(
+            "10.99.0.{number}/24 net_memif0,role={role},socket=rmpi-{process},socket-abstract=yes"
+        )
+    };
+    format!("{}; {}", port(1, "server"), port(2, "client"))
+}
+
+/// Whether two devices are named for the rows that want them.
+pub(crate) fn are_configured() -> bool {
+    Link::Configured.devices().is_ok()
+}
+
+impl Link {
+    /// The device of each end.
+    pub(super) fn devices(self) -> Result<[String; 2], Error> {
+        let ports = match self {
+            Self::Memif => memif_ports(),
+            Self::Configured => std::env::var(VARIABLE).unwrap_or_default(),
+        };
+        devices_of(&ports).ok_or_else(|| {
+            Error::Limit(format!(
+                "{VARIABLE} is \"{ports}\", expected two ports, as \
+                 \"10.9.0.1 net_af_packet0,iface=v0; 10.9.0.2 net_af_packet0,iface=v1\""
+            ))
+        })
+    }
+}
+
+/// The devices of a list of two ports.
+fn devices_of(ports: &str) -> Option<[String; 2]> {
+    let device = |port: &str| port.split_whitespace().nth(1).map(str::to_owned);
+    let (one, other) = ports.split_once(';')?;
+    let two = [device(one)?, device(other)?];
+    (!other.contains(';')).then_some(two)
+}
+
+/// This end of the link.
+#[derive(Debug)]
+pub(super) struct End {
+    port: Port,
+    /// What is sent, and where what comes is delivered.
+    buffer: Vec<u8>,
+}
+
+impl End {
+    pub(super) fn open(device: &str) -> Result<Self, String> {
+        dpdk_sys::start(Memory::Ordinary, None)?;
+        Ok(Self {
+            port: Port::open(device, FRAME_BYTES, None)?,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// A message there and back, `trips` times.
+    pub(super) fn trips(&mut self, member: &Member, bytes: usize, trips: u64) -> Result<(), Halt> {
+        for _ in 0..trips {
+            if member.index == 0 {
+                self.send(member, bytes, 1)?;
+            }
+            self.wait_for(member, 1)?;
+            if member.index == 1 {
+                self.send(member, bytes, 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Messages of a frame each, in windows, of which each is answered.
+    pub(super) fn rate(&mut self, member: &Member, bytes: usize, count: u64) -> Result<(), Halt> {
+        for _ in 0..(count / MESSAGES).max(1) {
+            let (out, back) = match member.index {
+                0 => (MESSAGES, 1),
+                _ => (1, MESSAGES),
+            };
+            if member.index == 1 {
+                self.wait_for(member, back)?;
+            }
+            self.send(member, bytes, out)?;
+            if member.index == 0 {
+                self.wait_for(member, back)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Messages of so many bytes one way, in packets of [`PACKET_BYTES`]: each with a checksum, which is verified before it is
+    /// delivered to its place.
+    pub(super) fn stream(&mut self, member: &Member, bytes: usize, count: u64) -> Result<(), Halt> {
+        self.buffer.resize(bytes, FILL);
+        let packets = count * bytes.div_ceil(PACKET_BYTES) as u64;
+        match member.index {
+            0 => self.send_stream(member, packets),
+            _ => {
+                self.buffer[bytes - 1] = 0;
+                self.deliver(member, packets)?;
+                let arrived = self.buffer[bytes - 1] == FILL;
+                arrived.then_some(()).ok_or(Halt::WRONG_BYTES)
+            }
+        }
+    }
+
+    fn send_stream(&mut self, member: &Member, packets: u64) -> Result<(), Halt> {
+        let (mut sent, mut known) = (0, 0);
+        let Self { port, buffer } = self;
+        member.spin(|| {
+            while sent < packets && sent - known < IN_FLIGHT {
+                let part = &buffer[part_of(sent, buffer.len())];
+                if !put(port, part.len() + EXTRA_BYTES, |body| {
+                    seal(body, sent, part)
+                }) {
+                    break;
+                }
+                sent += 1;
+            }
+            port.flush();
+            for_each(port, |body| known = known.max(number_in(body)));
+            known == packets
+        })
+    }
+
+    fn deliver(&mut self, member: &Member, packets: u64) -> Result<(), Halt> {
+        let (mut came, mut told) = (0, 0);
+        let mut are_right = true;
+        let Self { port, buffer } = self;
+        member.spin(|| {
+            for_each(port, |body| {
+                let place = part_of(came, buffer.len());
+                are_right &= unseal(body, came, &mut buffer[place]);
+                came += 1;
+            });
+            let is_due = came >= told + ACKNOWLEDGED || came == packets && told != packets;
+            if is_due
+                && put(port, EXTRA_BYTES, |body| {
+                    body[..8].copy_from_slice(&came.to_ne_bytes())
+                })
+            {
+                told = came;
+            }
+            port.flush();
+            told == packets && !port.has_unsent() || !are_right
+        })?;
+        are_right.then_some(()).ok_or(Halt::WRONG_BYTES)
+    }
+
+    /// Sends frames with so many bytes.
+    fn send(&mut self, member: &Member, bytes: usize, mut frames: u64) -> Result<(), Halt> {
+        member.spin(|| {
+            while frames != 0 && put(&mut self.port, bytes, |_| ()) {
+                frames -= 1;
+            }
+            self.port.flush();
+            frames == 0 && !self.port.has_unsent()
+        })
+    }
+
+    fn wait_for(&mut self, member: &Member, mut frames: u64) -> Result<(), Halt> {
+        member.spin(|| {
+            for_each(&mut self.port, |_| frames = frames.saturating_sub(1));
+            frames == 0
+        })
+    }
+}
+
+/// Writes a frame with so many bytes, if there is room for one.
+fn put(port: &mut Port, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
+    let Some(frame) = port.buffer() else {
+        return false;
+    };
+    let Some((head, body)) = frame.split_first_chunk_mut::<HEAD_BYTES>() else {
+        return false;
+    };
+    *head = HEAD;
+    write(&mut body[..bytes]);
+    port.push((HEAD_BYTES + bytes).max(LEAST_FRAME_BYTES));
+    true
+}
+
+/// What is in the frames of the other end that have come.
+fn for_each(port: &mut Port, mut each: impl FnMut(&[u8])) {
+    for index in 0..port.receive() {
+        let frame = port.received(index).and_then(|it| it.split_first_chunk());
+        if let Some((&HEAD, body)) = frame {
+            each(body);
+        }
+    }
+}
+
+/// Where a packet belongs.
+fn part_of(number: u64, bytes: usize) -> Range<usize> {
+    let of_message = bytes.div_ceil(PACKET_BYTES) as u64;
+    let start = usize::try_from(number % of_message).unwrap_or(0) * PACKET_BYTES;
+    start..bytes.min(start + PACKET_BYTES)
+}
+
+/// Number, data and checksum.
+fn seal(body: &mut [u8], number: u64, part: &[u8]) {
+    body[..8].copy_from_slice(&number.to_ne_bytes());
+    body[8..8 + part.len()].copy_from_slice(part);
+    let sum = crc32fast::hash(&body[..8 + part.len()]);
+    body[8 + part.len()..].copy_from_slice(&sum.to_ne_bytes());
+}
+
+/// Copies the data of the packet of that number to its place, if it is right.
+fn unseal(body: &[u8], number: u64, place: &mut [u8]) -> bool {
+    let Some((sealed, sum)) = body.split_at_checked(8 + place.len()) else {
+        return false;
+    };
+    let is_right =
+        number_in(body) == number && sum.starts_with(&crc32fast::hash(sealed).to_ne_bytes());
+    if is_right {
+        place.copy_from_slice(&sealed[8..]);
+    }
+    is_right
+}
+
+fn number_in(body: &[u8]) -> u64 {
+    body.first_chunk()
+        .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+}
+
+/// To everybody, of a type that is set aside for experiments (IEEE 802).
+const HEAD: [u8; HEAD_BYTES] = [
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5,
+];
+const HEAD_BYTES: usize = 14;
+const LEAST_FRAME_BYTES: usize = 60;
+/// Number and checksum of a packet.
+const EXTRA_BYTES: usize = 12;
+/// What a packet of RoCE carries over Ethernet.
+const PACKET_BYTES: usize = 1024;
+const FRAME_BYTES: usize = HEAD_BYTES + EXTRA_BYTES + PACKET_BYTES;
+/// Messages of a window.
+const MESSAGES: u64 = 64;
+/// Packets under way, and how many are acknowledged at once: fewer than wait in any device.
+const IN_FLIGHT: u64 = 256;
+const ACKNOWLEDGED: u64 = 64;
+const FILL: u8 = 0x5a;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_of_ranks_name_the_devices_of_both_ends() {
+        let two = devices_of(&memif_ports()).unwrap();
+        assert!(two[0].starts_with("net_memif0,role=server,"), "{two:?}");
+        for wrong in [
+            "",
+            "10.9.0.1 net_memif0",
+            "10.9.0.1;10.9.0.2",
+            "1 a;2 b;3 c",
+        ] {
+            assert_eq!(devices_of(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_packet_is_delivered_if_it_is_whole() {
+        let (part, mut place) = ([7; 100], [0; 100]);
+        let mut body = [0; EXTRA_BYTES + 100];
+        seal(&mut body, 9, &part);
+        assert!(unseal(&body, 9, &mut place) && place == part);
+        assert!(!unseal(&body, 8, &mut place));
+        assert!(!unseal(&body[..50], 9, &mut place));
+        body[40] ^= 1;
+        place = [0; 100];
+        assert!(!unseal(&body, 9, &mut place) && place == [0; 100]);
+    }
+
+    #[test]
+    fn packets_cover_a_message_and_begin_again() {
+        assert_eq!(part_of(0, 2500), 0..1024);
+        assert_eq!(part_of(2, 2500), 2048..2500);
+        assert_eq!(part_of(3, 2500), 0..1024);
+    }
+}
