@@ -29,6 +29,12 @@ pub enum Placement {
     HostsOverUdp,
     /// As many ranks on each host as were asked for.
     AllHosts,
+    /// Two ranks of rmpi here that send frames of DPDK over a link of shared memory.
+    OverMemif,
+    /// The same over the two devices of `RMPI_DPDK`.
+    OverDevices,
+    /// Two ranks of rmpi here that send RoCE in datagrams of UDP.
+    OverUdp,
 }
 
 impl Placement {
@@ -36,12 +42,23 @@ impl Placement {
     #[must_use]
     pub const fn case(self) -> Case {
         match self {
-            Self::Pair | Self::Apart | Self::Counted => Case::TwoRanks,
+            Self::Pair
+            | Self::Apart
+            | Self::Counted
+            | Self::OverMemif
+            | Self::OverDevices
+            | Self::OverUdp => Case::TwoRanks,
             Self::MaskAround | Self::MaskBehind => Case::OneCpu,
             Self::Crowd => Case::Crowd,
             Self::Hosts | Self::HostsOverUdp => Case::Hosts,
             Self::AllHosts => Case::CrowdOnHosts,
         }
+    }
+
+    /// Whether no peer can do the same.
+    #[must_use]
+    pub const fn is_for_rmpi_alone(self) -> bool {
+        matches!(self, Self::OverMemif | Self::OverDevices | Self::OverUdp)
     }
 
     /// Whether it needs hosts.
@@ -120,6 +137,8 @@ impl LimitOf {
 pub enum Bar {
     /// The ratio to the limit: at most so much for times, at least so much for rates.
     Limit(f64),
+    /// At most so much above the limit, in the unit of the row.
+    Above(f64),
     /// So many times better than the best peer; 1 means better at all.
     Peer(f64),
     /// At least as good as the best peer.
@@ -156,6 +175,7 @@ impl Bar {
         match self {
             Self::Limit(factor) if unit.smaller_is_better() => format!("≤ {factor} × limit"),
             Self::Limit(factor) => format!("≥ {factor} × limit"),
+            Self::Above(more) => format!("≤ limit + {more} {}", unit.label()),
             Self::Peer(1.0) => "better than every peer".to_owned(),
             Self::Peer(factor) => format!("≥ {factor} × better than every peer"),
             Self::Level => "no peer better".to_owned(),
@@ -177,6 +197,7 @@ mod tests {
         );
         assert_eq!(Bar::Value(1536.0).words(Unit::Kib), "≤ 1536 KiB");
         assert_eq!(Bar::Level.words(Unit::Us), "no peer better");
+        assert_eq!(Bar::Above(0.2).words(Unit::Us), "≤ limit + 0.2 µs");
     }
 
     fn copies(id: &str, median: f64) -> Figure {

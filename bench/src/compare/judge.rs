@@ -69,9 +69,11 @@ pub fn judge(row: &Row, series: &Series) -> Judged {
     let better = per_round(&series.own, &series.peer, |own, peer| {
         times_better(row.unit, own, peer)
     });
+    let above = per_round(&series.own, &series.limit, |own, limit| own - limit);
     let own = summary(&series.own);
     let holds = |bar: &Bar| match *bar {
         Bar::Limit(factor) => to_limit.map(|ratio| within_limit(row.unit, ratio.median, factor)),
+        Bar::Above(more) => above.map(|above| above.median <= more),
         Bar::Peer(factor) => better.map(|ratio| ahead(ratio.median, factor)),
         Bar::Level => better.map(|ratio| ratio.median >= 1.0),
         Bar::Value(most) => own.map(|own| own.median <= most),

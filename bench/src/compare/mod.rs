@@ -5,6 +5,7 @@ pub mod bars;
 pub mod between;
 pub mod change;
 pub mod fetch;
+pub mod frames;
 pub mod judge;
 pub mod picture;
 pub mod report;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::hosts::Hosts;
+use crate::limits;
 use crate::peers::{Installation, Kind, Level};
 use bars::{Placement, Row};
 use rounds::{Chosen, Contender, Plan};
@@ -166,6 +168,16 @@ pub fn obstacles(plan: &Plan) -> Vec<String> {
     }
     if wants(&[Placement::Counted]) && crate::machine::find_in_path("valgrind").is_none() {
         obstacles.push("valgrind is not installed (Debian: apt-get install valgrind)".to_owned());
+    }
+    if wants(&[Placement::OverMemif, Placement::OverDevices]) {
+        obstacles.extend(dpdk_sys::available().err());
+    }
+    if wants(&[Placement::OverDevices]) {
+        obstacles.extend(
+            limits::frames::configured()
+                .err()
+                .map(|error| error.to_string()),
+        );
     }
     obstacles
 }

@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use super::bars::{LimitOf, Placement, Row, Run, Source};
 use super::between;
+use super::frames::GROUPS as OVER_DPDK;
 use super::rows::ROWS;
 use super::start::start;
 use crate::hosts::Hosts;
-use crate::limits::{Figure, RUN_WORD, tcp};
+use crate::limits::{Figure, RUN_WORD, frames, tcp};
 use crate::peers::{Installation, Kind, Level, Setting};
 use crate::programs::Report;
 use crate::stats::Summary;
@@ -220,6 +221,9 @@ pub fn steps(plan: &Plan) -> usize {
 }
 
 fn setting_of(contender: &Contender, run: &Run) -> Option<Setting> {
+    if run.placement.is_for_rmpi_alone() && contender.mpi.kind != Kind::Rmpi {
+        return None;
+    }
     contender
         .mpi
         .kind
@@ -401,8 +405,8 @@ impl Group<'_> {
         self.measured
             .libraries
             .insert(contender.mpi.name.clone(), report.library.clone());
-        let names_carrier = self.run.placement != Placement::HostsOverUdp;
-        if let Some(carrier) = report.carrier.as_ref().filter(|_| names_carrier) {
+        let is_usual = matches!(self.run.placement, Placement::Hosts | Placement::AllHosts);
+        if let Some(carrier) = report.carrier.as_ref().filter(|_| is_usual) {
             self.measured
                 .carriers
                 .insert(contender.mpi.name.clone(), carrier.clone());
@@ -438,10 +442,22 @@ impl Group<'_> {
         if self.rows().any(|row| row.source != Source::Wall) {
             command.arg("--json");
         }
-        if self.run.placement == Placement::HostsOverUdp && contender.mpi.kind == Kind::Rmpi {
-            command.env("RMPI_PROVIDERS", "shm,roce");
+        if contender.mpi.kind == Kind::Rmpi {
+            command.envs(self.networks()?);
         }
         Ok(command)
+    }
+
+    /// Variables of rmpi that choose its networks.
+    fn networks(&self) -> Result<Vec<(&'static str, String)>, Error> {
+        let over = |providers: &str| ("RMPI_PROVIDERS", providers.to_owned());
+        Ok(match self.run.placement {
+            Placement::HostsOverUdp => vec![over("shm,roce")],
+            Placement::OverUdp => vec![over("roce")],
+            Placement::OverMemif => vec![over("dpdk"), ("RMPI_DPDK", frames::memif_ports())],
+            Placement::OverDevices => vec![over("dpdk"), ("RMPI_DPDK", frames::configured()?)],
+            _ => Vec::new(),
+        })
     }
 
     fn launcher_here(&self, contender: &Contender, setting: Setting) -> Command {
@@ -519,7 +535,7 @@ pub struct Chosen {
     pub left_out: Vec<&'static Row>,
 }
 
-/// The rows that are chosen by names, groups or nothing at all: then all, or where hosts are named those that need them. Bars that are for
+/// The rows that are chosen by names, groups or nothing at all: then all but those over DPDK, or where hosts are named those that need them. Bars that are for
 /// other hosts than these are left out.
 ///
 /// # Errors
@@ -540,7 +556,7 @@ pub fn choose_rows(words: &[String], hosts: Option<&Hosts>) -> Result<Chosen, Er
     let needs_hosts = |row: &&Row| between::GROUPS.contains(&row.group);
     let named = |row: &&Row| words.iter().any(|word| row.id == word || row.group == word);
     let wanted = |row: &&Row| match words.is_empty() {
-        true => row.group == between::GROUP || !with_hosts,
+        true => row.group == between::GROUP || !with_hosts && !OVER_DPDK.contains(&row.group),
         false => named(row),
     };
     let wanted = ROWS.iter().filter(wanted);
@@ -579,8 +595,10 @@ mod tests {
     fn rows_are_chosen_by_name_and_by_group() {
         assert_eq!(ids(&["rate8", "latency8"]), ["latency8", "rate8"]);
         assert_eq!(ids(&["onecore"]), ["onecore-around", "onecore-behind"]);
-        let between = between::ROWS.len();
-        assert_eq!(ids(&[]).len() + between, ROWS.len());
+        assert_eq!(ids(&["memif-rate8", "dpdk-rate8"]).len(), 2);
+        let others = |row: &&Row| !OVER_DPDK.contains(&row.group);
+        let usual = ROWS.iter().filter(others).count();
+        assert_eq!(ids(&[]).len() + between::ROWS.len(), usual);
     }
 
     #[test]

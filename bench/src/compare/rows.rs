@@ -2,7 +2,7 @@
 //! The tables of what is compared: one of runs, one of rows with what must hold of them.
 
 use super::bars::{Bar, LimitOf, Placement, Row, Run, Source};
-use super::between;
+use super::{between, frames};
 use crate::icount::{ISEND_BUDGET, SUM_BUDGET};
 use crate::unit::Unit;
 
@@ -77,19 +77,32 @@ const HALO: &[&str] = &[
     "mpi",
 ];
 
+/// The parts of a table one after the other.
+macro_rules! joined {
+    ($first:expr, $($part:expr),+) => {{
+        const LENGTH: usize = $first.len() $(+ $part.len())+;
+        let mut all = [$first[0]; LENGTH];
+        let mut at = $first.len();
+        let mut place = 0;
+        while place < at {
+            all[place] = $first[place];
+            place += 1;
+        }
+        $(
+            let mut place = 0;
+            while place < $part.len() {
+                all[at] = $part[place];
+                (place, at) = (place + 1, at + 1);
+            }
+        )+
+        // All places are filled.
+        assert!(at == LENGTH);
+        all
+    }};
+}
+
 /// All runs.
-pub const RUNS: &[Run] = &{
-    let mut all = [HERE_RUNS[0]; HERE_RUNS.len() + between::RUNS.len()];
-    let mut at = 0;
-    while at < all.len() {
-        all[at] = match at < HERE_RUNS.len() {
-            true => HERE_RUNS[at],
-            false => between::RUNS[at - HERE_RUNS.len()],
-        };
-        at += 1;
-    }
-    all
-};
+pub const RUNS: &[Run] = &joined!(HERE_RUNS, between::RUNS, frames::RUNS);
 
 /// Those on this machine.
 const HERE_RUNS: &[Run] = &[
@@ -338,18 +351,7 @@ const fn sum(id: &'static str, title: &'static str) -> Row {
 }
 
 /// All rows, in the order of the tables.
-pub const ROWS: &[Row] = &{
-    let mut all = [HERE_ROWS[0]; HERE_ROWS.len() + between::ROWS.len()];
-    let mut at = 0;
-    while at < all.len() {
-        all[at] = match at < HERE_ROWS.len() {
-            true => HERE_ROWS[at],
-            false => between::ROWS[at - HERE_ROWS.len()],
-        };
-        at += 1;
-    }
-    all
-};
+pub const ROWS: &[Row] = &joined!(HERE_ROWS, between::ROWS, frames::ROWS);
 
 /// Those on this machine.
 const HERE_ROWS: &[Row] = &[
@@ -744,6 +746,8 @@ mod tests {
         }
         for row in ROWS {
             let between_hosts = run_of(row).placement.is_between_hosts();
+            let alone = run_of(row).placement.is_for_rmpi_alone();
+            assert_eq!(frames::GROUPS.contains(&row.group), alone, "{}", row.id);
             let figures = row.limit.iter().flat_map(|limit| limit.figures());
             let mut stems = figures.map(|figure| figure.split('.').next().unwrap_or_default());
             let is_tcp = |stem: &str| limits::tcp::names().any(|known| known == stem);

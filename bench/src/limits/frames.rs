@@ -32,9 +32,19 @@ pub(crate) fn memif_ports() -> String {
     format!("{}; {}", port(1, "server"), port(2, "client"))
 }
 
-/// Whether two devices are named for the rows that want them.
-pub(crate) fn are_configured() -> bool {
-    Link::Configured.devices().is_ok()
+/// The two ports that are named.
+///
+/// # Errors
+/// When there are not two.
+pub(crate) fn configured() -> Result<String, Error> {
+    let ports = std::env::var(VARIABLE).unwrap_or_default();
+    match devices_of(&ports) {
+        Some(_) => Ok(ports),
+        None => Err(Error::Limit(format!(
+            "{VARIABLE} is \"{ports}\", expected two ports, as \
+             \"10.9.0.1 net_af_packet0,iface=v0; 10.9.0.2 net_af_packet0,iface=v1\""
+        ))),
+    }
 }
 
 impl Link {
@@ -42,14 +52,9 @@ impl Link {
     pub(super) fn devices(self) -> Result<[String; 2], Error> {
         let ports = match self {
             Self::Memif => memif_ports(),
-            Self::Configured => std::env::var(VARIABLE).unwrap_or_default(),
+            Self::Configured => configured()?,
         };
-        devices_of(&ports).ok_or_else(|| {
-            Error::Limit(format!(
-                "{VARIABLE} is \"{ports}\", expected two ports, as \
-                 \"10.9.0.1 net_af_packet0,iface=v0; 10.9.0.2 net_af_packet0,iface=v1\""
-            ))
-        })
+        Ok(devices_of(&ports).unwrap_or_default())
     }
 }
 
