@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use dpdk_sys::{Memory, Port};
 
-use super::team::{Halt, Member};
+use super::team::{BUFFERS, Halt, Member};
 use crate::Error;
 
 /// Which devices the two ends have.
@@ -118,25 +118,25 @@ impl End {
     /// Messages of so many bytes one way, in packets of [`PACKET_BYTES`]: each with a checksum, which is verified before it is
     /// delivered to its place.
     pub(super) fn stream(&mut self, member: &Member, bytes: usize, count: u64) -> Result<(), Halt> {
-        self.buffer.resize(bytes, FILL);
+        self.buffer.resize(bytes * BUFFERS, FILL);
         let packets = count * bytes.div_ceil(PACKET_BYTES) as u64;
         match member.index {
-            0 => self.send_stream(member, packets),
+            0 => self.send_stream(member, bytes, packets),
             _ => {
                 self.buffer[bytes - 1] = 0;
-                self.deliver(member, packets)?;
+                self.deliver(member, bytes, packets)?;
                 let arrived = self.buffer[bytes - 1] == FILL;
                 arrived.then_some(()).ok_or(Halt::WRONG_BYTES)
             }
         }
     }
 
-    fn send_stream(&mut self, member: &Member, packets: u64) -> Result<(), Halt> {
+    fn send_stream(&mut self, member: &Member, bytes: usize, packets: u64) -> Result<(), Halt> {
         let (mut sent, mut known) = (0, 0);
         let Self { port, buffer } = self;
         member.spin(|| {
             while sent < packets && sent - known < IN_FLIGHT {
-                let part = &buffer[part_of(sent, buffer.len())];
+                let part = &buffer[part_of(sent, bytes)];
                 if !put(port, part.len() + EXTRA_BYTES, |body| {
                     seal(body, sent, part)
                 }) {
@@ -150,13 +150,13 @@ impl End {
         })
     }
 
-    fn deliver(&mut self, member: &Member, packets: u64) -> Result<(), Halt> {
+    fn deliver(&mut self, member: &Member, bytes: usize, packets: u64) -> Result<(), Halt> {
         let (mut came, mut told) = (0, 0);
         let mut are_right = true;
         let Self { port, buffer } = self;
         member.spin(|| {
             for_each(port, |body| {
-                let place = part_of(came, buffer.len());
+                let place = part_of(came, bytes);
                 are_right &= unseal(body, came, &mut buffer[place]);
                 came += 1;
             });
@@ -217,11 +217,13 @@ fn for_each(port: &mut Port, mut each: impl FnMut(&[u8])) {
     }
 }
 
-/// Where a packet belongs.
+/// Where a packet belongs: messages go round all buffers.
 fn part_of(number: u64, bytes: usize) -> Range<usize> {
-    let of_message = bytes.div_ceil(PACKET_BYTES) as u64;
-    let start = usize::try_from(number % of_message).unwrap_or(0) * PACKET_BYTES;
-    start..bytes.min(start + PACKET_BYTES)
+    let number = usize::try_from(number).unwrap_or(0);
+    let of_message = bytes.div_ceil(PACKET_BYTES);
+    let message = number / of_message % BUFFERS * bytes;
+    let start = number % of_message * PACKET_BYTES;
+    message + start..message + bytes.min(start + PACKET_BYTES)
 }
 
 /// Number, data and checksum.
@@ -303,6 +305,7 @@ mod tests {
     fn packets_cover_a_message_and_begin_again() {
         assert_eq!(part_of(0, 2500), 0..1024);
         assert_eq!(part_of(2, 2500), 2048..2500);
-        assert_eq!(part_of(3, 2500), 0..1024);
+        assert_eq!(part_of(3, 2500), 2500..3524);
+        assert_eq!(part_of(3 * BUFFERS as u64, 2500), 0..1024);
     }
 }
