@@ -281,7 +281,12 @@ impl Waiting {
             is_sleepless
         } else {
             let longest = Duration::from_millis(live(Variable::LongSleep));
-            self.sleep(longest, Some(wait), around)
+            let slept = self.sleep(longest, Some(wait), around);
+            if !slept && !around.fabric().is_woken_by_network() {
+                // Something has come, if only for the network, and what follows would find it asleep.
+                wait.since = None;
+            }
+            slept
         }
     }
 

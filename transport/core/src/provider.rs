@@ -746,6 +746,13 @@ impl Fabric {
         self.net.as_ref().is_some_and(Net::needs_cores)
     }
 
+    /// Whether what comes from the network wakes a process that sleeps; else it is found late.
+    #[inline]
+    #[must_use]
+    pub fn is_woken_by_network(&self) -> bool {
+        self.net.as_ref().is_none_or(Net::wakes)
+    }
+
     /// Says that this process has to wait for its core, since others than it knows of want it; those with whom it is connected hear of
     /// that, as far as their wire tells it.
     pub fn set_lacks_core(&mut self, lacks_core: bool) {

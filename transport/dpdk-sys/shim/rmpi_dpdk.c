@@ -366,14 +366,15 @@ static struct rmpi_dpdk_port *port_of(uint16_t id, const char *device)
     return ports[id] = port;
 }
 
-// A pool of buffers for frames of this length. Calls for one port never meet, but a driver's own thread may have buffers too.
+// A pool of buffers for frames of this length. Calls for one port never meet, but a driver's own thread may have buffers too. A stack
+// gives what was given back last, which is still in the cache.
 static struct rte_mempool *make_pool(uint16_t id, uint32_t frame_bytes)
 {
     char name[RTE_MEMPOOL_NAMESIZE];
     snprintf(name, sizeof name, "rmpi-%u", id);
     uint32_t room = RTE_MAX((uint32_t)RTE_MBUF_DEFAULT_DATAROOM, RTE_ALIGN_CEIL(frame_bytes, 64u)) + RTE_PKTMBUF_HEADROOM;
-    return rte_pktmbuf_pool_create(name, RECEIVES + SENDS + SPARE - 1, 0, 0, (uint16_t)RTE_MIN(room, (uint32_t)UINT16_MAX),
-                                   SOCKET_ID_ANY);
+    return rte_pktmbuf_pool_create_by_ops(name, RECEIVES + SENDS + SPARE - 1, 0, 0, (uint16_t)RTE_MIN(room, (uint32_t)UINT16_MAX),
+                                          SOCKET_ID_ANY, "stack");
 }
 
 // What fails, if anything does.

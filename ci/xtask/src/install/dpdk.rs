@@ -28,6 +28,7 @@ const DRIVERS: &[&str] = &[
     "bus_pci",
     "mempool",
     "mempool_ring",
+    "mempool_stack",
 ];
 
 /// What these need of DPDK.
@@ -35,6 +36,7 @@ const LIBRARIES: &[&str] = &[
     "ethdev",
     "mbuf",
     "ring",
+    "stack",
     "eal",
     "kvargs",
     "telemetry",

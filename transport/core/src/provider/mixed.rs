@@ -301,6 +301,10 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
         tcp || self.verbs.needs_cores()
     }
 
+    pub(super) fn wakes(&self) -> bool {
+        self.verbs.wakes()
+    }
+
     /// Whether a word has come by `verbs`; while connections are used, frames may come over those.
     #[inline(always)]
     pub(super) fn look(&mut self) -> FarLook {

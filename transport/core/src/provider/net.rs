@@ -287,6 +287,11 @@ impl Net {
         either!(self, it => it.needs_cores())
     }
 
+    /// Whether what comes wakes a process that sleeps.
+    pub(super) fn wakes(&self) -> bool {
+        either!(self, verbs => verbs.wakes(), _ => true, mixed => mixed.wakes())
+    }
+
     #[inline(always)]
     pub(super) fn look(&mut self) -> FarLook {
         either!(self, it => it.look())

@@ -113,7 +113,7 @@ pub(super) use work::Kind;
 /// | a turn | `poll`: `take_all_received`, `flush_all`, `look_at_clock`, `take_all_events`; `settle` | `turn.rs` |
 /// | what comes | `take_filled`: `take_packet`, then `deliver` or `assemble`, `hand_up`, `deliver_held`; later `copy_lent`, `release` | `arrive.rs` |
 /// | the fast path | `look`: `take_first`, then `take_word` or `take_other`; `catch_up` with what a word left, before anything else | `arrive.rs` |
-/// | waiting | `prepare_sleep`, `fall_asleep` (`until_due`), `wake`; `needs_cores` | `turn.rs`, `verbs.rs` |
+/// | waiting | `prepare_sleep`, `fall_asleep` (`until_due`), `wake`; `needs_cores`, `wakes` | `turn.rs`, `verbs.rs` |
 /// | loss | `lose`, `why_lost`; `has_news`, `next_complaint`, `next_port_change` | `verbs.rs`, `turn.rs` |
 /// | the end | `is_quiet`, `drop` | `turn.rs`, `verbs.rs` |
 /// | counts | `counts`, `memory` | `verbs.rs` |
@@ -273,6 +273,11 @@ impl<P: Port> Verbs<P> {
     /// Whether the kernel moves data of this process now, on a processor that this process may be keeping from it.
     pub(super) fn needs_cores(&self) -> bool {
         self.moves.is_any_under_way() && self.streams.links.rails.is_any_in_software()
+    }
+
+    /// Whether what comes wakes a process that sleeps.
+    pub(super) fn wakes(&self) -> bool {
+        self.streams.links.rails.all_wake()
     }
 
     /// What can be done with a peer: what the device says that serves it first.

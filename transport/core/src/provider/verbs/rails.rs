@@ -271,6 +271,12 @@ impl<P: Port> Rails<P> {
         }
     }
 
+    /// Whether something on each of them wakes a process that sleeps.
+    pub(super) fn all_wake(&self) -> bool {
+        let mut rails = self.all.iter().filter(|rail| rail.lost.is_none());
+        rails.all(|rail| rail.port.sign().is_some())
+    }
+
     /// The process is awake again.
     pub(super) fn take_signs(&mut self) {
         for rail in &mut self.all {

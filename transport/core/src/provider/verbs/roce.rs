@@ -101,7 +101,7 @@ struct Queues {
 impl<C: Carrier> RocePort<C> {
     /// Takes what has come, and sends what there is, both as much as a burst or some.
     fn turn(&mut self) {
-        let now_ns = self.carrier.now_ns();
+        let now_ns = self.carrier.begin();
         self.receive(now_ns);
         self.receive_late(now_ns);
         self.queues.pairs.wake_due(now_ns);
@@ -158,7 +158,7 @@ impl<C: Carrier> RocePort<C> {
 
     /// Something was posted: it leaves at once.
     fn send_now(&mut self) {
-        let now_ns = self.carrier.now_ns();
+        let now_ns = self.carrier.begin();
         self.receive_late(now_ns);
         self.send(now_ns);
         self.follow_sign(true);

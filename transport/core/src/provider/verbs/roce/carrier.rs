@@ -14,6 +14,12 @@ pub(crate) trait Carrier: fmt::Debug + Send {
     /// Time since any moment in the past.
     fn now_ns(&self) -> u64;
 
+    /// The same. What is done until this is called again counts as done now: to read a clock for every packet takes longer than to
+    /// send it.
+    fn begin(&mut self) -> u64 {
+        self.now_ns()
+    }
+
     /// What others send to.
     fn local(&self) -> SocketAddr;
 

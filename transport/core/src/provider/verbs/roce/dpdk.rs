@@ -27,6 +27,8 @@ pub(crate) struct Dpdk {
     came: Vec<Came>,
     /// Whether something may be kept for later: an answer, a question, or a packet whose way is not known.
     has_kept: bool,
+    /// When this turn began.
+    now_ns: u64,
 }
 
 /// A packet that has come: in which frame, and what was read in front of it.
@@ -74,6 +76,7 @@ impl Dpdk {
             mtu: mtu.into(),
             came: Vec::new(),
             has_kept: false,
+            now_ns: wait::monotonic_ns(),
         })
     }
 
@@ -83,12 +86,11 @@ impl Dpdk {
         if count == 0 {
             return 0;
         }
-        let now_ns = wait::monotonic_ns();
         for index in 0..count {
             let Some(frame) = self.port.received(index) else {
                 break;
             };
-            if let Some(carried) = self.link.hear(now_ns, frame) {
+            if let Some(carried) = self.link.hear(self.now_ns, frame) {
                 self.came.push(Came {
                     frame: index,
                     at: carried.bytes.as_ptr().addr() - frame.as_ptr().addr(),
@@ -104,9 +106,8 @@ impl Dpdk {
 
     /// Sends what was kept and can go now.
     fn send_kept(&mut self) {
-        let now_ns = wait::monotonic_ns();
         while let Some(frame) = self.port.buffer() {
-            let Some(bytes) = self.link.next_kept(now_ns, frame) else {
+            let Some(bytes) = self.link.next_kept(self.now_ns, frame) else {
                 self.has_kept = self.link.has_kept();
                 break;
             };
@@ -118,6 +119,11 @@ impl Dpdk {
 impl Carrier for Dpdk {
     fn now_ns(&self) -> u64 {
         wait::monotonic_ns()
+    }
+
+    fn begin(&mut self) -> u64 {
+        self.now_ns = self.now_ns();
+        self.now_ns
     }
 
     fn local(&self) -> SocketAddr {
@@ -138,12 +144,10 @@ impl Carrier for Dpdk {
     }
 
     fn push(&mut self, bytes: usize, to: SocketAddr) {
-        // Only a neighbour that is not known, or is old, makes it matter what time it is.
-        let now_ns = wait::monotonic_ns();
         let Some(frame) = self.port.buffer() else {
             return;
         };
-        if let Some(bytes) = self.link.wrap(now_ns, frame, bytes, to) {
+        if let Some(bytes) = self.link.wrap(self.now_ns, frame, bytes, to) {
             self.port.push(bytes);
         }
         // One that is known may be asked for again, too.
