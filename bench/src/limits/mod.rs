@@ -248,6 +248,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     LIMITS.iter().map(|limit| limit.name)
 }
 
+/// Those that are measured where none is named: not those over DPDK, which need devices.
+pub fn usual_names() -> impl Iterator<Item = &'static str> {
+    let is_usual = |limit: &&Limit| !matches!(limit.how, How::OverLink(..));
+    LIMITS.iter().filter(is_usual).map(|limit| limit.name)
+}
+
 /// Measures one limit: `NAME` in all its sizes, `NAME.BYTES` in one. `program` must be a binary whose `main` begins with
 /// [`serve_if_asked`].
 ///
@@ -430,6 +436,13 @@ mod tests {
             error.to_string(),
             "tcp.8 is measured between two hosts: --host A,B"
         );
+    }
+
+    #[test]
+    fn what_needs_devices_is_measured_where_it_is_named() {
+        let usual: Vec<_> = usual_names().collect();
+        assert!(usual.contains(&"line") && !usual.contains(&"memif") && !usual.contains(&"dpdk"));
+        assert!(names().any(|name| name == "memif"));
     }
 
     #[test]

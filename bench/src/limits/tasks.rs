@@ -77,6 +77,11 @@ impl Task {
         )
     }
 
+    /// Whether members talk over a link of DPDK.
+    pub(super) const fn uses_link(self) -> bool {
+        matches!(self, Self::FrameTrips | Self::FrameRate | Self::FrameStream)
+    }
+
     /// Whether members spin while they wait.
     pub(super) const fn spins(self) -> bool {
         matches!(

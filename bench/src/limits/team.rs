@@ -146,6 +146,11 @@ impl Member {
         &self,
         run: impl FnOnce(&mut End) -> Result<(), Halt>,
     ) -> Result<(), Halt> {
+        self.end.borrow_mut().as_mut().map_or(Ok(()), run)
+    }
+
+    /// Opens this end of the link, if that was not done: what is sent to one that is not open is lost.
+    fn open_end(&self) -> Result<(), Halt> {
         let mut end = self.end.borrow_mut();
         if end.is_none() {
             let opened = End::open(&self.device).map_err(|why| {
@@ -154,7 +159,7 @@ impl Member {
             })?;
             *end = Some(opened);
         }
-        end.as_mut().map_or(Ok(()), run)
+        Ok(())
     }
 
     /// Sleeps on a line until its sleep word has reached `value`.
@@ -203,10 +208,13 @@ impl Member {
         me.words[2].store(self.buffers.borrow().as_ptr().addr() as u64, Relaxed);
     }
 
-    /// Makes the private buffers if the task wants any: buffer i holds the byte i + 1 in member 0, zero elsewhere.
-    fn prepare(&self, job: &Job) {
+    /// Makes what the task wants: a link, or private buffers, of which number i holds the byte i + 1 in member 0, zero elsewhere.
+    fn prepare(&self, job: &Job) -> Result<(), Halt> {
+        if job.task.uses_link() {
+            self.open_end()?;
+        }
         if !job.task.copies() {
-            return;
+            return Ok(());
         }
         let mut buffers = self.buffers.borrow_mut();
         if buffers.len() != job.size * BUFFERS {
@@ -215,6 +223,7 @@ impl Member {
         if self.index != 0 {
             job.wipe(&mut buffers);
         }
+        Ok(())
     }
 
     fn make_buffers(&self, job: &Job, buffers: &mut Vec<u8>) {
@@ -240,7 +249,7 @@ impl Member {
             let Some(job) = Job::read(command) else {
                 return Ok(());
             };
-            self.prepare(&job);
+            self.prepare(&job)?;
             self.introduce();
             self.line_of(self.index).seq.store(round, Release);
             job.run(self)?;
@@ -374,7 +383,7 @@ impl Team {
         };
         self.round += 1;
         self.messages += count;
-        self.me.prepare(&job);
+        self.me.prepare(&job)?;
         self.me.introduce();
         job.post(&self.me.arena.lines()[COMMAND], self.round);
         for member in 1..self.me.members {

@@ -381,7 +381,7 @@ fn print_limits(options: &LimitsOptions) -> Result<ExitCode, Error> {
     if chosen.is_empty() {
         chosen = match hosts {
             Some(_) => limits::tcp::names().collect(),
-            None => limits::names().collect(),
+            None => limits::usual_names().collect(),
         };
     }
     let _lock = lock_machine()?;
