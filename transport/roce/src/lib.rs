@@ -91,6 +91,6 @@ pub use datagram::{Datagram, DatagramConfig, DatagramError, DatagramPair, GRH_BY
 pub use memory::{Access, AccessError, Memory, Piece};
 pub use pair::{
     Body, Completion, Config, ConfigError, Counts, MESSAGE_BYTES_MAX, Operation, Outgoing, PathMtu,
-    Payload, PostError, Queue, QueuePair, ReceiveQueue, Request, State, Status,
+    Payload, PostError, Queue, QueuePair, ReceiveQueue, Request, State, Status, Troubles,
 };
 pub use psn::Psn;

@@ -157,7 +157,10 @@ fn a_notification_or_a_mark_halves_the_window_and_good_times_open_it() {
     let marked = ByHand::new(0x11, FIRST + 1, &[]).aeth(ACK);
     let marked = marked.with(|bth| bth.forward_congestion = true).aeth(ACK);
     marked.to(&mut end, 10);
-    assert_eq!((end.pair.window(), end.pair.counts().window_cuts), (3, 2));
+    assert_eq!(
+        (end.pair.window(), end.pair.counts().troubles.window_cuts),
+        (3, 2)
+    );
     assert_eq!(end.leaving(10).len(), 1);
     for (round, psn) in [(1, 2), (2, 5)] {
         answer(&mut end, 10 + round * 1000, psn, ACK);
@@ -192,7 +195,7 @@ fn long_round_trips_cut_the_window_and_the_last_packet_under_way_asks() {
     }
     assert!(end.pair.window() < 8, "{}", end.pair.window());
     assert_eq!(statuses(&mut end).len(), 10, "without a time-out");
-    assert_eq!(end.pair.counts().timeouts, 0);
+    assert_eq!(end.pair.counts().troubles.timeouts, 0);
 }
 
 #[test]
@@ -206,7 +209,7 @@ fn what_left_behind_a_probe_is_not_missing() {
     answer(&mut end, 8300, FIRST, ACK);
     assert_eq!(end.leaving(8300), []);
     let counts = end.pair.counts();
-    assert_eq!((counts.went_back, counts.window_cuts), (0, 0));
+    assert_eq!((counts.went_back, counts.troubles.window_cuts), (0, 0));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use common::dice::Dice;
 use common::end::{self, End};
 use roce::{
     Body, Completion, Config, Counts, Operation, PathMtu, Piece, PostError, Psn, Request, State,
-    Status,
+    Status, Troubles,
 };
 
 #[test]
@@ -25,12 +25,24 @@ fn all_bytes_arrive_once_and_in_order_whatever_the_link_does() {
         };
         for counts in counts {
             all.went_back += counts.went_back;
-            all.timeouts += counts.timeouts;
+            all.troubles.timeouts += counts.troubles.timeouts;
             all.not_ready += counts.not_ready;
-            all.window_cuts += counts.window_cuts;
+            all.troubles.window_cuts += counts.troubles.window_cuts;
+            all.troubles.repeated += counts.troubles.repeated;
         }
     }
-    let often = [all.went_back, all.timeouts, all.not_ready, all.window_cuts];
+    let Troubles {
+        repeated,
+        timeouts,
+        window_cuts,
+    } = all.troubles;
+    let often = [
+        all.went_back,
+        all.not_ready,
+        repeated,
+        timeouts,
+        window_cuts,
+    ];
     assert!(often.iter().all(|times| *times > 150), "{all:?}");
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ring::Count;
 
 use super::shm::WordCounts;
-use super::verbs::{NetStats, Registered};
+use super::verbs::{NetStats, PortCounts};
 use crate::Peer;
 
 /// What was moved so far; for tests.
@@ -117,7 +117,7 @@ pub(super) struct NetCounts {
     pub(super) striped: Count,
     pub(super) fetched: Count,
     pub(super) detours: Count,
-    pub(super) registered: Arc<Registered>,
+    pub(super) ports: Arc<PortCounts>,
 }
 
 impl NetCounts {
@@ -141,9 +141,12 @@ impl NetCounts {
             striped: self.striped.get(),
             fetched: self.fetched.get(),
             detours: self.detours.get(),
-            registered: self.registered.regions.get(),
-            registered_bytes: self.registered.bytes(),
-            registered_most_bytes: self.registered.most_bytes.get(),
+            registered: self.ports.regions.get(),
+            registered_bytes: self.ports.bytes(),
+            registered_most_bytes: self.ports.most_bytes.get(),
+            repeated: self.ports.repeated.get(),
+            timeouts: self.ports.timeouts.get(),
+            window_cuts: self.ports.window_cuts.get(),
         };
         (stats, net)
     }

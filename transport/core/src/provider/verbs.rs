@@ -92,7 +92,7 @@ use moves::Moves;
 use plain::Chore;
 pub use plain::{FarLook, FarWord};
 use port::CallError;
-pub(super) use port::{Port, Registered};
+pub(super) use port::{Port, PortCounts};
 pub(super) use rail::FREE_BIT;
 pub(crate) use roce::dpdk_ports::configured as dpdk_ports;
 pub(super) use roce::{Dpdk, Faulty, RocePort, Udp};
@@ -173,6 +173,12 @@ pub struct NetStats {
     pub registered_bytes: u64,
     /// The most at any time.
     pub registered_most_bytes: u64,
+    /// Packets of RoCE that were sent again; of this and the next two, adapters tell nothing.
+    pub repeated: u64,
+    /// Times that no answer came in time.
+    pub timeouts: u64,
+    /// Times that less was sent at once, because of congestion or losses.
+    pub window_cuts: u64,
 }
 
 impl<P: Port> Verbs<P> {

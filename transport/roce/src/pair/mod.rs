@@ -93,10 +93,19 @@ pub struct Counts {
     pub dropped: u64,
     /// Times that all unacknowledged packets were sent again, since the peer or a gap said so.
     pub went_back: u64,
-    /// Times that one packet was sent again, since no answer came.
-    pub timeouts: u64,
     /// Times that the peer had no receive buffer.
     pub not_ready: u64,
+    /// Packets that were sent again, and what else goes wrong on the way.
+    pub troubles: Troubles,
+}
+
+/// What users ask for when a network is slow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Troubles {
+    /// Packets that were sent again.
+    pub repeated: u64,
+    /// Times that one packet was sent again, since no answer came.
+    pub timeouts: u64,
     /// Times that the window was cut for congestion.
     pub window_cuts: u64,
 }
@@ -138,8 +147,16 @@ impl QueuePair {
     /// What has happened so far.
     pub fn counts(&self) -> Counts {
         Counts {
-            window_cuts: self.congestion.cuts(),
+            troubles: self.troubles(),
             ..self.counts
+        }
+    }
+
+    /// What has gone wrong so far.
+    pub fn troubles(&self) -> Troubles {
+        Troubles {
+            window_cuts: self.congestion.cuts(),
+            ..self.counts.troubles
         }
     }
 
@@ -338,7 +355,7 @@ impl QueuePair {
         match self.retry.is_overdue(now_ns) {
             Ok(false) => {}
             Ok(true) => {
-                self.counts.timeouts += 1;
+                self.counts.troubles.timeouts += 1;
                 self.requester.probe();
             }
             Err(status) => self.break_oldest(status),
@@ -403,6 +420,7 @@ impl QueuePair {
             Leaves::First(psn) => Some(psn),
             Leaves::Unasked => None,
             Leaves::Again(psn) => {
+                self.counts.troubles.repeated += 1;
                 self.retry.sent_again(Some(psn));
                 None
             }

@@ -588,6 +588,27 @@ pub const GAUGES: &[Gauge] = &[
         "Times that packets to a rank took another port than before.",
     ),
     gauge(
+        "net_packets_repeated",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.repeated)),
+        "Packets of RoCE that this process has sent again, since they or their acknowledgements were lost or late; adapters do not tell.",
+    ),
+    gauge(
+        "net_timeouts",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.timeouts)),
+        "Times that this process has waited too long for an answer of RoCE.",
+    ),
+    gauge(
+        "net_window_cuts",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.window_cuts)),
+        "Times that this process has sent less of RoCE at once, because of congestion or losses.",
+    ),
+    gauge(
         "receives_truncated",
         PROTOCOL,
         Class::Counter,
@@ -812,7 +833,7 @@ pub const GAUGES: &[Gauge] = &[
     ),
 ];
 
-const _: () = assert!(GAUGES.len() == 84 + 3 * COLLECTIVES.len());
+const _: () = assert!(GAUGES.len() == 87 + 3 * COLLECTIVES.len());
 
 #[cfg(test)]
 mod tests {

@@ -51,8 +51,8 @@ use super::NetTerms;
 use super::address::{Address, Link};
 use super::gid::{self, Route};
 use super::port::{
-    Access, Body, CallError, Depths, Done, Event, Facts, Mailbox, Piece, Port, Queue, QueuePair,
-    Receives, Refused, Region, Registered, Remote, Request, Way,
+    Access, Body, CallError, Depths, Done, Event, Facts, Mailbox, Piece, Port, PortCounts, Queue,
+    QueuePair, Receives, Refused, Region, Remote, Request, Way,
 };
 use super::slab::Slab;
 use super::words::OpenError;
@@ -72,7 +72,7 @@ pub(crate) struct Device {
     verbs: &'static Verbs,
     facts: Facts,
     depths: Depths,
-    registered: Arc<Registered>,
+    counts: Arc<PortCounts>,
     q_key: u32,
     /// An address that packets will go to.
     toward: Option<IpAddr>,
@@ -224,7 +224,7 @@ impl Device {
             verbs,
             facts,
             depths,
-            registered: Arc::default(),
+            counts: Arc::default(),
             q_key,
             toward,
             datagram_number: make::number_of(&datagrams),
@@ -260,8 +260,8 @@ impl Port for Device {
         wait::monotonic_ns()
     }
 
-    fn count_into(&mut self, counts: Arc<Registered>) {
-        self.registered = counts;
+    fn count_into(&mut self, counts: Arc<PortCounts>) {
+        self.counts = counts;
     }
 
     fn facts(&self) -> &Facts {
@@ -296,7 +296,7 @@ impl Port for Device {
             }
             answer => answer,
         }?;
-        self.registered.add(bytes as u64);
+        self.counts.add(bytes as u64);
         let (local_key, remote_key) = make::keys_of(&region);
         let id = self.regions.insert(Held {
             _region: region,
@@ -318,8 +318,7 @@ impl Port for Device {
             return;
         }
         let held = self.regions.remove(region.id);
-        self.registered
-            .take(held.as_ref().map_or(0, |held| held.bytes));
+        self.counts.take(held.as_ref().map_or(0, |held| held.bytes));
         // D3.
         if held.is_some_and(|held| held.receives) {
             self.keep_completions();

@@ -75,7 +75,7 @@ impl<P: Port> Links<P> {
     ) -> Result<Self, CallError> {
         let counts = Arc::<NetCounts>::default();
         let counted = |mut port: P| {
-            port.count_into(Arc::clone(&counts.registered));
+            port.count_into(Arc::clone(&counts.ports));
             port
         };
         let Opened {

@@ -37,7 +37,7 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
     fn now_ns(&self) -> u64;
 
     /// What is registered is counted here, if anything.
-    fn count_into(&mut self, counts: Arc<Registered>);
+    fn count_into(&mut self, counts: Arc<PortCounts>);
 
     /// What is known of the port. [`refresh`](Self::refresh) changes it.
     fn facts(&self) -> &Facts;
@@ -155,9 +155,9 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
     fn next_event(&mut self) -> Option<Event>;
 }
 
-/// Memory that is registered with the ports of a process; anybody may read it at any time.
+/// Counted by the ports of a process; anybody may read it at any time.
 #[derive(Debug, Default)]
-pub(crate) struct Registered {
+pub(crate) struct PortCounts {
     /// Regions that were ever registered.
     pub(crate) regions: Count,
     /// Bytes of them; of memory that several ports know, as often.
@@ -166,9 +166,15 @@ pub(crate) struct Registered {
     went_bytes: Count,
     /// The most that were there at any time.
     pub(crate) most_bytes: Count,
+    /// Packets that were sent again. These three by ports whose process plays the adapter: adapters keep them to themselves.
+    pub(crate) repeated: Count,
+    /// Times that no answer came in time.
+    pub(crate) timeouts: Count,
+    /// Times that less was sent at once, because of congestion or losses.
+    pub(crate) window_cuts: Count,
 }
 
-impl Registered {
+impl PortCounts {
     /// Memory was registered.
     pub(crate) fn add(&self, bytes: u64) {
         self.regions.add(1);

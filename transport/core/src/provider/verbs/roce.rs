@@ -44,7 +44,7 @@ use roce::icrc::{self, Icrc};
 use roce::link::Carried;
 use roce::{DatagramPair, Outgoing, Payload, Piece, ReceiveQueue};
 
-use super::port::{Done, Facts, Queue, Registered};
+use super::port::{Done, Facts, PortCounts, Queue};
 use super::slab::Slab;
 use carrier::Carrier;
 pub(in crate::provider) use dpdk::Dpdk;
@@ -65,7 +65,7 @@ pub(crate) struct RocePort<C> {
     ways: Slab<SocketAddr>,
     queues: Queues,
     limits: Limits,
-    registered: Arc<Registered>,
+    counts: Arc<PortCounts>,
     /// There was a turn since completions of sends were asked for.
     has_turned: bool,
     /// Packets have come since that was asked.

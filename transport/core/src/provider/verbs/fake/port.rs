@@ -14,8 +14,8 @@ use std::time::Duration;
 use super::super::NetTerms;
 use super::super::address::Address;
 use super::super::port::{
-    Access, Body, CallError, Depths, Done, Event, Facts, Mailbox, Piece, Port, Queue, QueuePair,
-    Receives, Refused, Region, Registered, Remote, Request, Way,
+    Access, Body, CallError, Depths, Done, Event, Facts, Mailbox, Piece, Port, PortCounts, Queue,
+    QueuePair, Receives, Refused, Region, Remote, Request, Way,
 };
 use super::FakeNet;
 use super::adapter::Source;
@@ -27,7 +27,7 @@ pub(crate) struct FakePort {
     index: u32,
     /// What its process asked for last.
     facts: Facts,
-    registered: Arc<Registered>,
+    counts: Arc<PortCounts>,
 }
 
 impl FakeNet {
@@ -56,7 +56,7 @@ impl FakeNet {
             net,
             index,
             facts,
-            registered: Arc::default(),
+            counts: Arc::default(),
         })
     }
 }
@@ -100,8 +100,8 @@ impl Port for FakePort {
         self.net.now_ns()
     }
 
-    fn count_into(&mut self, counts: Arc<Registered>) {
-        self.registered = counts;
+    fn count_into(&mut self, counts: Arc<PortCounts>) {
+        self.counts = counts;
     }
 
     fn facts(&self) -> &Facts {
@@ -134,7 +134,7 @@ impl Port for FakePort {
         // SAFETY: the caller's promise lasts until `deregister` has returned, which removes the region; if that never comes
         // and the port is dropped, or its process is declared dead, all regions are cleared.
         unsafe { adapter.regions.add(base, bytes, access, region) };
-        self.registered.add(bytes as u64);
+        self.counts.add(bytes as u64);
         Ok(region)
     }
 
@@ -143,7 +143,7 @@ impl Port for FakePort {
         let adapter = net.port(self.index);
         let before = adapter.regions.bytes();
         let found = adapter.regions.remove(region);
-        self.registered.take(before - adapter.regions.bytes());
+        self.counts.take(before - adapter.regions.bytes());
         adapter.stats.wrong += u64::from(!found && !adapter.is_gone());
     }
 

@@ -99,7 +99,7 @@ impl<C: Carrier> RocePort<C> {
             ways: Slab::new(),
             queues,
             limits,
-            registered: Arc::default(),
+            counts: Arc::default(),
             has_turned: false,
             has_stirred: false,
         })

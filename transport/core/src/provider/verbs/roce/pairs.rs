@@ -6,10 +6,11 @@
 //! packet that was sent to one that has gone hardly ever meets another.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
-use roce::{Config, Queue, QueuePair, State, Status};
+use roce::{Config, Queue, QueuePair, State, Status, Troubles};
 
-use super::super::port::Event;
+use super::super::port::{Event, PortCounts};
 use super::chance::Chance;
 use super::ends::Ends;
 
@@ -26,6 +27,7 @@ pub(super) struct Pairs {
     /// deadline.
     due: BTreeSet<(u64, u32)>,
     chance: Chance,
+    counts: Arc<PortCounts>,
 }
 
 /// A place for a queue pair.
@@ -41,6 +43,8 @@ struct Place {
     is_known_broken: bool,
     /// Its entry in `due`.
     due_ns: Option<u64>,
+    /// What of its troubles is counted.
+    counted: Troubles,
 }
 
 impl Pairs {
@@ -148,6 +152,11 @@ impl Pairs {
         }
     }
 
+    /// Where troubles are counted from now on.
+    pub(super) fn count_into(&mut self, counts: Arc<PortCounts>) {
+        self.counts = counts;
+    }
+
     /// Whether any may have something to send.
     pub(super) fn is_any_ready(&self) -> bool {
         !self.ready.is_empty()
@@ -192,6 +201,10 @@ impl Pairs {
         while let Some(completion) = engine.poll(Queue::Receives) {
             ends.received(&completion);
         }
+        if engine.troubles() != place.counted {
+            let before = std::mem::replace(&mut place.counted, engine.troubles());
+            count(&self.counts, before, place.counted);
+        }
         if let Some(deadline_ns) = engine.deadline()
             && place.due_ns.is_none_or(|due_ns| deadline_ns < due_ns)
         {
@@ -215,6 +228,14 @@ impl Pairs {
             ready.push_back(index);
         }
     }
+}
+
+/// Counts what has happened since.
+#[cold]
+fn count(counts: &PortCounts, before: Troubles, now: Troubles) {
+    counts.repeated.add(now.repeated - before.repeated);
+    counts.timeouts.add(now.timeouts - before.timeouts);
+    counts.window_cuts.add(now.window_cuts - before.window_cuts);
 }
 
 /// A queue pair cannot be joined.

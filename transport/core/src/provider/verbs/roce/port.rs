@@ -14,8 +14,8 @@ use roce::{Config, Datagram, Psn};
 
 use super::super::address::Address;
 use super::super::port::{
-    Access, Body, CallError, Done, Event, Facts, Mailbox, Operation, Piece, Port, Queue, QueuePair,
-    Receives, Refused, Region, Registered, Remote, Request, Way,
+    Access, Body, CallError, Done, Event, Facts, Mailbox, Operation, Piece, Port, PortCounts,
+    Queue, QueuePair, Receives, Refused, Region, Remote, Request, Way,
 };
 use super::carrier::Carrier;
 use super::open::{partition, path_mtu, socket_of};
@@ -29,8 +29,9 @@ impl<C: Carrier> Port for RocePort<C> {
         self.carrier.now_ns()
     }
 
-    fn count_into(&mut self, counts: Arc<Registered>) {
-        self.registered = counts;
+    fn count_into(&mut self, counts: Arc<PortCounts>) {
+        self.queues.pairs.count_into(Arc::clone(&counts));
+        self.counts = counts;
     }
 
     fn facts(&self) -> &Facts {
@@ -56,7 +57,7 @@ impl<C: Carrier> Port for RocePort<C> {
         // and the table with it.
         let key = unsafe { regions.add(base, bytes, access) };
         let key = key.ok_or_else(|| failed("ibv_reg_mr", libc::ENOMEM))?;
-        self.registered.add(bytes as u64);
+        self.counts.add(bytes as u64);
         Ok(Region {
             id: key,
             local_key: key,
@@ -66,7 +67,7 @@ impl<C: Carrier> Port for RocePort<C> {
 
     fn deregister(&mut self, region: Region) {
         let bytes = self.queues.regions.remove(region.id);
-        self.registered.take(bytes.unwrap_or(0));
+        self.counts.take(bytes.unwrap_or(0));
     }
 
     fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Piece)]) -> usize {

@@ -195,6 +195,7 @@ fn three_processes_talk_over_udp() {
 
 #[test]
 fn three_processes_talk_over_a_network_that_loses_doubles_delays_and_damages() {
+    let mut repeated = 0;
     for seed in 1..9u64 {
         let permille = (seed * 8) as u32;
         let mut world = World::over(PacketFaults {
@@ -212,7 +213,10 @@ fn three_processes_talk_over_a_network_that_loses_doubles_delays_and_damages() {
             world.move_data([2, 1], bytes);
         }
         world.chat(5);
+        let stats = world.all.iter().map(|one| one.net_stats());
+        repeated += stats.map(|stats| stats.repeated).sum::<u64>();
     }
+    assert!(repeated > 100, "{repeated} packets were sent again");
 }
 
 #[test]
@@ -223,6 +227,11 @@ fn the_same_on_a_network_without_faults_breaks_nothing() {
     assert_eq!(world.words, [""; 0]);
     let broken = world.all.iter().map(|one| one.net_stats().broken);
     assert_eq!(broken.sum::<u64>(), 0);
+    let stats = world.all[1].net_stats();
+    assert_eq!(
+        (stats.repeated, stats.timeouts, stats.window_cuts),
+        (0, 0, 0)
+    );
 }
 
 #[test]
