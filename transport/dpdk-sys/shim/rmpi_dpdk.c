@@ -306,6 +306,9 @@ static int begin(struct rmpi_dpdk_port *port)
     lock(port);
     int error = rte_eth_dev_start(port->id);
     port->is_started = !error;
+    // Who asks for an address of IPv6 asks a group. Devices that cannot choose hear groups in any case, or are told outside.
+    if (!error)
+        rte_eth_allmulticast_enable(port->id);
     port->is_up = 0;
     port->calls = 0;
     port->pause_ms = CONNECT_PAUSE;

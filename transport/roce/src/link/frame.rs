@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames of Ethernet: with ARP, or with UDP over IPv4. RFC 826, 791, 768.
+//! Frames of Ethernet with UDP over IP. RFC 791, 8200, 768.
 //!
 //! | header   | offset | bytes | field                | sent                           |
 //! |----------|-------:|------:|----------------------|--------------------------------|
 //! | Ethernet |      0 |     6 | destination          |                                |
 //! |          |      6 |     6 | source               |                                |
-//! |          |     12 |     2 | type                 | 0x0800 IPv4, 0x0806 ARP        |
-//! | ARP      |      0 |     6 | hardware, protocol, their lengths | 1, 0x0800, 6, 4   |
-//! |          |      6 |     2 | operation            | 1 request, 2 reply             |
-//! |          |      8 |    10 | sender               | Ethernet, IPv4                 |
-//! |          |     18 |    10 | target               | Ethernet, IPv4                 |
+//! |          |     12 |     2 | type                 | 0x0800 IPv4, 0x86dd IPv6       |
 //! | IPv4     |      0 |     2 | version, length, TOS | 0x45, 0x02: may be marked (ECN) |
 //! |          |      2 |     2 | total length         |                                |
 //! |          |      4 |     4 | id, fragments        | 0, don't fragment              |
 //! |          |      8 |     4 | TTL, protocol, checksum | 64, 17                      |
 //! |          |     12 |     8 | addresses            |                                |
+//! | IPv6     |      0 |     4 | version, traffic class, flow label | 6, 0x02, 0       |
+//! |          |      4 |     2 | length behind this header |                           |
+//! |          |      6 |     2 | next header, hop limit | 17, 64                       |
+//! |          |      8 |    32 | addresses            |                                |
 //! | UDP      |      0 |     8 | ports, length, checksum | checksum 0: none            |
+//!
+//! None over IPv6 either, as adapters have it: the packet has a checksum of its own.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::format::Network;
 
@@ -35,8 +37,17 @@ impl Mac {
     }
 }
 
-/// Bytes in front of a packet.
-pub const HEAD_BYTES: usize = ETHERNET_BYTES + IP_BYTES + UDP_BYTES;
+/// Most bytes in front of a packet.
+pub const HEAD_BYTES_MAX: usize = ETHERNET_BYTES + IP6_BYTES + UDP_BYTES;
+
+/// Bytes in front of a packet that goes to or comes from this address.
+pub(super) fn head_bytes(address: IpAddr) -> usize {
+    let ip_bytes = match address {
+        IpAddr::V4(_) => IP_BYTES,
+        IpAddr::V6(_) => IP6_BYTES,
+    };
+    ETHERNET_BYTES + ip_bytes + UDP_BYTES
+}
 
 /// What a frame carries for an address and port: a packet and its checksum.
 #[derive(Clone, Copy, Debug)]
@@ -53,26 +64,53 @@ pub struct Carried<'a> {
 
 impl<'a> Carried<'a> {
     /// `None`: the frame carries something else, or something for others.
-    pub(super) fn parse(frame: &'a [u8], address: Ipv4Addr, port: u16) -> Option<Self> {
+    pub(super) fn parse(frame: &'a [u8], address: IpAddr, port: u16) -> Option<Self> {
         let (ethernet, datagram) = frame.split_first_chunk::<ETHERNET_BYTES>()?;
-        if ethernet[12..] != IPV4 {
-            return None;
-        }
-        let ip = datagram.first_chunk::<IP_BYTES>()?;
-        let [_, tos, _, _, _, _, fragments @ ..] = *ip;
-        let is_fragment = u16::from_be_bytes([fragments[0], fragments[1]]) & MORE_AND_OFFSET != 0;
-        if ip[0] >> 4 != 4 || is_fragment || ip[16..] != address.octets() {
-            return None;
-        }
+        let ip = match (address, [ethernet[12], ethernet[13]]) {
+            (IpAddr::V4(address), IPV4) => Ip::four(datagram, address)?,
+            (IpAddr::V6(address), IPV6) => Ip::six(datagram, address)?,
+            _ => return None,
+        };
         let (network, bytes) = Network::parse(datagram).ok()?;
-        let udp = datagram.get(usize::from(ip[0] & 0xf) * 4..)?;
+        let udp = datagram.get(ip.bytes..)?;
         let [from_port, to_port] = [udp.first_chunk::<2>()?, udp.get(2..4)?.first_chunk::<2>()?];
-        let source = Ipv4Addr::new(ip[12], ip[13], ip[14], ip[15]);
         (u16::from_be_bytes(*to_port) == port).then_some(Self {
             network,
             bytes,
-            from: (source, u16::from_be_bytes(*from_port)).into(),
-            is_marked: tos & 3 == 3,
+            from: (ip.source, u16::from_be_bytes(*from_port)).into(),
+            is_marked: ip.traffic & 3 == 3,
+        })
+    }
+}
+
+/// What a header of IP says of a datagram for this end.
+struct Ip {
+    bytes: usize,
+    source: IpAddr,
+    /// TOS or traffic class.
+    traffic: u8,
+}
+
+impl Ip {
+    fn four(datagram: &[u8], address: Ipv4Addr) -> Option<Self> {
+        let ip = datagram.first_chunk::<IP_BYTES>()?;
+        let is_fragment = u16::from_be_bytes([ip[6], ip[7]]) & MORE_AND_OFFSET != 0;
+        let is_for_here = ip[0] >> 4 == 4 && !is_fragment && ip[16..] == address.octets();
+        is_for_here.then(|| Self {
+            bytes: usize::from(ip[0] & 0xf) * 4,
+            source: Ipv4Addr::new(ip[12], ip[13], ip[14], ip[15]).into(),
+            traffic: ip[1],
+        })
+    }
+
+    fn six(datagram: &[u8], address: Ipv6Addr) -> Option<Self> {
+        let ip = datagram.first_chunk::<IP6_BYTES>()?;
+        let source = ip.get(8..)?.first_chunk::<16>()?;
+        let is_for_here = ip[0] >> 4 == 6 && ip[24..] == address.octets();
+        is_for_here.then(|| Self {
+            bytes: IP6_BYTES,
+            source: Ipv6Addr::from(*source).into(),
+            traffic: ip[0] << 4 | ip[1] >> 4,
         })
     }
 }
@@ -81,50 +119,77 @@ impl<'a> Carried<'a> {
 pub(super) fn write_head(
     frame: &mut [u8],
     bytes: usize,
-    (from, to): (Mac, Mac),
-    (source, destination): ((Ipv4Addr, u16), (Ipv4Addr, u16)),
+    macs: (Mac, Mac),
+    (source, destination): (SocketAddr, SocketAddr),
 ) -> Option<usize> {
+    let head_bytes = head_bytes(source.ip());
+    frame.get(head_bytes..head_bytes + bytes)?;
     let udp_bytes = u16::try_from(UDP_BYTES + bytes).ok()?;
-    let ip_bytes = u16::try_from(IP_BYTES + UDP_BYTES + bytes).ok()?;
-    frame.get(HEAD_BYTES..HEAD_BYTES + bytes)?;
+    let rest = match (source.ip(), destination.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let rest = write_ethernet(frame, macs, IPV4)?;
+            write_ip4(rest, (from, to), udp_bytes)?
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let rest = write_ethernet(frame, macs, IPV6)?;
+            write_ip6(rest, (from, to), (UDP, 64), udp_bytes)?
+        }
+        _ => return None,
+    };
+    let udp = rest.first_chunk_mut::<UDP_BYTES>()?;
+    udp[..2].copy_from_slice(&source.port().to_be_bytes());
+    udp[2..4].copy_from_slice(&destination.port().to_be_bytes());
+    udp[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
+    udp[6..].fill(0);
+    Some(head_bytes + bytes)
+}
+
+/// What follows the header.
+pub(super) fn write_ethernet(
+    frame: &mut [u8],
+    (from, to): (Mac, Mac),
+    kind: [u8; 2],
+) -> Option<&mut [u8]> {
     let (ethernet, rest) = frame.split_first_chunk_mut::<ETHERNET_BYTES>()?;
     ethernet[..6].copy_from_slice(&to.0);
     ethernet[6..12].copy_from_slice(&from.0);
-    ethernet[12..].copy_from_slice(&IPV4);
-    let (ip, rest) = rest.split_first_chunk_mut::<IP_BYTES>()?;
-    *ip = [
-        0x45,
-        MAY_BE_MARKED,
-        0,
-        0,
-        0,
-        0,
-        0x40,
-        0,
-        64,
-        UDP,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-    ];
-    ip[2..4].copy_from_slice(&ip_bytes.to_be_bytes());
-    ip[12..16].copy_from_slice(&source.0.octets());
-    ip[16..].copy_from_slice(&destination.0.octets());
+    ethernet[12..].copy_from_slice(&kind);
+    Some(rest)
+}
+
+fn write_ip4(
+    datagram: &mut [u8],
+    (source, destination): (Ipv4Addr, Ipv4Addr),
+    behind: u16,
+) -> Option<&mut [u8]> {
+    let total = behind.checked_add(u16::try_from(IP_BYTES).ok()?)?;
+    let (ip, rest) = datagram.split_first_chunk_mut::<IP_BYTES>()?;
+    *ip = [0; IP_BYTES];
+    (ip[0], ip[1], ip[6], ip[8], ip[9]) = (0x45, MAY_BE_MARKED, 0x40, 64, UDP);
+    ip[2..4].copy_from_slice(&total.to_be_bytes());
+    ip[12..16].copy_from_slice(&source.octets());
+    ip[16..].copy_from_slice(&destination.octets());
     let sum = checksum(ip);
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    let udp = rest.first_chunk_mut::<UDP_BYTES>()?;
-    udp[..2].copy_from_slice(&source.1.to_be_bytes());
-    udp[2..4].copy_from_slice(&destination.1.to_be_bytes());
-    udp[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
-    udp[6..].fill(0);
-    Some(HEAD_BYTES + bytes)
+    Some(rest)
+}
+
+/// `next`: the header that follows, and the hop limit. What is not UDP is not marked.
+pub(super) fn write_ip6(
+    datagram: &mut [u8],
+    (source, destination): (Ipv6Addr, Ipv6Addr),
+    (next, hops): (u8, u8),
+    behind: u16,
+) -> Option<&mut [u8]> {
+    let (ip, rest) = datagram.split_first_chunk_mut::<IP6_BYTES>()?;
+    *ip = [0; IP6_BYTES];
+    ip[0] = 0x60;
+    ip[1] = if next == UDP { MAY_BE_MARKED << 4 } else { 0 };
+    ip[4..6].copy_from_slice(&behind.to_be_bytes());
+    (ip[6], ip[7]) = (next, hops);
+    ip[8..24].copy_from_slice(&source.octets());
+    ip[24..].copy_from_slice(&destination.octets());
+    Some(rest)
 }
 
 /// The checksum of an IPv4 header in which that is 0. RFC 1071.
@@ -137,78 +202,13 @@ fn checksum(header: &[u8; IP_BYTES]) -> u16 {
     !u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap_or(u16::MAX)
 }
 
-/// What somebody asks or answers about Ethernet addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Arp {
-    /// The frame's destination.
-    pub(super) to: Mac,
-    pub(super) operation: Operation,
-    pub(super) sender_mac: Mac,
-    pub(super) sender: Ipv4Addr,
-    pub(super) target_mac: Mac,
-    pub(super) target: Ipv4Addr,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
-    Request = 1,
-    Reply = 2,
-}
-
-impl Arp {
-    /// `None`: it is something else.
-    pub(super) fn parse(frame: &[u8]) -> Option<Self> {
-        let (ethernet, rest) = frame.split_first_chunk::<ETHERNET_BYTES>()?;
-        let arp = rest.first_chunk::<ARP_BYTES>()?;
-        if ethernet[12..] != ARP || arp[..6] != ARP_KIND {
-            return None;
-        }
-        let operation = match [arp[6], arp[7]] {
-            [0, 1] => Operation::Request,
-            [0, 2] => Operation::Reply,
-            _ => return None,
-        };
-        let mac = |at: usize| Some(Mac(*arp.get(at..)?.first_chunk()?));
-        let address = |at: usize| Some(Ipv4Addr::from(*arp.get(at..)?.first_chunk::<4>()?));
-        Some(Self {
-            to: Mac(*ethernet.first_chunk()?),
-            operation,
-            sender_mac: mac(8).filter(|mac| mac.is_one())?,
-            sender: address(14)?,
-            target_mac: mac(18)?,
-            target: address(24)?,
-        })
-    }
-
-    /// Answers how long the frame is.
-    pub(super) fn write(&self, frame: &mut [u8]) -> Option<usize> {
-        let frame = frame.get_mut(..LEAST_FRAME_BYTES)?;
-        frame.fill(0);
-        let (ethernet, rest) = frame.split_first_chunk_mut::<ETHERNET_BYTES>()?;
-        ethernet[..6].copy_from_slice(&self.to.0);
-        ethernet[6..12].copy_from_slice(&self.sender_mac.0);
-        ethernet[12..].copy_from_slice(&ARP);
-        let arp = rest.first_chunk_mut::<ARP_BYTES>()?;
-        arp[..6].copy_from_slice(&ARP_KIND);
-        arp[7] = self.operation as u8;
-        arp[8..14].copy_from_slice(&self.sender_mac.0);
-        arp[14..18].copy_from_slice(&self.sender.octets());
-        arp[18..24].copy_from_slice(&self.target_mac.0);
-        arp[24..].copy_from_slice(&self.target.octets());
-        Some(LEAST_FRAME_BYTES)
-    }
-}
-
-const ETHERNET_BYTES: usize = 14;
+pub(super) const ETHERNET_BYTES: usize = 14;
 const IP_BYTES: usize = 20;
+pub(super) const IP6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
-const ARP_BYTES: usize = 28;
-/// Shorter frames are filled up, without their checksum.
-const LEAST_FRAME_BYTES: usize = 60;
 const IPV4: [u8; 2] = [8, 0];
-const ARP: [u8; 2] = [8, 6];
-/// Ethernet and IPv4, and the lengths of their addresses.
-const ARP_KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
+pub(super) const IPV6: [u8; 2] = [0x86, 0xdd];
+pub(super) const ARP: [u8; 2] = [8, 6];
 const UDP: u8 = 17;
 /// ECT(0), RFC 3168.
 const MAY_BE_MARKED: u8 = 2;

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ethernet and IPv4 below RoCE, for carriers that have no kernel to write their headers: frames (`frame.rs`), and the Ethernet
-//! addresses of neighbours by ARP (`neighbours.rs`).
+//! Ethernet and IP below RoCE, for carriers that have no kernel to write their headers: frames (`frame.rs`), and the Ethernet
+//! addresses of neighbours (`neighbours.rs`) by ARP and neighbour discovery (`resolution.rs`).
 //!
 //! **Knows** this end's addresses, and those of others that it has asked for.
-//! **Never** answers anything but ARP for its own address: it is no host of the Internet protocol.
+//! **Never** answers anything but who has its own address: it is no host of the Internet protocol.
 
 mod frame;
 mod neighbours;
+mod resolution;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
-use frame::{Arp, Operation};
-pub use frame::{Carried, HEAD_BYTES, Mac};
+pub use frame::{Carried, HEAD_BYTES_MAX, Mac};
 use neighbours::Neighbours;
+use resolution::{Operation, Resolution};
 
 /// This end of a link.
 #[derive(Debug)]
 pub struct Link {
     mac: Mac,
-    address: Ipv4Addr,
+    address: IpAddr,
     port: u16,
     route: Route,
     neighbours: Neighbours,
     /// Who asked for this end's Ethernet address and has no answer yet.
-    askers: Vec<(Mac, Ipv4Addr)>,
+    askers: Vec<(Mac, IpAddr)>,
 }
 
 /// Which addresses are on the link, and who forwards to the others.
@@ -32,12 +33,12 @@ pub struct Route {
     /// Bits of this end's address that all addresses on the link have in common; 0: all are on it.
     pub prefix_bits: u8,
     /// A router on the link; without one, others count as on it.
-    pub gateway: Option<Ipv4Addr>,
+    pub gateway: Option<IpAddr>,
 }
 
 impl Link {
     /// The end with these addresses, whose packets go to and come from this UDP port.
-    pub fn new(mac: Mac, address: Ipv4Addr, port: u16, route: Route) -> Self {
+    pub fn new(mac: Mac, address: IpAddr, port: u16, route: Route) -> Self {
         Self {
             mac,
             address,
@@ -53,7 +54,12 @@ impl Link {
         (self.address, self.port).into()
     }
 
-    /// Puts headers into the first [`HEAD_BYTES`] of `frame`, before a packet of `bytes` that stands behind them, its checksum
+    /// Bytes in front of each packet, at most [`HEAD_BYTES_MAX`].
+    pub fn head_bytes(&self) -> usize {
+        frame::head_bytes(self.address)
+    }
+
+    /// Puts headers into the first [`head_bytes`](Self::head_bytes) of `frame`, before a packet of `bytes` that stands behind them, its checksum
     /// included. Answers how long the frame is; `None`: nobody knows yet where it goes, so it is kept until that is known
     /// ([`next_kept`](Self::next_kept)), or lost if too many wait.
     pub fn wrap(
@@ -63,15 +69,16 @@ impl Link {
         bytes: usize,
         to: SocketAddr,
     ) -> Option<usize> {
-        let IpAddr::V4(address) = to.ip() else {
+        if to.is_ipv4() != self.address.is_ipv4() {
             return None;
-        };
-        let hop = self.next_hop(address);
+        }
+        let hop = self.next_hop(to.ip());
         match self.neighbours.find(now_ns, hop) {
-            Some(mac) => self.write(frame, bytes, mac, (address, to.port())),
+            Some(mac) => self.write(frame, bytes, mac, to),
             None => {
-                let packet = frame.get(HEAD_BYTES..HEAD_BYTES + bytes)?;
-                self.neighbours.keep(hop, packet, (address, to.port()));
+                let head_bytes = self.head_bytes();
+                let packet = frame.get(head_bytes..head_bytes + bytes)?;
+                self.neighbours.keep(hop, packet, to);
                 None
             }
         }
@@ -81,14 +88,15 @@ impl Link {
     /// long it is.
     pub fn next_kept(&mut self, now_ns: u64, frame: &mut [u8]) -> Option<usize> {
         if let Some((mac, address)) = self.askers.pop() {
-            return self.arp(Operation::Reply, (mac, mac, address)).write(frame);
+            return self.says(Operation::Reply, (mac, address)).write(frame);
         }
         if let Some(asked) = self.neighbours.next_question(now_ns) {
-            let everybody = (Mac::EVERYBODY, Mac::NOBODY, asked);
-            return self.arp(Operation::Request, everybody).write(frame);
+            let question = self.says(Operation::Request, (Mac::NOBODY, asked));
+            return question.write(frame);
         }
         let (mac, packet, to) = self.neighbours.next_packet()?;
-        let place = frame.get_mut(HEAD_BYTES..HEAD_BYTES + packet.len())?;
+        let head_bytes = self.head_bytes();
+        let place = frame.get_mut(head_bytes..head_bytes + packet.len())?;
         place.copy_from_slice(&packet);
         self.write(frame, packet.len(), mac, to)
     }
@@ -103,26 +111,26 @@ impl Link {
         if let Some(carried) = Carried::parse(frame, self.address, self.port) {
             return Some(carried);
         }
-        if let Some(arp) = Arp::parse(frame) {
-            self.hear_arp(now_ns, &arp);
+        if let Some(said) = Resolution::parse(frame) {
+            self.hear_resolution(now_ns, &said);
         }
         None
     }
 
-    fn hear_arp(&mut self, now_ns: u64, arp: &Arp) {
-        if arp.target != self.address || arp.sender == self.address {
+    fn hear_resolution(&mut self, now_ns: u64, said: &Resolution) {
+        if said.target != self.address || said.sender == self.address {
             return;
         }
-        self.neighbours.learn(now_ns, arp.sender, arp.sender_mac);
-        let is_new = !self.askers.contains(&(arp.sender_mac, arp.sender));
-        if arp.operation == Operation::Request && is_new && self.askers.len() < MOST_ASKERS {
-            self.askers.push((arp.sender_mac, arp.sender));
+        let who = (said.sender_mac, said.sender);
+        self.neighbours.learn(now_ns, said.sender, said.sender_mac);
+        let is_new = !self.askers.contains(&who);
+        if said.operation == Operation::Request && is_new && self.askers.len() < MOST_ASKERS {
+            self.askers.push(who);
         }
     }
 
-    fn arp(&self, operation: Operation, (to, target_mac, target): (Mac, Mac, Ipv4Addr)) -> Arp {
-        Arp {
-            to,
+    fn says(&self, operation: Operation, (target_mac, target): (Mac, IpAddr)) -> Resolution {
+        Resolution {
             operation,
             sender_mac: self.mac,
             sender: self.address,
@@ -131,23 +139,29 @@ impl Link {
         }
     }
 
-    fn write(&self, frame: &mut [u8], bytes: usize, to: Mac, at: (Ipv4Addr, u16)) -> Option<usize> {
-        frame::write_head(
-            frame,
-            bytes,
-            (self.mac, to),
-            ((self.address, self.port), at),
-        )
+    fn write(&self, frame: &mut [u8], bytes: usize, to: Mac, at: SocketAddr) -> Option<usize> {
+        frame::write_head(frame, bytes, (self.mac, to), (self.local(), at))
     }
 
-    fn next_hop(&self, to: Ipv4Addr) -> Ipv4Addr {
-        let bits = u32::from(self.route.prefix_bits.min(32));
-        let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
-        let is_near = (to.to_bits() ^ self.address.to_bits()) & mask == 0;
+    fn next_hop(&self, to: IpAddr) -> IpAddr {
         match self.route.gateway {
-            Some(gateway) if !is_near => gateway,
+            Some(gateway) if !is_near(self.address, to, self.route.prefix_bits) => gateway,
             _ => to,
         }
+    }
+}
+
+/// Whether two addresses have their first bits in common.
+pub fn is_near(one: IpAddr, other: IpAddr, prefix_bits: u8) -> bool {
+    let bits = u32::from(prefix_bits);
+    match (one, other) {
+        (IpAddr::V4(one), IpAddr::V4(other)) => {
+            (one.to_bits() ^ other.to_bits()).leading_zeros() >= bits.min(32)
+        }
+        (IpAddr::V6(one), IpAddr::V6(other)) => {
+            (one.to_bits() ^ other.to_bits()).leading_zeros() >= bits.min(128)
+        }
+        _ => false,
     }
 }
 

@@ -5,7 +5,7 @@
 //! address serves on.
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::frame::Mac;
 
@@ -21,7 +21,7 @@ pub(super) struct Neighbours {
 
 #[derive(Debug)]
 struct Neighbour {
-    address: Ipv4Addr,
+    address: IpAddr,
     mac: Option<Mac>,
     learned_ns: u64,
     /// When it is asked for next, if it is.
@@ -31,14 +31,14 @@ struct Neighbour {
 
 #[derive(Debug)]
 struct Waiting {
-    hop: Ipv4Addr,
+    hop: IpAddr,
     packet: Vec<u8>,
-    to: (Ipv4Addr, u16),
+    to: SocketAddr,
 }
 
 impl Neighbours {
     /// The address of one, if it is known. Else it is asked for.
-    pub(super) fn find(&mut self, now_ns: u64, address: Ipv4Addr) -> Option<Mac> {
+    pub(super) fn find(&mut self, now_ns: u64, address: IpAddr) -> Option<Mac> {
         let is_last = self
             .known
             .get(self.last)
@@ -56,7 +56,7 @@ impl Neighbours {
         neighbour.mac
     }
 
-    fn add(&mut self, now_ns: u64, address: Ipv4Addr) -> usize {
+    fn add(&mut self, now_ns: u64, address: IpAddr) -> usize {
         self.known.push(Neighbour {
             address,
             mac: None,
@@ -68,7 +68,7 @@ impl Neighbours {
     }
 
     /// Keeps a packet until its way is known.
-    pub(super) fn keep(&mut self, hop: Ipv4Addr, packet: &[u8], to: (Ipv4Addr, u16)) {
+    pub(super) fn keep(&mut self, hop: IpAddr, packet: &[u8], to: SocketAddr) {
         if self.waiting.len() == MOST_WAITING {
             self.waiting.pop_front();
         }
@@ -77,7 +77,7 @@ impl Neighbours {
     }
 
     /// Who is to be asked for now.
-    pub(super) fn next_question(&mut self, now_ns: u64) -> Option<Ipv4Addr> {
+    pub(super) fn next_question(&mut self, now_ns: u64) -> Option<IpAddr> {
         if self.asking == 0 {
             return None;
         }
@@ -97,7 +97,7 @@ impl Neighbours {
     }
 
     /// Somebody says its address.
-    pub(super) fn learn(&mut self, now_ns: u64, address: Ipv4Addr, mac: Mac) {
+    pub(super) fn learn(&mut self, now_ns: u64, address: IpAddr, mac: Mac) {
         let known = self.known.iter_mut().find(|it| it.address == address);
         if let Some(known) = known {
             (known.mac, known.learned_ns) = (Some(mac), now_ns);
@@ -108,7 +108,7 @@ impl Neighbours {
     }
 
     /// A packet that waited and can go.
-    pub(super) fn next_packet(&mut self) -> Option<(Mac, Vec<u8>, (Ipv4Addr, u16))> {
+    pub(super) fn next_packet(&mut self) -> Option<(Mac, Vec<u8>, SocketAddr)> {
         let known = &self.known;
         let mac_of = |hop| known.iter().find(|it| it.address == hop)?.mac;
         let place = self

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two ends of a link, and what comes from elsewhere.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use super::*;
 use crate::format::Network;
 
@@ -14,13 +16,14 @@ fn mac(last: u8) -> Mac {
 }
 
 fn end(last: u8) -> Link {
-    Link::new(mac(last), Ipv4Addr::new(10, 0, 0, last), 4791, NEAR)
+    Link::new(mac(last), Ipv4Addr::new(10, 0, 0, last).into(), 4791, NEAR)
 }
 
 /// A packet of these bytes on its way, or kept.
 fn wrap(link: &mut Link, now_ns: u64, packet: &[u8], to: &str) -> Option<Vec<u8>> {
     let mut frame = [0xee; 200];
-    frame[HEAD_BYTES..HEAD_BYTES + packet.len()].copy_from_slice(packet);
+    let head_bytes = link.head_bytes();
+    frame[head_bytes..head_bytes + packet.len()].copy_from_slice(packet);
     let bytes = link.wrap(now_ns, &mut frame, packet.len(), to.parse().unwrap())?;
     Some(frame[..bytes].to_vec())
 }
@@ -96,13 +99,12 @@ fn an_old_address_serves_while_it_is_asked_for_again() {
     let late_ns = 61_000_000_000;
     assert!(wrap(&mut here, late_ns, b"y", "10.0.0.2:4791").is_some());
     assert_eq!(kept(&mut here, late_ns).unwrap()[..6], [0xff; 6]);
-    let moved = Arp {
-        to: mac(1),
+    let moved = Resolution {
         operation: Operation::Reply,
         sender_mac: mac(9),
-        sender: Ipv4Addr::new(10, 0, 0, 2),
+        sender: Ipv4Addr::new(10, 0, 0, 2).into(),
         target_mac: mac(1),
-        target: Ipv4Addr::new(10, 0, 0, 1),
+        target: Ipv4Addr::new(10, 0, 0, 1).into(),
     };
     let mut frame = [0; 60];
     moved.write(&mut frame);
@@ -113,21 +115,21 @@ fn an_old_address_serves_while_it_is_asked_for_again() {
 
 #[test]
 fn what_is_not_near_goes_by_the_gateway() {
-    let gateway = Ipv4Addr::new(10, 0, 0, 254);
-    let route = Route {
-        prefix_bits: 24,
-        gateway: Some(gateway),
-    };
-    let link = Link::new(mac(1), Ipv4Addr::new(10, 0, 0, 1), 4791, route);
-    assert_eq!(
-        link.next_hop(Ipv4Addr::new(10, 0, 0, 7)),
-        Ipv4Addr::new(10, 0, 0, 7)
-    );
-    assert_eq!(link.next_hop(Ipv4Addr::new(10, 0, 1, 7)), gateway);
-    assert_eq!(
-        end(1).next_hop(Ipv4Addr::new(8, 8, 8, 8)),
-        Ipv4Addr::new(8, 8, 8, 8)
-    );
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    for (own, bits, gateway, near, far) in [
+        ("10.0.0.1", 24, "10.0.0.254", "10.0.0.7", "10.0.1.7"),
+        ("fd00::1", 64, "fd00::ff", "fd00::7", "fd00:0:0:1::7"),
+    ] {
+        let route = Route {
+            prefix_bits: bits,
+            gateway: Some(address(gateway)),
+        };
+        let link = Link::new(mac(1), address(own), 4791, route);
+        assert_eq!(link.next_hop(address(near)), address(near));
+        assert_eq!(link.next_hop(address(far)), address(gateway));
+    }
+    let far = address("8.8.8.8");
+    assert_eq!(end(1).next_hop(far), far);
 }
 
 #[test]
@@ -170,5 +172,65 @@ fn frames_for_others_fragments_and_halves_are_nothing() {
         let mut fresh = end(2);
         fresh.hear(0, &asks);
         assert!(!fresh.has_kept(), "{at}");
+    }
+}
+
+fn end_of_six(last: u16) -> Link {
+    let address = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0xabcd, last);
+    Link::new(mac(last as u8), address.into(), 4791, NEAR)
+}
+
+#[test]
+fn over_ipv6_neighbours_are_discovered() {
+    let (mut here, mut there) = (end_of_six(1), end_of_six(2));
+    assert_eq!(here.head_bytes(), HEAD_BYTES_MAX);
+    assert_eq!(wrap(&mut here, 0, b"first", "[fd00::abcd:2]:4791"), None);
+    // Of the other version.
+    assert_eq!(wrap(&mut here, 0, b"first", "10.0.0.2:4791"), None);
+    let question = kept(&mut here, 0).unwrap();
+    // To the group of all addresses that end so: RFC 2464, 4291.
+    assert_eq!(question[..6], [0x33, 0x33, 0xff, 0xcd, 0, 2]);
+    let group: Ipv6Addr = "ff02::1:ffcd:2".parse().unwrap();
+    assert_eq!(question[38..54], group.octets());
+    assert_eq!((question[20], question[21], question[54]), (58, 255, 135));
+    assert!(end_of_six(3).hear(0, &question).is_none());
+    assert!(there.hear(0, &question).is_none());
+    let answer = kept(&mut there, 0).unwrap();
+    assert_eq!(
+        (&answer[..6], answer[54], answer[58]),
+        (&mac(1).0[..], 136, 0x60)
+    );
+    assert!(here.hear(0, &answer).is_none());
+    let first = kept(&mut here, 0).unwrap();
+    let carried = there.hear(0, &first).unwrap();
+    assert_eq!((carried.bytes, carried.from), (&b"first"[..], here.local()));
+    assert!(!carried.is_marked);
+    let assumed = Network::assumed(here.local(), there.local(), 1).unwrap();
+    assert_eq!(carried.network, assumed);
+    let mut marked = first.clone();
+    marked[15] |= 0x30;
+    assert!(there.hear(0, &marked).unwrap().is_marked);
+    assert!(!here.has_kept() && !there.has_kept());
+}
+
+#[test]
+fn what_is_wrong_with_a_question_of_ipv6_makes_it_nothing() {
+    let mut here = end_of_six(1);
+    assert_eq!(wrap(&mut here, 0, b"x", "[fd00::abcd:2]:4791"), None);
+    let question = kept(&mut here, 0).unwrap();
+    let is_heard = |frame: &[u8]| {
+        let mut there = end_of_six(2);
+        there.hear(0, frame);
+        there.has_kept()
+    };
+    assert!(is_heard(&question));
+    for bytes in 0..question.len() {
+        assert!(!is_heard(&question[..bytes]), "{bytes}");
+    }
+    // Any bit behind the header of Ethernet, but for traffic class and flow label.
+    for at in (12..14).chain(18..question.len()) {
+        let mut changed = question.clone();
+        changed[at] ^= 1;
+        assert!(!is_heard(&changed), "{at}");
     }
 }

@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 
 use dpdk_sys::Port;
 use roce::format::{Network, PORT};
-use roce::link::{Carried, HEAD_BYTES, Link, Mac};
+use roce::link::{Carried, HEAD_BYTES_MAX, Link, Mac};
 
 use super::super::settings::Network as Settings;
 use super::RocePort;
@@ -66,7 +66,7 @@ impl Dpdk {
         dpdk_sys::start(configured.memory, configured.on_bus())
             .map_err(|why| format!("DPDK cannot be started: {why}"))?;
         let device = &configured.device;
-        let port = Port::open(device, HEAD_BYTES + PACKET_BYTES, configured.mtu)
+        let port = Port::open(device, HEAD_BYTES_MAX + PACKET_BYTES, configured.mtu)
             .map_err(|why| format!("DPDK cannot open {device}: {why}"))?;
         let facts = port.facts();
         let (mac, mtu) = (Mac(facts.mac), configured.mtu.unwrap_or(facts.mtu));
@@ -140,7 +140,8 @@ impl Carrier for Dpdk {
     }
 
     fn buffer(&mut self) -> Option<&mut [u8]> {
-        self.port.buffer()?.get_mut(HEAD_BYTES..)
+        let head_bytes = self.link.head_bytes();
+        self.port.buffer()?.get_mut(head_bytes..)
     }
 
     fn push(&mut self, bytes: usize, to: SocketAddr) {

@@ -6,15 +6,15 @@
 //! ```
 //! In a file each stands on a line; what follows a `#` is a remark.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use dpdk_sys::Memory;
-use roce::link::Route;
+use roce::link::{Route, is_near};
 
 /// A port, as it is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Configured {
-    pub(super) address: Ipv4Addr,
+    pub(super) address: IpAddr,
     pub(super) route: Route,
     /// DPDK's name of the device, with its arguments.
     pub(super) device: String,
@@ -42,8 +42,9 @@ impl Configured {
         let place = words.next().unwrap_or_default();
         let (address, bits) = place.split_once('/').unwrap_or((place, "0"));
         let address = address_of(address)?;
-        let prefix_bits = bits.parse().ok().filter(|bits| *bits <= 32);
-        let prefix_bits = prefix_bits.ok_or_else(|| format!("/{bits}, expected /0 to /32"))?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let prefix_bits = bits.parse().ok().filter(|bits| *bits <= most);
+        let prefix_bits = prefix_bits.ok_or_else(|| format!("/{bits}, expected /0 to /{most}"))?;
         let device = words
             .next()
             .ok_or("expected a device of DPDK behind the address")?;
@@ -83,11 +84,7 @@ impl Configured {
         let Some(gateway) = gateway else {
             return Ok(());
         };
-        let mask = u32::MAX
-            .checked_shl(32 - u32::from(prefix_bits))
-            .unwrap_or(0);
-        let is_near = (gateway.to_bits() ^ self.address.to_bits()) & mask == 0;
-        match prefix_bits != 0 && is_near {
+        match prefix_bits != 0 && is_near(gateway, self.address, prefix_bits) {
             true => Ok(()),
             false => Err(format!(
                 "gateway={gateway}, expected one of the network that /BITS behind the address says"
@@ -181,9 +178,9 @@ pub(crate) fn configured(said: &str) -> Result<String, String> {
     Ok(words.collect::<Vec<_>>().join(", "))
 }
 
-fn address_of(text: &str) -> Result<Ipv4Addr, String> {
+fn address_of(text: &str) -> Result<IpAddr, String> {
     let address = text.parse();
-    address.map_err(|_| format!("{text}, expected an address of IPv4"))
+    address.map_err(|_| format!("{text}, expected an address of IPv4 or IPv6"))
 }
 
 fn mtu_of(text: &str) -> Result<u16, String> {
@@ -211,7 +208,7 @@ mod tests {
             ),
             (
                 "net_af_packet0,iface=dp0",
-                Ipv4Addr::new(10, 9, 0, 1),
+                "10.9.0.1".parse().unwrap(),
                 24,
                 None
             )
@@ -221,7 +218,12 @@ mod tests {
             (second.on_bus(), second.mtu, second.memory),
             (Some("0000:3b:00.2"), Some(4200), Memory::Huge)
         );
-        assert_eq!(second.route.gateway, Some(Ipv4Addr::new(10, 9, 0, 254)));
+        assert_eq!(second.route.gateway, "10.9.0.254".parse().ok());
+        let six = Configured::of_local_rank("fd00::1/64 net_memif0 gateway=fd00::ff", 0).unwrap();
+        assert_eq!(
+            (six.address, six.route.prefix_bits),
+            ("fd00::1".parse().unwrap(), 64)
+        );
         let words = Configured::of_local_rank(said, 2).unwrap_err();
         assert_eq!(
             words,
@@ -252,7 +254,15 @@ mod tests {
         let words = |said: &str| Configured::of_local_rank(said, 0).unwrap_err();
         assert!(words(" ").starts_with("RMPI_DPDK is not set, expected ports as in"));
         for (said, why) in [
-            ("fd00::1 net_memif0", "fd00::1, expected an address of IPv4"),
+            (
+                "eth0 net_memif0",
+                "eth0, expected an address of IPv4 or IPv6",
+            ),
+            ("fd00::1/129 net_memif0", "/129, expected /0 to /128"),
+            (
+                "fd00::1/64 net_memif0 gateway=10.9.0.254",
+                "gateway=10.9.0.254, expected one of the network that /BITS behind the address says",
+            ),
             ("10.9.0.1/33 net_memif0", "/33, expected /0 to /32"),
             ("10.9.0.1", "expected a device of DPDK behind the address"),
             (

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who has an address: asked and answered by ARP (RFC 826) for IPv4, by neighbour discovery (RFC 4861) for IPv6.
+//!
+//! | header   | offset | bytes | field                             | sent                                |
+//! |----------|-------:|------:|-----------------------------------|-------------------------------------|
+//! | ARP      |      0 |     6 | hardware, protocol, their lengths | 1, 0x0800, 6, 4                     |
+//! |          |      6 |     2 | operation                         | 1 request, 2 reply                  |
+//! |          |      8 |    10 | sender                            | Ethernet, IPv4                      |
+//! |          |     18 |    10 | target                            | Ethernet, IPv4                      |
+//! | ICMPv6   |      0 |     2 | type, code                        | 135 solicitation, 136 advertisement; 0 |
+//! |          |      2 |     2 | checksum                          | with a pseudo-header of IPv6        |
+//! |          |      4 |     4 | flags                             | 0; 0x60 solicited, override         |
+//! |          |      8 |    16 | target                            | the address that is asked for       |
+//! |          |     24 |     8 | option                            | 1, the asker's Ethernet address; 2, the target's |
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::frame::{ARP, ETHERNET_BYTES, IP6_BYTES, IPV6, Mac, write_ethernet, write_ip6};
+
+/// What somebody asks or answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Resolution {
+    pub(super) operation: Operation,
+    pub(super) sender_mac: Mac,
+    pub(super) sender: IpAddr,
+    /// Of an answer, who gets it; a question goes to all who may be meant.
+    pub(super) target_mac: Mac,
+    /// The address that is asked for, or to which the answer goes.
+    pub(super) target: IpAddr,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Request = 1,
+    Reply = 2,
+}
+
+impl Resolution {
+    /// `None`: it is something else, or wrong.
+    pub(super) fn parse(frame: &[u8]) -> Option<Self> {
+        let (ethernet, rest) = frame.split_first_chunk::<ETHERNET_BYTES>()?;
+        match [ethernet[12], ethernet[13]] {
+            ARP => parse_arp(rest.first_chunk()?),
+            IPV6 => parse_discovery(rest),
+            _ => None,
+        }
+    }
+
+    /// Answers how long the frame is.
+    pub(super) fn write(&self, frame: &mut [u8]) -> Option<usize> {
+        match (self.sender, self.target) {
+            (IpAddr::V4(sender), IpAddr::V4(target)) => self.write_arp(frame, sender, target),
+            (IpAddr::V6(sender), IpAddr::V6(target)) => self.write_discovery(frame, sender, target),
+            _ => None,
+        }
+    }
+
+    fn write_arp(&self, frame: &mut [u8], sender: Ipv4Addr, target: Ipv4Addr) -> Option<usize> {
+        let frame = frame.get_mut(..LEAST_FRAME_BYTES)?;
+        frame.fill(0);
+        let to = match self.operation {
+            Operation::Request => Mac::EVERYBODY,
+            Operation::Reply => self.target_mac,
+        };
+        let rest = write_ethernet(frame, (self.sender_mac, to), ARP)?;
+        let arp = rest.first_chunk_mut::<ARP_BYTES>()?;
+        arp[..6].copy_from_slice(&ARP_KIND);
+        arp[7] = self.operation as u8;
+        arp[8..14].copy_from_slice(&self.sender_mac.0);
+        arp[14..18].copy_from_slice(&sender.octets());
+        arp[18..24].copy_from_slice(&self.target_mac.0);
+        arp[24..].copy_from_slice(&target.octets());
+        Some(LEAST_FRAME_BYTES)
+    }
+
+    fn write_discovery(
+        &self,
+        frame: &mut [u8],
+        sender: Ipv6Addr,
+        target: Ipv6Addr,
+    ) -> Option<usize> {
+        let (to, mac, asked) = match self.operation {
+            Operation::Request => (group_of(target), group_mac(target), target),
+            Operation::Reply => (target, self.target_mac, sender),
+        };
+        let rest = write_ethernet(frame, (self.sender_mac, mac), IPV6)?;
+        let (kind, flags, option) = match self.operation {
+            Operation::Request => (SOLICITATION, 0, SOURCE_OPTION),
+            Operation::Reply => (ADVERTISEMENT, SOLICITED | OVERRIDE, TARGET_OPTION),
+        };
+        let rest = write_ip6(rest, (sender, to), (ICMP6, HOPS), DISCOVERY_LENGTH)?;
+        let message = rest.first_chunk_mut::<DISCOVERY_BYTES>()?;
+        *message = [0; DISCOVERY_BYTES];
+        (message[0], message[4]) = (kind, flags);
+        message[8..24].copy_from_slice(&asked.octets());
+        (message[24], message[25]) = (option, 1);
+        message[26..].copy_from_slice(&self.sender_mac.0);
+        let sum = checksum(sender, to, message);
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        Some(ETHERNET_BYTES + IP6_BYTES + DISCOVERY_BYTES)
+    }
+}
+
+fn parse_arp(arp: &[u8; ARP_BYTES]) -> Option<Resolution> {
+    if arp[..6] != ARP_KIND {
+        return None;
+    }
+    let operation = match [arp[6], arp[7]] {
+        [0, 1] => Operation::Request,
+        [0, 2] => Operation::Reply,
+        _ => return None,
+    };
+    let mac = |at: usize| Some(Mac(*arp.get(at..)?.first_chunk()?));
+    let address = |at: usize| Some(Ipv4Addr::from(*arp.get(at..)?.first_chunk::<4>()?));
+    Some(Resolution {
+        operation,
+        sender_mac: mac(8).filter(|mac| mac.is_one())?,
+        sender: address(14)?.into(),
+        target_mac: mac(18)?,
+        target: address(24)?.into(),
+    })
+}
+
+/// A solicitation or an advertisement that RFC 4861, sections 7.1.1 and 7.1.2, calls valid, and that says an Ethernet address.
+fn parse_discovery(datagram: &[u8]) -> Option<Resolution> {
+    let (ip, rest) = datagram.split_first_chunk::<IP6_BYTES>()?;
+    let length = usize::from(u16::from_be_bytes([ip[4], ip[5]]));
+    let message = rest.get(..length)?;
+    let address = |at: usize| Some(Ipv6Addr::from(*ip.get(at..)?.first_chunk::<16>()?));
+    let (source, destination) = (address(8)?, address(24)?);
+    if ip[0] >> 4 != 6
+        || ip[6] != ICMP6
+        || ip[7] != HOPS
+        || checksum(source, destination, message) != 0
+    {
+        return None;
+    }
+    let (head, options) = message.split_first_chunk::<24>()?;
+    let asked = Ipv6Addr::from(*head.last_chunk::<16>()?);
+    let (operation, wanted) = match head[..2] {
+        [SOLICITATION, 0] => (Operation::Request, SOURCE_OPTION),
+        [ADVERTISEMENT, 0] => (Operation::Reply, TARGET_OPTION),
+        _ => return None,
+    };
+    let (sender, target) = match operation {
+        Operation::Request => (source, asked),
+        Operation::Reply => (asked, destination),
+    };
+    if sender.is_unspecified() || sender.is_multicast() || asked.is_multicast() {
+        return None;
+    }
+    Some(Resolution {
+        operation,
+        sender_mac: option(options, wanted).filter(|mac| mac.is_one())?,
+        sender: sender.into(),
+        target_mac: Mac::NOBODY,
+        target: target.into(),
+    })
+}
+
+/// The Ethernet address in the option of this kind.
+fn option(mut options: &[u8], wanted: u8) -> Option<Mac> {
+    loop {
+        let [kind, eights, ..] = *options else {
+            return None;
+        };
+        if eights == 0 {
+            return None;
+        }
+        let (option, rest) = options.split_at_checked(usize::from(eights) * 8)?;
+        if kind == wanted {
+            return Some(Mac(*option.get(2..)?.first_chunk()?));
+        }
+        options = rest;
+    }
+}
+
+/// The group that whoever has this address listens to. RFC 4291 section 2.7.1.
+fn group_of(address: Ipv6Addr) -> Ipv6Addr {
+    let [.., one, two, three] = address.octets();
+    let mut group = [0; 16];
+    (group[0], group[1], group[11], group[12]) = (0xff, 2, 1, 0xff);
+    (group[13], group[14], group[15]) = (one, two, three);
+    group.into()
+}
+
+/// Its address on Ethernet. RFC 2464 section 7.
+fn group_mac(address: Ipv6Addr) -> Mac {
+    let [.., one, two, three] = address.octets();
+    Mac([0x33, 0x33, 0xff, one, two, three])
+}
+
+/// The checksum of a message of ICMPv6 in which that is 0; of one that has it, 0. RFC 4443 section 2.3.
+fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
+    let words = |bytes: &[u8]| -> u64 {
+        let pairs = bytes.chunks(2);
+        let word = |pair: &[u8]| u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]);
+        pairs.map(|pair| u64::from(word(pair))).sum()
+    };
+    let addresses = words(&source.octets()) + words(&destination.octets());
+    let mut sum = addresses + message.len() as u64 + u64::from(ICMP6) + words(message);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !u16::try_from(sum).unwrap_or(u16::MAX)
+}
+
+const ARP_BYTES: usize = 28;
+/// Shorter frames are filled up, without their checksum.
+const LEAST_FRAME_BYTES: usize = 60;
+/// Ethernet and IPv4, and the lengths of their addresses.
+const ARP_KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
+/// A solicitation or advertisement with one option.
+const DISCOVERY_BYTES: usize = 32;
+const DISCOVERY_LENGTH: u16 = 32;
+const ICMP6: u8 = 58;
+/// Of a message that no router has forwarded.
+const HOPS: u8 = 255;
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+const SOLICITED: u8 = 0x40;
+const OVERRIDE: u8 = 0x20;
+const SOURCE_OPTION: u8 = 1;
+const TARGET_OPTION: u8 = 2;
