@@ -175,9 +175,9 @@ fn frames_for_others_fragments_and_halves_are_nothing() {
     }
 }
 
-fn end_of_six(last: u16) -> Link {
-    let address = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0xabcd, last);
-    Link::new(mac(last as u8), address.into(), 4791, NEAR)
+fn end_of_six(last: u8) -> Link {
+    let address = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0xabcd, last.into());
+    Link::new(mac(last), address.into(), 4791, NEAR)
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl Line {
             if filled != 0 {
                 match socket.send(&train[..filled]) {
                     Ok(_) => next += (filled / PACKET_BYTES) as u64,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock || is_gone(&error) => {}
                     Err(error) => return Err(error),
                 }
             }
@@ -90,7 +90,10 @@ impl Line {
                     (patience, heard_at) = (Patience::default(), Instant::now());
                 }
                 Err(error) => {
-                    self.look_again(error, &mut patience)?;
+                    // Its last word has come before.
+                    if !is_gone(&error) {
+                        self.look_again(error, &mut patience)?;
+                    }
                     if room == 0 && heard_at.elapsed() > LOST_AFTER {
                         (next, heard_at) = (acknowledged, Instant::now());
                     }
@@ -139,6 +142,11 @@ impl Line {
         }
         Ok(())
     }
+}
+
+/// Whether the other end has all, and has closed its socket: what was sent again for nothing has met none.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::ConnectionRefused
 }
 
 /// Number, payload, checksum.
