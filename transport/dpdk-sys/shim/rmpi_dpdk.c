@@ -345,8 +345,8 @@ static void learn(const struct rmpi_dpdk_port *port, struct rmpi_dpdk_facts *fac
     facts->receives = port->receives;
 }
 
-// The ports that were ever opened. A device is stopped when its port is closed, and stays: of one that is removed, drivers forget to take
-// back what they have asked DPDK's own thread to watch, which ends the process when it finds that.
+// The ports that are open, and all memifs that ever were. Such a device is stopped when its port is closed, and stays: of one that is
+// removed, the driver forgets to take back what it has asked DPDK's own thread to watch, which ends the process when it finds that.
 static struct rmpi_dpdk_port *ports[RTE_MAX_ETHPORTS];
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
@@ -380,6 +380,27 @@ static struct rte_mempool *make_pool(uint16_t id, uint32_t frame_bytes)
                                           SOCKET_ID_ANY, "stack");
 }
 
+// Gives back what a port has, so that the same device can be opened again.
+static void give_up(struct rmpi_dpdk_port *port)
+{
+    lock(port);
+    rte_eth_dev_stop(port->id);
+    port->is_started = 0;
+    unlock(port);
+    port->is_open = 0;
+    if (port->is_shared)
+        return;
+    struct rte_eth_dev_info info = {0};
+    rte_eth_dev_info_get(port->id, &info);
+    rte_eth_dev_close(port->id);
+    if (info.device)
+        rte_dev_remove((struct rte_device *)info.device);
+    ports[port->id] = NULL;
+    rte_mempool_free(port->pool);
+    free(port->device);
+    free(port);
+}
+
 // What fails, if anything does.
 static const char *open_port(struct rmpi_dpdk_port *port, uint32_t frame_bytes, uint16_t mtu, int *error)
 {
@@ -387,7 +408,9 @@ static const char *open_port(struct rmpi_dpdk_port *port, uint32_t frame_bytes, 
     *error = rte_eth_dev_info_get(port->id, &info);
     if (*error)
         return "nothing is known of it";
-    if (!port->pool) {
+    if (!port->is_ready) {
+        // What an opening that failed has left.
+        rte_mempool_free(port->pool);
         port->pool = make_pool(port->id, frame_bytes);
         *error = port->pool ? 0 : rte_errno;
         if (*error)
@@ -414,11 +437,14 @@ static int open_locked(const char *device, uint32_t frame_bytes, uint16_t mtu, s
         return failed(why, why_bytes, "no memory", ENOMEM);
     if (port->is_open)
         return failed(why, why_bytes, "this process has opened it already", 0);
-    if (strcmp(port->device, device) || (port->pool && (port->frame_bytes != frame_bytes || port->mtu != mtu)))
+    if (strcmp(port->device, device) || (port->is_ready && (port->frame_bytes != frame_bytes || port->mtu != mtu)))
         return failed(why, why_bytes, "this process has opened it before, in another way", 0);
     const char *what = open_port(port, frame_bytes, mtu, &error);
-    if (what)
-        return failed(why, why_bytes, what, error);
+    if (what) {
+        failed(why, why_bytes, what, error);
+        give_up(port);
+        return -1;
+    }
     port->is_open = 1;
     *opened = port;
     return 0;
@@ -438,11 +464,7 @@ int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, uint16_t mtu, struc
 void rmpi_dpdk_close(struct rmpi_dpdk_port *port)
 {
     pthread_mutex_lock(&opening);
-    lock(port);
-    rte_eth_dev_stop(port->id);
-    port->is_started = 0;
-    unlock(port);
-    port->is_open = 0;
+    give_up(port);
     pthread_mutex_unlock(&opening);
 }
 

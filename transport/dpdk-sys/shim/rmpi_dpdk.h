@@ -42,7 +42,7 @@ int rmpi_dpdk_start(int count, const char *const *words, char *why, size_t why_b
 int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, uint16_t mtu, struct rmpi_dpdk_port **port, struct rmpi_dpdk_facts *facts, char *why,
                    size_t why_bytes);
 
-/* Closes it, after all of its buffers were given back. The device is stopped, and may be opened again in the same way. */
+/* Closes it, after all of its buffers were given back. It may be opened again; a memif in the same way alone. */
 void rmpi_dpdk_close(struct rmpi_dpdk_port *port);
 
 /* Up to `count` buffers to be filled; answers how many there are. */
