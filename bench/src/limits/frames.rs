@@ -26,7 +26,7 @@ pub(crate) fn memif_ports() -> String {
     let process = std::process::id();
     let port = |number: u32, role: &str| {
         format!(
-            "10.99.0.{number}/24 net_memif0,role={role},socket=rmpi-{process},socket-abstract=yes"
+            "10.99.0.{number}/24 net_memif77,role={role},socket=rmpi-{process},socket-abstract=yes"
         )
     };
     format!("{}; {}", port(1, "server"), port(2, "client"))
@@ -41,7 +41,7 @@ pub(crate) fn configured() -> Result<String, Error> {
     match devices_of(&ports) {
         Some(_) => Ok(ports),
         None => Err(Error::Limit(format!(
-            "{VARIABLE} is \"{ports}\", expected two ports, as \
+            "{VARIABLE} is \"{ports}\", expected two ports with virtual devices and nothing behind them, as \
              \"10.9.0.1 net_af_packet0,iface=v0; 10.9.0.2 net_af_packet0,iface=v1\""
         ))),
     }
@@ -60,7 +60,14 @@ impl Link {
 
 /// The devices of a list of two ports.
 fn devices_of(ports: &str) -> Option<[String; 2]> {
-    let device = |port: &str| port.split_whitespace().nth(1).map(str::to_owned);
+    // Without what is said behind a device, and not on a bus: frames here are of one length, in ordinary pages.
+    let device = |port: &str| {
+        let words: Vec<&str> = port.split_whitespace().collect();
+        match words.as_slice() {
+            [_, device] if device.starts_with("net_") => Some((*device).to_owned()),
+            _ => None,
+        }
+    };
     let (one, other) = ports.split_once(';')?;
     let two = [device(one)?, device(other)?];
     (!other.contains(';')).then_some(two)
@@ -264,7 +271,7 @@ const EXTRA_BYTES: usize = 12;
 const PACKET_BYTES: usize = 1024;
 const FRAME_BYTES: usize = HEAD_BYTES + EXTRA_BYTES + PACKET_BYTES;
 /// Messages of a window.
-const MESSAGES: u64 = 64;
+pub(super) const MESSAGES: u64 = 64;
 /// Packets under way, and how many are acknowledged at once: fewer than wait in any device.
 const IN_FLIGHT: u64 = 256;
 const ACKNOWLEDGED: u64 = 64;
@@ -277,12 +284,15 @@ mod tests {
     #[test]
     fn ports_of_ranks_name_the_devices_of_both_ends() {
         let two = devices_of(&memif_ports()).unwrap();
-        assert!(two[0].starts_with("net_memif0,role=server,"), "{two:?}");
+        assert!(two[0].starts_with("net_memif77,role=server,"), "{two:?}");
         for wrong in [
             "",
             "10.9.0.1 net_memif0",
             "10.9.0.1;10.9.0.2",
-            "1 a;2 b;3 c",
+            "1 net_a;2 net_b;3 net_c",
+            "10.9.0.1 net_a mtu=4200;10.9.0.2 net_b mtu=4200",
+            "10.9.0.1 3b:00.2;10.9.0.2 3b:00.3",
+            "/etc/rmpi/dpdk",
         ] {
             assert_eq!(devices_of(wrong), None, "{wrong}");
         }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
 
+use super::frames::MESSAGES;
 use super::raw::{Line, futex_wake};
 use super::team::{BUFFERS, Halt, Member, ring_the_bell};
 
@@ -75,6 +76,14 @@ impl Task {
             self,
             Self::Block | Self::Memcpy | Self::Both | Self::Split | Self::Read
         )
+    }
+
+    /// Messages of the shortest batch; a longer one has twice as many, or four times, and so on.
+    pub(super) const fn least_count(self, members: usize) -> u64 {
+        match self {
+            Self::FrameRate => MESSAGES,
+            _ => members as u64,
+        }
     }
 
     /// Whether members talk over a link of DPDK.

@@ -354,7 +354,7 @@ impl Team {
         size: usize,
         budget: Duration,
     ) -> Result<Summary, Error> {
-        let mut count = self.me.members as u64;
+        let mut count = task.least_count(self.me.members);
         let mut spent = self.batch(task, size, count)?;
         let mut warm = 1;
         while spent < BATCH || warm < 10 {
