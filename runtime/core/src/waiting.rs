@@ -285,6 +285,7 @@ impl Waiting {
             if !slept && !around.fabric().is_woken_by_network() {
                 // Something has come, if only for the network, and what follows would find it asleep.
                 wait.since = None;
+                return true;
             }
             slept
         }

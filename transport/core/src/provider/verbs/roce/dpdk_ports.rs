@@ -179,8 +179,13 @@ pub(crate) fn configured(said: &str) -> Result<String, String> {
 }
 
 fn address_of(text: &str) -> Result<IpAddr, String> {
-    let address = text.parse();
-    address.map_err(|_| format!("{text}, expected an address of IPv4 or IPv6"))
+    let address: Option<IpAddr> = text.parse().ok();
+    let of_one = |it: &IpAddr| {
+        let is_mapped = matches!(it, IpAddr::V6(six) if six.to_ipv4_mapped().is_some());
+        !is_mapped && !it.is_unspecified() && !it.is_multicast()
+    };
+    let address = address.filter(of_one);
+    address.ok_or_else(|| format!("{text}, expected an address of IPv4 or IPv6"))
 }
 
 fn mtu_of(text: &str) -> Result<u16, String> {
@@ -257,6 +262,10 @@ mod tests {
             (
                 "eth0 net_memif0",
                 "eth0, expected an address of IPv4 or IPv6",
+            ),
+            (
+                "::ffff:10.9.0.1 net_memif0",
+                "::ffff:10.9.0.1, expected an address of IPv4 or IPv6",
             ),
             ("fd00::1/129 net_memif0", "/129, expected /0 to /128"),
             (
