@@ -84,31 +84,22 @@ impl Across {
     pub(super) fn of_allreduce(
         shape: &Shape,
         nodes: &Nodes,
-        (bytes, ranks): (usize, u32),
+        size: (usize, u32),
         op: &impl Reducer,
     ) -> Self {
         let is_auto = shape.choice.allreduce == choice::Allreduce::Auto;
-        if is_auto && goes_round(shape, nodes, (bytes, ranks), op) {
-            Self::Ring
-        } else {
-            Self::of_slices(shape, nodes, bytes)
-        }
+        Self::of(shape, nodes, size, is_auto && op.commutes(), 1)
     }
 
     /// In a reduce.
     pub(super) fn of_reduce(
         shape: &Shape,
         nodes: &Nodes,
-        (bytes, ranks): (usize, u32),
+        size: (usize, u32),
         op: &impl Reducer,
     ) -> Self {
         let is_auto = shape.choice.reduce == choice::Reduce::Auto;
-        if is_auto && goes_round(shape, nodes, (bytes, ranks), op) {
-            Self::Ring
-        } else {
-            // What slices save is half of it.
-            Self::of_slices(shape, nodes, bytes / 2)
-        }
+        Self::of(shape, nodes, size, is_auto && op.commutes(), 2)
     }
 
     /// In a reduce-scatter in parts of these lengths.
@@ -118,37 +109,35 @@ impl Across {
         lengths: &[usize],
         op: &impl Reducer,
     ) -> Self {
-        let (bytes, ranks) = (lengths.iter().sum(), lengths.len());
-        let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
-        let is_auto = shape.choice.reduce_scatter == choice::ReduceScatter::Auto;
         // Who combines a long part needs several times its room.
         if !are_alike(lengths) {
-            Self::Leaders
-        } else if is_auto && goes_round(shape, nodes, (bytes, ranks), op) {
+            return Self::Leaders;
+        }
+        let ranks = u32::try_from(lengths.len()).unwrap_or(u32::MAX);
+        let size = (lengths.iter().sum(), ranks);
+        let is_auto = shape.choice.reduce_scatter == choice::ReduceScatter::Auto;
+        match Self::of(shape, nodes, size, is_auto && op.commutes(), 2) {
+            Self::Slices if !nodes.are_even() => Self::Leaders,
+            across => across,
+        }
+    }
+
+    /// `times`: slices pay from so many times the usual length on, where a call saves less by them than an allreduce.
+    fn of(
+        shape: &Shape,
+        nodes: &Nodes,
+        (bytes, ranks): (usize, u32),
+        may_go_round: bool,
+        times: usize,
+    ) -> Self {
+        if may_go_round && nodes.are_in_order() && shape.goes_round_nodes(bytes, ranks) {
             Self::Ring
-        } else if nodes.are_even() {
-            Self::of_slices(shape, nodes, bytes / 2)
+        } else if shape.goes_in_slices_by_node(bytes / times, nodes.common_places()) {
+            Self::Slices
         } else {
             Self::Leaders
         }
     }
-
-    fn of_slices(shape: &Shape, nodes: &Nodes, bytes: usize) -> Self {
-        match shape.goes_in_slices_by_node(bytes, nodes.common_places()) {
-            true => Self::Slices,
-            false => Self::Leaders,
-        }
-    }
-}
-
-/// Whether so many bytes of so many ranks go round a ring through all nodes, where that may be chosen.
-fn goes_round(
-    shape: &Shape,
-    nodes: &Nodes,
-    (bytes, ranks): (usize, u32),
-    op: &impl Reducer,
-) -> bool {
-    op.commutes() && nodes.are_in_order() && shape.goes_round_nodes(bytes, ranks)
 }
 
 /// How a reduce-scatter in parts of these lengths goes, if it goes by node.
