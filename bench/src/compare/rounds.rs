@@ -535,8 +535,8 @@ pub struct Chosen {
     pub left_out: Vec<&'static Row>,
 }
 
-/// The rows that are chosen by names, groups or nothing at all: then all but those over DPDK, or where hosts are named those that need them. Bars that are for
-/// other hosts than these are left out.
+/// The rows that are chosen by names, groups or nothing at all: then all but those over DPDK, or where hosts are named those that need
+/// them. Bars that are for other hosts than these are left out.
 ///
 /// # Errors
 /// When a name is neither a row nor a group, or all that is wanted needs hosts.

@@ -77,32 +77,29 @@ const HALO: &[&str] = &[
     "mpi",
 ];
 
-/// The parts of a table one after the other.
-macro_rules! joined {
-    ($first:expr, $($part:expr),+) => {{
-        const LENGTH: usize = $first.len() $(+ $part.len())+;
-        let mut all = [$first[0]; LENGTH];
-        let mut at = $first.len();
+/// The parts of a table one after the other: `N` entries in all.
+const fn joined<T: Copy, const N: usize>(parts: [&[T]; 3]) -> [T; N] {
+    let mut all = [parts[0][0]; N];
+    let (mut part, mut at) = (0, 0);
+    while part < parts.len() {
         let mut place = 0;
-        while place < at {
-            all[place] = $first[place];
-            place += 1;
+        while place < parts[part].len() {
+            all[at] = parts[part][place];
+            (place, at) = (place + 1, at + 1);
         }
-        $(
-            let mut place = 0;
-            while place < $part.len() {
-                all[at] = $part[place];
-                (place, at) = (place + 1, at + 1);
-            }
-        )+
-        // All places are filled.
-        assert!(at == LENGTH);
-        all
-    }};
+        part += 1;
+    }
+    assert!(at == N, "all places are filled");
+    all
 }
 
 /// All runs.
-pub const RUNS: &[Run] = &joined!(HERE_RUNS, between::RUNS, frames::RUNS);
+pub const RUNS: &[Run] =
+    &joined::<_, { HERE_RUNS.len() + between::RUNS.len() + frames::RUNS.len() }>([
+        HERE_RUNS,
+        &between::RUNS,
+        &frames::RUNS,
+    ]);
 
 /// Those on this machine.
 const HERE_RUNS: &[Run] = &[
@@ -351,7 +348,12 @@ const fn sum(id: &'static str, title: &'static str) -> Row {
 }
 
 /// All rows, in the order of the tables.
-pub const ROWS: &[Row] = &joined!(HERE_ROWS, between::ROWS, frames::ROWS);
+pub const ROWS: &[Row] =
+    &joined::<_, { HERE_ROWS.len() + between::ROWS.len() + frames::ROWS.len() }>([
+        HERE_ROWS,
+        &between::ROWS,
+        &frames::ROWS,
+    ]);
 
 /// Those on this machine.
 const HERE_ROWS: &[Row] = &[
