@@ -141,6 +141,12 @@ const NEEDS: &[Need] = &[
         stages: &["hosts"],
     },
     Need {
+        what: "Wireshark's tshark",
+        probe: Probe::Program("tshark"),
+        apt: &["tshark"],
+        stages: &["soak"],
+    },
+    Need {
         // One can do without, as without an SSH server.
         what: "Slurm",
         probe: Probe::Shell(
@@ -174,6 +180,7 @@ const STAGES: &[&str] = &[
     "suites",
     "deaths",
     "deaths-over-hosts",
+    "soak",
 ];
 
 /// `cargo xtask setup [STAGE...]`.

@@ -85,7 +85,7 @@ fn told(tally: &mut Tally, who: &str, outcome: &Outcome) {
 }
 
 /// Stage `soak`: an hour of what the stage `unit` has some seconds of, on a simulated network; its jobs of 10,000 hosts with more that is
-/// said; 10 GiB over a bad link and 100 million changed packets for the engine of RoCE; and ten minutes of what the stage `softroce` has some seconds of.
+/// said; 10 GiB over a bad link, 100 million changed packets and Wireshark's word on each opcode for the engine of RoCE; and ten minutes of what the stage `softroce` has some seconds of.
 pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let mut simulated = cargo();
     simulated
@@ -100,9 +100,13 @@ pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), Strin
     cargo_tests::run(tally, "jobs of 640,000 ranks that talk to many", scale)?;
     let mut roce = cargo();
     roce.args(["test", "--quiet", "--release", "--package", "roce"])
-        .args(["--test", "lossy", "--test", "hostile"])
+        .args(["--test", "lossy", "--test", "hostile", "--test", "tshark"])
         .args(["--", "--ignored", "--nocapture"]);
-    cargo_tests::run(tally, "RoCE over a bad link, and changed packets", roce)?;
+    cargo_tests::run(
+        tally,
+        "RoCE over a bad link, changed packets, and what Wireshark says",
+        roce,
+    )?;
     let command = soak::command_line(&context.prefix()?, SOAK, None)?;
     let guest = Guest::new().kernel(context.kernel.unwrap_or_default());
     let outcome = soak::guest(guest, SOAK).run(&command)?;
@@ -223,7 +227,8 @@ const RANKS: [&str; 23] = [
     "wildcards",
 ];
 /// Programs from other places.
-const OTHERS: [&str; 5] = [
+const OTHERS: [&str; 6] = [
+    "ci/hosts/computes.c",
     "ci/demo/hello.c",
     "ci/hosts/far.c",
     "mqs/examples/receive_first.c",

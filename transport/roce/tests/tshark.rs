@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Wireshark reads the packets of every opcode that the engine sends as what they are. It has to be installed: the stage `soak` of
+//! `cargo xtask test` runs this.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use common::arena::{Arena, address as memory, piece};
+use common::end::{End, address, config, numbers};
+use roce::format::{Network, Packet};
+use roce::icrc::Icrc;
+use roce::{
+    Body, Config, Datagram, DatagramConfig, DatagramPair, Operation, PathMtu, Payload, Request,
+    State,
+};
+
+/// Packets from and to whom, as they are on the wire.
+#[derive(Default)]
+struct Capture(Vec<(u8, u8, Vec<u8>)>);
+
+impl Capture {
+    /// Two ends exchange all that they have to send.
+    fn exchange(&mut self, one: &mut End, two: &mut End, now_ns: u64) {
+        loop {
+            let there = one.next_on_wire(now_ns);
+            let back = two.next_on_wire(now_ns);
+            if there.is_none() && back.is_none() {
+                break;
+            }
+            if let Some(wire) = there {
+                two.hear(now_ns, &wire);
+                self.0.push((1, 2, wire));
+            }
+            if let Some(wire) = back {
+                one.hear(now_ns, &wire);
+                self.0.push((2, 1, wire));
+            }
+        }
+    }
+
+    /// As a file of packets from their IP headers on.
+    fn pcap(&self) -> Vec<u8> {
+        let mut file = Vec::new();
+        for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, RAW_IP] {
+            file.extend(word.to_le_bytes());
+        }
+        for (from, to, wire) in &self.0 {
+            let datagram = datagram(*from, *to, wire);
+            let bytes = u32::try_from(datagram.len()).expect("it is short");
+            for word in [0, 0, bytes, bytes] {
+                file.extend(word.to_le_bytes());
+            }
+            file.extend(datagram);
+        }
+        file
+    }
+}
+
+/// A packet with the headers that the checksum counts on.
+fn datagram(from: u8, to: u8, wire: &[u8]) -> Vec<u8> {
+    let total = u16::try_from(28 + wire.len()).expect("it is short");
+    let mut bytes = vec![0x45, 0];
+    bytes.extend(total.to_be_bytes());
+    bytes.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, from, 10, 0, 0, to]);
+    for word in [roce::format::PORT, roce::format::PORT, total - 20, 0] {
+        bytes.extend(word.to_be_bytes());
+    }
+    bytes.extend(wire);
+    bytes
+}
+
+fn ends() -> (End, End) {
+    let one = config();
+    let two = Config {
+        number: one.remote_number,
+        remote_number: one.number,
+        our_first: one.their_first,
+        their_first: one.our_first,
+        to: address(1),
+        ..one
+    };
+    let (mut one, mut two) = (End::new(one, address(1)), End::new(two, address(2)));
+    for end in [&mut one, &mut two] {
+        end.arena.add(7, numbers(8192));
+        end.arena.add(8, vec![0; 8192]);
+    }
+    (one, two)
+}
+
+/// Of one path MTU of 256 bytes, of two, and of three with a pad.
+const LENGTHS: [u32; 4] = [5, 256, 512, 700];
+
+fn requests(capture: &mut Capture) {
+    let (mut one, mut two) = ends();
+    let (key, to) = (8, memory(8));
+    let atomics = [
+        Operation::FetchAdd {
+            address: to,
+            key,
+            add: 3,
+        },
+        Operation::CompareSwap {
+            address: to,
+            key,
+            compare: 3,
+            swap: 9,
+        },
+    ];
+    let mut post = |one: &mut End, two: &mut End, operation, body, immediate| {
+        two.receives.post(1, piece(8, 4096, 2048));
+        let request = Request {
+            work: 1,
+            operation,
+            body: Body::Piece(body),
+            immediate,
+            signaled: true,
+        };
+        one.pair.post(&request).expect("there is room");
+        capture.exchange(one, two, 0);
+    };
+    for bytes in LENGTHS {
+        let body = piece(7, 3, bytes);
+        for immediate in [None, Some(*b"data")] {
+            post(&mut one, &mut two, Operation::Send, body, immediate);
+            let write = Operation::Write { address: to, key };
+            post(&mut one, &mut two, write, body, immediate);
+        }
+        let read = Operation::Read { address: to, key };
+        post(&mut one, &mut two, read, piece(8, 0, bytes), None);
+    }
+    for atomic in atomics {
+        post(&mut one, &mut two, atomic, piece(8, 0, 8), None);
+    }
+    assert_eq!(
+        (one.pair.state(), two.pair.state()),
+        (State::Ready, State::Ready)
+    );
+}
+
+/// A peer without a receive buffer, a request that is lost, one that is refused, and a packet that has met congestion.
+fn refusals(capture: &mut Capture) {
+    let (mut one, mut two) = ends();
+    let body = piece(7, 0, 600);
+    one.post(1, Operation::Send, body);
+    capture.exchange(&mut one, &mut two, 0);
+    two.receives.post(1, piece(8, 0, 1024));
+    capture.exchange(&mut one, &mut two, 1_000_000_000);
+    one.post(
+        2,
+        Operation::Write {
+            address: memory(8),
+            key: 8,
+        },
+        body,
+    );
+    let lost = one
+        .next_on_wire(1_000_000_000)
+        .expect("the write has several packets");
+    assert!(!lost.is_empty());
+    let marked = one
+        .next_on_wire(1_000_000_000)
+        .expect("the write has several packets");
+    let packet = Packet::parse(&marked[..marked.len() - 4])
+        .expect("it is whole")
+        .marked();
+    two.hear_packet(1_000_000_000, &packet);
+    capture.exchange(&mut one, &mut two, 1_000_000_000);
+    one.post(
+        3,
+        Operation::Write {
+            address: memory(8),
+            key: 99,
+        },
+        body,
+    );
+    capture.exchange(&mut one, &mut two, 2_000_000_000);
+    assert_eq!(two.pair.state(), State::Error);
+}
+
+fn datagrams(capture: &mut Capture) {
+    let sender = DatagramConfig {
+        number: 17,
+        key: 170,
+        partition: 0xffff,
+        path_mtu: PathMtu::Bytes256,
+        send_depth: 4,
+    };
+    let mut pair = DatagramPair::new(sender);
+    for (body, immediate) in [
+        (&b"hello"[..], None),
+        (b"four", Some(*b"data")),
+        (b"", None),
+    ] {
+        let datagram = Datagram {
+            work: 1,
+            to: address(2),
+            number: 18,
+            key: 180,
+            body: Body::Inline(body),
+            immediate,
+            signaled: true,
+        };
+        pair.post(&datagram).expect("there is room");
+        let outgoing = pair
+            .next_outgoing(&Arena::default())
+            .expect("one was posted");
+        let mut wire = outgoing.headers.as_bytes().to_vec();
+        if let Payload::Inline(bytes) = outgoing.payload {
+            wire.extend(bytes);
+        }
+        wire.extend(outgoing.pad());
+        let bytes = u16::try_from(wire.len()).expect("it is short");
+        let network = Network::assumed(address(1), address(2), bytes).expect("both are IPv4");
+        wire.extend(Icrc::new(&network, &wire).finish());
+        capture.0.push((1, 2, wire));
+    }
+}
+
+/// What Wireshark says of each packet.
+fn judged(capture: &Capture) -> Vec<Vec<String>> {
+    let mut tshark = Command::new("tshark");
+    tshark.args(["-r", "-", "-T", "fields", "-E", "separator=;"]);
+    // They try to read payload.
+    let guesses = [
+        "rpcordma",
+        "iser",
+        "smb_direct",
+        "nvme-rdma",
+        "infiniband.eoib",
+        "infiniband_sdp",
+        "fcoib",
+        "lnet",
+        "smc",
+    ];
+    for guess in guesses {
+        tshark.args(["--disable-protocol", guess]);
+    }
+    for field in FIELDS {
+        tshark.args(["-e", field]);
+    }
+    tshark.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut tshark = tshark
+        .spawn()
+        .expect("tshark is installed (Debian's package tshark)");
+    let mut input = tshark.stdin.take().expect("it has one");
+    input.write_all(&capture.pcap()).expect("it reads all");
+    drop(input);
+    let output = tshark.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).expect("it writes text");
+    let columns = |line: &str| line.split(';').map(str::to_owned).collect();
+    text.lines().map(columns).collect()
+}
+
+const FIELDS: [&str; 12] = [
+    "infiniband.bth.opcode",
+    "infiniband.bth.destqp",
+    "infiniband.bth.psn",
+    "infiniband.bth.padcnt",
+    "infiniband.bth.a",
+    "infiniband.reth.va",
+    "infiniband.reth.dmalen",
+    "infiniband.aeth.syndrome",
+    "infiniband.immdt",
+    "infiniband.invariant.crc",
+    "_ws.malformed",
+    "_ws.expert.message",
+];
+
+#[test]
+#[ignore = "it needs Wireshark; the stage soak runs it"]
+fn every_opcode_is_what_wireshark_takes_it_for() {
+    let mut capture = Capture::default();
+    requests(&mut capture);
+    refusals(&mut capture);
+    datagrams(&mut capture);
+    let judged = judged(&capture);
+    assert_eq!(judged.len(), capture.0.len());
+    let mut opcodes = BTreeSet::new();
+    for ((_, _, wire), said) in capture.0.iter().zip(&judged) {
+        let (bytes, icrc) = wire.split_last_chunk::<4>().unwrap();
+        let packet = Packet::parse(bytes).unwrap();
+        opcodes.insert(bytes[0]);
+        let number = |field: &str| {
+            let place = FIELDS.iter().position(|name| *name == field).unwrap();
+            let text = &said[place];
+            match text.strip_prefix("0x") {
+                Some(hex) => u64::from_str_radix(hex, 16).ok(),
+                None => text.parse().ok(),
+            }
+        };
+        let bth = &packet.bth;
+        assert_eq!(
+            number("infiniband.bth.opcode"),
+            Some(bytes[0].into()),
+            "{said:?}"
+        );
+        assert_eq!(
+            number("infiniband.bth.destqp"),
+            Some(bth.destination.into()),
+            "{said:?}"
+        );
+        assert_eq!(
+            number("infiniband.bth.psn"),
+            Some(bth.psn.get().into()),
+            "{said:?}"
+        );
+        assert_eq!(
+            number("infiniband.bth.a"),
+            Some(bth.ack_request.into()),
+            "{said:?}"
+        );
+        // The address of an atomic operation has the same name there.
+        let reth = packet.reth().map(|it| it.address);
+        let place = reth.or_else(|| packet.atomic().map(|it| it.address));
+        assert_eq!(number("infiniband.reth.va"), place, "{said:?}");
+        let length = packet.reth().map(|it| it.bytes.into());
+        assert_eq!(number("infiniband.reth.dmalen"), length, "{said:?}");
+        let crc = u32::from_be_bytes(*icrc);
+        // It shows none of some, and verifies none: `capture.rs` has those of another maker.
+        let shown = number("infiniband.invariant.crc");
+        let may_lack = matches!(bytes[0], 0x0d..=0x10 | 0x81);
+        assert!(
+            shown == Some(crc.into()) || may_lack && shown.is_none(),
+            "{said:?}"
+        );
+        assert_eq!(said[FIELDS.len() - 2..], ["", ""], "{said:?}");
+    }
+    // All of a reliable connection but SEND with invalidation, and both of datagrams and the notification of congestion.
+    let wanted: BTreeSet<u8> = (0..=0x14).chain([0x64, 0x65, 0x81]).collect();
+    assert_eq!(opcodes, wanted);
+}
+
+const RAW_IP: u32 = 101;
