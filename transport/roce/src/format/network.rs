@@ -134,6 +134,12 @@ impl Network {
         &self.bytes[..usize::from(self.len)]
     }
 
+    /// How many bytes there are from the id of IP version 4 on; `None`: this is another version.
+    pub(crate) fn bytes_from_id(&self) -> Option<usize> {
+        let is_four = self.bytes[0] >> 4 == 4;
+        is_four.then(|| self.as_bytes().len() - 4)
+    }
+
     /// Headers of which the first `ip_bytes` are IP; at most 60 of these, and UDP behind them.
     fn masked(headers: &[u8], ip_bytes: usize) -> Self {
         let mut bytes = [0; Self::BYTES_MAX];

@@ -22,6 +22,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::format::Network;
+use crate::icrc;
 
 /// An address on Ethernet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +61,19 @@ pub struct Carried<'a> {
     pub from: SocketAddr,
     /// It met congestion (ECN).
     pub is_marked: bool,
+    /// The id of its IP version 4 header was not seen, and can be any: adapters choose it as they like.
+    pub hides_id: bool,
 }
 
 impl<'a> Carried<'a> {
+    /// The packet in front of its checksum, if that is right, as far as what was seen of the headers tells.
+    pub fn verified(&self) -> Option<&'a [u8]> {
+        match self.hides_id {
+            true => icrc::verify_but_id(&self.network, self.bytes),
+            false => icrc::verify(&self.network, self.bytes),
+        }
+    }
+
     /// `None`: the frame carries something else, or something for others.
     pub(super) fn parse(frame: &'a [u8], address: IpAddr, port: u16) -> Option<Self> {
         let (ethernet, datagram) = frame.split_first_chunk::<ETHERNET_BYTES>()?;
@@ -79,6 +90,7 @@ impl<'a> Carried<'a> {
             bytes,
             from: (ip.source, u16::from_be_bytes(*from_port)).into(),
             is_marked: ip.traffic & 3 == 3,
+            hides_id: false,
         })
     }
 }
