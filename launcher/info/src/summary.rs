@@ -123,8 +123,8 @@ pub(crate) fn page(here: &Here, values: &Values) -> String {
            shm    between ranks of one node: {}\n  \
            verbs  InfiniBand and RoCE: {}\n  \
            tcp    between all others: {}\n  \
-           roce   RoCE in datagrams of UDP, in place of both where it is named: {}\n  \
-           dpdk   RoCE without the kernel, in place of all where it is named: {}\n\
+           roce   RoCE in datagrams of UDP, where there is no device: {}\n  \
+           dpdk   RoCE without the kernel, where there is no device: {}\n\
          \n\
          {}\
          \n\

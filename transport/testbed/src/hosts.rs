@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks on real devices: one thread each, all in this process, or some of them in a process on another host. They tell each
-//! other their records, as by the launcher, and when all of them are done.
+//! Ranks on real devices, or RoCE over UDP where a host has none: one thread each, all in this process, or some of them in a process on
+//! another host. They tell each other their records, as by the launcher, and when all of them are done.
 //!
 //! `RMPI_TEST_HOSTS="1/2 10.77.0.1:7770 17"`: this process is number 1 of 2 that run the same tests in the same order, in
 //! run 17, and number 0 listens at that address. They meet as `meeting` says.
@@ -54,12 +54,13 @@ fn one(name: &str, place: &Place, sleeps: bool, behaviour: impl AsyncFn(&mut Ran
         // As many rails as there are: one between two hosts. The tests of one run are strangers to each other, as jobs are.
         network: Network::default()
             .on_rails(2)
-            .of_local_rank(me)
+            .of_local_rank(me, ranks)
             .with_key(sum(name) & 0x7fff_ffff)
             .within(limits),
-        // Devices alone: connections would carry everything where a device is missing.
+        // Devices alone, and the program that plays one on a host that lacks it: connections would carry everything there.
         providers: Providers {
             tcp: false,
+            roce: true,
             ..Providers::default()
         },
         ..Config::alone()

@@ -67,7 +67,7 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
 }
 
 /// Jobs that need it.
-const DPDK_ROWS: [&str; 2] = ["roce_over_dpdk", "roce_over_memif"];
+const DPDK_ROWS: [&str; 3] = ["roce_over_dpdk", "roce_over_memif", "networks_in_one_job"];
 
 /// Why Slurm cannot be had.
 fn slurm_lacks() -> Option<&'static str> {

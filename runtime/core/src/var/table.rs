@@ -271,10 +271,10 @@ pub const ROWS: [Row; 98] = [
             default: "self,shm,verbs,tcp",
         },
         text: "What may carry messages: shm, shared memory, between ranks of one node; verbs, InfiniBand and RoCE, between \
-               all others, or all where shm may not; tcp, connections of the Internet protocol, where one of the two may not use \
-               verbs or has no device; roce, RoCE in datagrams of UDP for hosts without such a device, in place of verbs and tcp where \
-               it is named; dpdk, RoCE without the kernel over the ports of RMPI_DPDK, in place of all networks where it is named; and \
-               self, from a rank to itself, which is always there. As to shm, roce and dpdk the same on all ranks.",
+               all others, or all where shm may not; dpdk, where a rank has no such device, RoCE without the kernel over the ports \
+               of RMPI_DPDK; roce, where it has none of these, RoCE in datagrams of UDP; tcp, connections of the Internet \
+               protocol, between ranks that the others do not bring together; and self, from a rank to itself, which is always \
+               there. As to shm the same on all ranks. Devices of other hosts reach a rank by roce where verbs stands here too.",
     },
     Row {
         variable: Variable::Dpdk,

@@ -28,9 +28,9 @@ pub struct Providers {
     pub verbs: bool,
     /// The Internet protocol, where there is nothing better.
     pub tcp: bool,
-    /// RoCE of this process's own, in datagrams of UDP: in place of `verbs` and `tcp`.
+    /// RoCE of this process's own, in datagrams of UDP, where it has no device.
     pub roce: bool,
-    /// The same, without the kernel: in place of all of them.
+    /// The same, without the kernel, where it has no device and a port of DPDK.
     pub dpdk: bool,
 }
 

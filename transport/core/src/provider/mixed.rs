@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The network of a process that has a device and connections: each peer is reached by one of the two for good, by `verbs` where both
-//! processes have a device and something leads from one to the other, and else by `tcp`.
+//! The network of a process that has ports and connections: each peer is reached by one of the two for good, by `verbs` where both
+//! processes have ports, be they of adapters or programs, and something leads from one to the other; and else by `tcp`.
 //!
 //! Both find out which it is from their two records and by the same rule ([`Mixed::choose`]). Until the record of a peer is here it
 //! is asked for and nothing goes to the peer. What comes from it has come over a connection, which has proved whose it is: `verbs`
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use super::apart;
 use super::caps::Caps;
-use super::record::{Part, part_of, to_record};
+use super::record::{Part, part_of, ports_of, to_record};
 use super::tcp::{Sockets, Tcp};
 use super::verbs::{FREE_BIT, Far, FarLook, Kind, Port, Verbs};
 use super::wire::Wire;
@@ -27,6 +27,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Mixed<P: Port, S> {
     pub(super) verbs: Box<Verbs<P>>,
+    /// What the ports are in a record.
+    part: Part,
     /// Or why this process has none.
     tcp: Result<Box<Tcp<S>>, String>,
     ways: Vec<Way>,
@@ -74,14 +76,19 @@ struct Waiting {
 }
 
 impl<P: Port, S: Sockets> Mixed<P, S> {
-    /// Both, for a job of `peers` processes; or `verbs`, and why there is no `tcp`.
-    pub(super) fn new(verbs: Verbs<P>, tcp: Result<Tcp<S>, String>, peers: u32) -> Self {
+    /// Both, for a job of `peers` processes; or `verbs`, whose ports are this part of a record, and why there is no `tcp`.
+    pub(super) fn new(
+        (part, verbs): (Part, Verbs<P>),
+        tcp: Result<Tcp<S>, String>,
+        peers: u32,
+    ) -> Self {
         let mut tcp = tcp.map(Box::new);
         if let Ok(tcp) = &mut tcp {
             tcp.count_in(verbs.counts());
         }
         Self {
             verbs: Box::new(verbs),
+            part,
             tcp,
             ways: vec![Way::Unknown; peers as usize],
             early: Early::default(),
@@ -94,7 +101,7 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
 
     /// Where this process is found.
     pub(super) fn record(&self) -> Vec<u8> {
-        let verbs = (Part::Verbs, self.verbs.record());
+        let verbs = (self.part, self.verbs.record());
         let tcp = self.tcp.as_ref().map(|tcp| (Part::Tcp, tcp.record()));
         let parts: Vec<_> = [verbs].into_iter().chain(tcp).collect();
         to_record(&parts)
@@ -103,8 +110,8 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
     pub(super) fn provider_of(&self, peer: Peer) -> Option<&'static str> {
         match self.way(peer) {
             Way::Unknown | Way::Asked => None,
-            Way::Verbs => Some("verbs"),
-            Way::Tcp => Some("tcp"),
+            Way::Verbs => Some(self.part.provider()),
+            Way::Tcp => Some(Part::Tcp.provider()),
         }
     }
 
@@ -163,8 +170,8 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
                 }
             }
             Ok(_) => {
-                let part = part_of(record, Part::Verbs).unwrap_or_default();
-                self.verbs.learn_address(peer, part);
+                let ports = ports_of(record).map_or(&[][..], |(_, ports)| ports);
+                self.verbs.learn_address(peer, ports);
             }
             Err(why) => self.lose(peer, &why),
         }
@@ -177,9 +184,8 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
             Way::Verbs | Way::Tcp => return Ok(self.way(peer)),
             Way::Unknown | Way::Asked => {}
         }
-        let theirs = |part| part_of(record, part);
-        let way = match (theirs(Part::Verbs), theirs(Part::Tcp), &self.tcp) {
-            (Some(verbs), Some(_), Ok(_)) => match self.verbs.why_apart(verbs) {
+        let way = match (ports_of(record), part_of(record, Part::Tcp), &self.tcp) {
+            (Some((_, ports)), Some(_), Ok(_)) => match self.verbs.why_apart(ports) {
                 Some(why) => {
                     self.remarks.note_apart(&why);
                     Way::Tcp
@@ -189,7 +195,7 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
             (Some(_), ..) | (None, None, _) => Way::Verbs,
             (None, Some(_), Ok(_)) => Way::Tcp,
             (None, Some(_), Err(why)) => {
-                return Err(apart::words(Part::Verbs, Part::Tcp, Some(why)));
+                return Err(apart::words(self.part, Part::Tcp, Some(why)));
             }
         };
         self.begin(peer, way);
@@ -672,7 +678,7 @@ mod tests {
         let verbs = Verbs::open_on(&devices, me, 2, 1, (limits, 7));
         let streams = FakeStreams::new(StreamsConfig::of(0, 2));
         let tcp = Tcp::open_on(&streams, me, 2, (limits, StreamKey::new(7)));
-        Mixed::new(verbs, Ok(tcp), 2)
+        Mixed::new((Part::Verbs, verbs), Ok(tcp), 2)
     }
 
     /// The peers that are told to be lost in some turns.
@@ -709,7 +715,7 @@ mod tests {
         let record = tcp.record();
         let devices = FakeNet::new(FakeConfig::calm(0));
         let verbs = Verbs::open_on(&devices, me, 2, 1, (limits, 7));
-        let mut mixed = Mixed::new(verbs, Ok(tcp), 2);
+        let mut mixed = Mixed::new((Part::Verbs, verbs), Ok(tcp), 2);
         let head = Head {
             kind: 7,
             len: 0,

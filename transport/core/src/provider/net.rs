@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The network of a process: provider `verbs` over a device, over a port that is a program (`roce`), or over the software fake of one, provider `tcp`, or both. A closed set,
-//! matched once per call; nothing of it is on the way of ranks that share a node.
+//! The network of a process: provider `verbs` over a device, over a port that is a program (`roce`, `dpdk`), or over the software fake of
+//! one, provider `tcp`, or both. A closed set, matched once per call; nothing of it is on the way of ranks that share a node.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use super::apart;
 use super::caps::Caps;
 use super::ledger::NetCounts;
 use super::mixed::Mixed;
-use super::record::{Part, part_of, to_record};
+use super::record::{Part, part_of, ports_of, to_record};
 use super::tcp::{FakeSockets, FakeStreams, StreamKey, System, Tcp};
 use super::verbs::{
     Device, Dpdk, FakeNet, FakePort, Far, FarLook, Faulty, Kind, NetLimits, NetStats, Network,
-    PacketNet, PortChange, RocePort, Udp, Verbs,
+    PacketNet, Port, PortChange, RocePort, Udp, Verbs,
 };
 use super::wire::Wire;
 use super::{Providers, Stats};
@@ -38,8 +38,12 @@ pub(super) enum Net {
     Tcp(Box<Tcp<System>>),
     /// Connections of a network that only exists in tests.
     FakedTcp(Box<Tcp<FakeSockets>>),
-    /// A port of an adapter, and connections with whom has none.
+    /// A port of an adapter, and connections with whom it does not reach.
     Mixed(Box<Mixed<Device, System>>),
+    /// A port that is a program, in datagrams of UDP, and connections.
+    MixedRoce(Box<Mixed<RocePort<Udp>, System>>),
+    /// The same, without the kernel, and connections.
+    MixedDpdk(Box<Mixed<RocePort<Dpdk>, System>>),
     /// Both, of networks that only exist in tests.
     FakedMixed(Box<Mixed<FakePort, FakeSockets>>),
 }
@@ -59,6 +63,8 @@ macro_rules! either {
             Net::Tcp($tcp) => $tcp_call,
             Net::FakedTcp($tcp) => $tcp_call,
             Net::Mixed($mixed) => $mixed_call,
+            Net::MixedRoce($mixed) => $mixed_call,
+            Net::MixedDpdk($mixed) => $mixed_call,
             Net::FakedMixed($mixed) => $mixed_call,
         }
     };
@@ -75,7 +81,8 @@ macro_rules! verbs {
 }
 
 impl Net {
-    /// Opens the port that suits this process best.
+    /// Opens the ports that suit this process best, and connections beside them: an adapter's, else those of DPDK where there are some
+    /// for it, else one over UDP.
     ///
     /// # Errors
     /// Says what was looked for and not found, and what to do.
@@ -85,28 +92,51 @@ impl Net {
         network: &Network,
         providers: Providers,
     ) -> Result<Self, String> {
-        let (key, limits) = (network.stream_key, (network.rails, network.limits));
+        let tcp = || {
+            let (key, limits) = (network.stream_key, (network.rails, network.limits));
+            let open = || Tcp::open_best(me, peers, key, limits, &network.tcp);
+            providers.tcp.then(open)
+        };
+        let mut whys = Vec::new();
+        if providers.verbs {
+            match Verbs::open_best(me, peers, network) {
+                Ok(verbs) => {
+                    let ports = (Part::Verbs, verbs);
+                    return Ok(beside(ports, tcp(), peers, Self::Device, Self::Mixed));
+                }
+                Err(why) => whys.push(why),
+            }
+        }
         if providers.dpdk {
-            let verbs = Verbs::open_over_dpdk(me, peers, network)?;
-            return Ok(Self::Dpdk(Box::new(verbs)));
+            match Verbs::open_over_dpdk(me, peers, network) {
+                Ok(verbs) => {
+                    let ports = (Part::Dpdk, verbs);
+                    return Ok(beside(ports, tcp(), peers, Self::Dpdk, Self::MixedDpdk));
+                }
+                // Somebody has said which port it should be.
+                Err(why) if network.has_dpdk_ports() => return Err(why),
+                Err(why) => whys.push(why),
+            }
         }
         if providers.roce {
-            let verbs = Verbs::open_over_udp(me, peers, network)?;
-            return Ok(Self::Roce(Box::new(verbs)));
+            // Where this host has no adapter, others may.
+            match Verbs::open_over_udp(me, peers, providers.verbs, network) {
+                Ok(verbs) => {
+                    let ports = (Part::Roce, verbs);
+                    return Ok(beside(ports, tcp(), peers, Self::Roce, Self::MixedRoce));
+                }
+                Err(why) => whys.push(why),
+            }
         }
-        let tcp = || Tcp::open_best(me, peers, key, limits, &network.tcp);
-        let verbs = || Verbs::open_best(me, peers, network);
-        match (providers.verbs.then(verbs), providers.tcp.then(tcp)) {
-            (Some(Ok(verbs)), Some(tcp)) => {
-                Ok(Self::Mixed(Box::new(Mixed::new(verbs, tcp, peers))))
-            }
-            (Some(Ok(verbs)), None) => Ok(Self::Device(Box::new(verbs))),
-            (_, Some(Ok(tcp))) => Ok(Self::Tcp(Box::new(tcp))),
-            (Some(Err(why)), Some(Err(words))) => {
-                Err(format!("{why}; and tcp cannot be used: {words}"))
-            }
-            (Some(Err(why)), None) | (None, Some(Err(why))) => Err(why),
-            (None, None) => Err("neither verbs, tcp, roce nor dpdk may be used".to_owned()),
+        match tcp() {
+            Some(Ok(tcp)) => return Ok(Self::Tcp(Box::new(tcp))),
+            Some(Err(why)) if whys.is_empty() => whys.push(why),
+            Some(Err(why)) => whys.push(format!("tcp cannot be used: {why}")),
+            None => {}
+        }
+        match whys.is_empty() {
+            true => Err("neither verbs, tcp, roce nor dpdk may be used".to_owned()),
+            false => Err(whys.join("; and ")),
         }
     }
 
@@ -153,7 +183,7 @@ impl Net {
         let key = StreamKey::new(limits.1.into());
         let verbs = Verbs::open_on(net, me, peers, 1, limits);
         let tcp = Tcp::open_on(streams, me, peers, (limits.0, key));
-        Self::FakedMixed(Box::new(Mixed::new(verbs, Ok(tcp), peers)))
+        Self::FakedMixed(Box::new(Mixed::new((Part::Verbs, verbs), Ok(tcp), peers)))
     }
 
     pub(super) fn record(&self) -> Vec<u8> {
@@ -165,23 +195,19 @@ impl Net {
         )
     }
 
-    /// Whose part of a record its own is, where it has one.
+    /// Whose part of a record its own is: that of its ports, where it has some.
     fn part(&self) -> Part {
         match self {
-            Self::Roce(_) | Self::FaultyRoce(_) => Part::Roce,
-            Self::Dpdk(_) => Part::Dpdk,
+            Self::Roce(_) | Self::MixedRoce(_) | Self::FaultyRoce(_) => Part::Roce,
+            Self::Dpdk(_) | Self::MixedDpdk(_) => Part::Dpdk,
             Self::Tcp(_) | Self::FakedTcp(_) => Part::Tcp,
             Self::Device(_) | Self::Fake(_) | Self::Mixed(_) | Self::FakedMixed(_) => Part::Verbs,
         }
     }
 
     pub(super) fn provider_of(&self, peer: Peer) -> Option<&'static str> {
-        match self.part() {
-            Part::Roce => return Some("roce"),
-            Part::Dpdk => return Some("dpdk"),
-            Part::Verbs | Part::Tcp => {}
-        }
-        either!(self, _ => Some("verbs"), _ => Some("tcp"), it => it.provider_of(peer))
+        let own = Some(self.part().provider());
+        either!(self, _ => own, _ => own, it => it.provider_of(peer))
     }
 
     pub(super) fn wanted_address(&mut self) -> Option<Peer> {
@@ -210,20 +236,22 @@ impl Net {
     }
 
     pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
-        let part = |part| part_of(record, part);
         let own = self.part();
-        let is_mixed = matches!(self, Self::Mixed(_) | Self::FakedMixed(_));
-        if !is_mixed && part(own).is_none() {
-            let all = [Part::Verbs, Part::Tcp, Part::Roce, Part::Dpdk];
-            if let Some(theirs) = all.into_iter().find(|theirs| part(*theirs).is_some()) {
-                self.lose(peer, &apart::words(own, theirs, None));
-                return;
-            }
+        let (ports, tcp) = (ports_of(record), part_of(record, Part::Tcp));
+        let other = either!(
+            self,
+            _ => tcp.filter(|_| ports.is_none()).map(|_| Part::Tcp),
+            _ => ports.filter(|_| tcp.is_none()).map(|(part, _)| part),
+            _mixed => None
+        );
+        if let Some(other) = other {
+            self.lose(peer, &apart::words(own, other, None));
+            return;
         }
         either!(
             self,
-            it => it.learn_address(peer, part(own).unwrap_or_default()),
-            it => it.learn_address(peer, part(own)),
+            it => it.learn_address(peer, ports.map_or(&[], |(_, ports)| ports)),
+            it => it.learn_address(peer, tcp),
             it => it.learn_address(peer, record)
         );
     }
@@ -316,6 +344,20 @@ impl Net {
 
     pub(super) fn memory(&self) -> (usize, usize) {
         either!(self, it => it.memory())
+    }
+}
+
+/// Ports, and connections beside them where those may be used.
+fn beside<P: Port>(
+    (part, verbs): (Part, Verbs<P>),
+    tcp: Option<Result<Tcp<System>, String>>,
+    peers: u32,
+    alone: fn(Box<Verbs<P>>) -> Net,
+    mixed: fn(Box<Mixed<P, System>>) -> Net,
+) -> Net {
+    match tcp {
+        Some(tcp) => mixed(Box::new(Mixed::new((part, verbs), tcp, peers))),
+        None => alone(Box::new(verbs)),
     }
 }
 
@@ -450,6 +492,11 @@ impl Wire for Net {
             }
             Self::Tcp(tcp) => return tcp.fall_asleep(waits),
             Self::Mixed(mixed) => return mixed.fall_asleep(waits, Verbs::fall_asleep),
+            Self::MixedRoce(mixed) => return mixed.fall_asleep(waits, Verbs::fall_asleep),
+            Self::MixedDpdk(mixed) => {
+                mixed.fall_asleep(waits, Verbs::fall_asleep);
+                return waits.poll_after(DPDK_POLLED_EVERY);
+            }
             _ if !waits.is_empty() => return waits.poll_after(FAKE_POLLED_EVERY),
             Self::FaultyRoce(verbs) => verbs.fall_asleep(waits),
             Self::Fake(verbs) => verbs.fall_asleep_in_fake_time(waits),

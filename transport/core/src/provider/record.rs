@@ -10,13 +10,25 @@
 
 use super::{tcp, verbs};
 
-/// Whose a part is. Those of RoCE that is a program are as that of `verbs`.
+/// Whose a part is. Those of RoCE that is a program are as that of `verbs`, and lead to it, as far as their addresses do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Verbs = 1,
     Tcp = 2,
     Roce = 3,
     Dpdk = 4,
+}
+
+impl Part {
+    /// The provider that writes it.
+    pub(super) fn provider(self) -> &'static str {
+        match self {
+            Self::Verbs => "verbs",
+            Self::Tcp => "tcp",
+            Self::Roce => "roce",
+            Self::Dpdk => "dpdk",
+        }
+    }
 }
 
 /// A record of these parts.
@@ -46,6 +58,13 @@ pub(super) fn part_of(record: &[u8], part: Part) -> Option<&[u8]> {
     None
 }
 
+/// The part of its ports, be they an adapter's or a program's; a process has those of one provider.
+pub(super) fn ports_of(record: &[u8]) -> Option<(Part, &[u8])> {
+    let all = [Part::Verbs, Part::Dpdk, Part::Roce];
+    all.into_iter()
+        .find_map(|part| Some((part, part_of(record, part)?)))
+}
+
 /// A single part has this as its first byte in no version.
 const FORM: u8 = 0x51;
 /// No record of a process is longer.
@@ -65,6 +84,10 @@ mod tests {
         unknown[1] = 77;
         assert_eq!(part_of(&unknown, Part::Tcp), None);
         assert_eq!(part_of(&unknown, Part::Verbs), Some(&*other));
+        assert_eq!(ports_of(&record), Some((Part::Verbs, &*other)));
+        let program = to_record(&[(Part::Tcp, one.clone()), (Part::Roce, other.clone())]);
+        assert_eq!(ports_of(&program), Some((Part::Roce, &*other)));
+        assert_eq!(ports_of(&to_record(&[(Part::Tcp, one.clone())])), None);
         for length in 0..record.len() {
             assert_eq!(part_of(&record[..length], Part::Verbs), None, "{length}");
         }

@@ -94,6 +94,7 @@ pub use plain::{FarLook, FarWord};
 use port::CallError;
 pub(super) use port::{Port, PortCounts};
 pub(super) use rail::FREE_BIT;
+use roce::Numbers;
 pub(crate) use roce::dpdk_ports::configured as dpdk_ports;
 pub(super) use roce::{Dpdk, Faulty, RocePort, Udp};
 pub use roce::{PacketFaults, PacketNet};
@@ -436,14 +437,24 @@ impl Verbs<Device> {
 }
 
 impl Verbs<RocePort<Udp>> {
-    /// Opens a port that is a program, over UDP, for a process at the address that its connections would have.
+    /// Opens a port that is a program, over UDP, for a process at the address that its connections would have; `for_adapters`: where
+    /// the devices of other hosts reach it too.
     ///
     /// # Errors
     /// Says what cannot be had, and what to do.
-    pub(super) fn open_over_udp(me: Peer, peers: u32, network: &Network) -> Result<Self, String> {
+    pub(super) fn open_over_udp(
+        me: Peer,
+        peers: u32,
+        for_adapters: bool,
+        network: &Network,
+    ) -> Result<Self, String> {
         let addresses = addresses_to(network, network.tcp.over_hosts)?;
-        let port = RocePort::open_best(&addresses, network)?;
-        Self::open_over(me, peers, port, network)
+        let (port, why_not) = RocePort::open_best(&addresses, for_adapters, network)?;
+        let mut verbs = Self::open_over(me, peers, port, network)?;
+        if let Some(why) = why_not {
+            verbs.streams.links.news.complain(why);
+        }
+        Ok(verbs)
     }
 }
 
@@ -477,7 +488,8 @@ impl Verbs<RocePort<Faulty>> {
         peers: u32,
         (limits, key): (NetLimits, u32),
     ) -> Self {
-        let port = RocePort::open(net.join(), &limits.depths(), &limits.terms, key);
+        let (depths, terms) = (limits.depths(), &limits.terms);
+        let port = RocePort::open(net.join(), Numbers::ALONE, &depths, terms, key);
         let port = port.expect("it has packets that are long enough");
         Self::open(me, peers, [port], limits).expect("it registers all memory")
     }

@@ -54,6 +54,7 @@ pub(super) const JOBS: &[Row] = &[
     row("roce_over_udp", 2, 90),
     row("roce_over_dpdk", 2, 90),
     row("roce_over_memif", 2, 60),
+    row("networks_in_one_job", 3, 90),
     row("a_suspended_job_goes_on", 2, 60),
     row("full_folders_of_hosts_stop_nobody", 2, 60),
     row("exit_code_of_a_far_rank", 2, 60),

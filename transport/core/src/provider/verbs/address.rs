@@ -14,7 +14,7 @@
 //! |-------:|------:|-------|-|
 //! |      0 |     1 | version | [`VERSION`] |
 //! |      1 |     1 | link    | 1 InfiniBand, 2 Ethernet |
-//! |      2 |     2 | lid     | little endian; on Ethernet the UDP port, where 0 is 4791, as adapters have it |
+//! |      2 |     2 | lid     | little endian; on Ethernet the UDP port, or 0 for an adapter, which has 4791 and knows no other |
 //! |      4 |     3 | number  | of the queue pair for datagrams, little endian |
 //! |      7 |     1 | packet  | bytes that a packet carries, as a power of two |
 //! |      8 |    16 | gid     | as the network writes it |
@@ -61,7 +61,8 @@ pub(super) fn from_record(record: &[u8]) -> Option<(Vec<Rated>, &[u8])> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     pub(crate) link: Link,
-    /// On InfiniBand the port's number in its subnet. On Ethernet the UDP port to which packets go; 0: that of RoCE v2.
+    /// On InfiniBand the port's number in its subnet. On Ethernet the UDP port to which packets go; 0: an adapter, which has that of
+    /// RoCE version 2, and sends to no other.
     pub(crate) lid: u16,
     /// Number of the queue pair for datagrams.
     pub(crate) number: u32,
@@ -73,6 +74,14 @@ pub(crate) struct Address {
 impl Address {
     /// Bytes of a record.
     pub(crate) const BYTES: usize = 24;
+
+    /// Whether what one of two on Ethernet sends arrives at the port of the other.
+    pub(super) fn may_reach(&self, other: &Self) -> bool {
+        let is_adapter = |address: &Self| address.lid == 0;
+        let is_for_adapters = |address: &Self| [0, roce::format::PORT].contains(&address.lid);
+        (!is_adapter(self) || is_for_adapters(other))
+            && (!is_adapter(other) || is_for_adapters(self))
+    }
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut record = [0; Self::BYTES];

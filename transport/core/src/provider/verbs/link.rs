@@ -84,27 +84,40 @@ pub(super) fn why_apart(ours: &[Address], theirs: &[Address]) -> Option<String> 
     }
     let subnet = |port: &Address| u64::from_be_bytes(*port.gid.first_chunk().unwrap_or(&[0; 8]));
     let one = (ours.first()?, theirs.first()?);
-    Some(match kinds_apart(ours, theirs) {
-        Some((our, their)) => {
-            format!("ports of the one are on {our}, those of the other on {their}")
-        }
-        None if one.0.link == Kind::Infiniband && one.1.link == Kind::Infiniband => format!(
+    let link = one.0.link;
+    Some(match surely_apart(ours, theirs) {
+        Some(why) => why,
+        None if link != one.1.link => "their ports have no network in common".to_owned(),
+        None if link == Kind::Infiniband => format!(
             "their ports are on different subnets of InfiniBand ({:#x} and {:#x})",
             subnet(one.0),
             subnet(one.1)
         ),
-        None if one.0.link == one.1.link => {
-            "ports of the one have IPv4 addresses, those of the other IPv6 ones".to_owned()
-        }
-        None => "their ports have no network in common".to_owned(),
+        None => "ports of the one have IPv4 addresses, those of the other IPv6 ones".to_owned(),
+    })
+}
+
+/// The same, where it is sure: there is nothing that would be tried.
+pub(super) fn surely_apart(ours: &[Address], theirs: &[Address]) -> Option<String> {
+    if let Some((our, their)) = kinds_apart(ours, theirs) {
+        return Some(format!(
+            "ports of the one are on {our}, those of the other on {their}"
+        ));
+    }
+    let may_reach = |our: &Address, their: &Address| our.link != their.link || our.may_reach(their);
+    let is_any = ours
+        .iter()
+        .any(|our| theirs.iter().any(|their| may_reach(our, their)));
+    (!is_any).then(|| {
+        format!(
+            "the one has an adapter, which sends to UDP port {} alone, and the other, which has none, is at another port",
+            roce::format::PORT
+        )
     })
 }
 
 /// Where all of these ports are on one kind of network and all of those on the other: the kinds, in words.
-pub(super) fn kinds_apart(
-    ours: &[Address],
-    theirs: &[Address],
-) -> Option<(&'static str, &'static str)> {
+fn kinds_apart(ours: &[Address], theirs: &[Address]) -> Option<(&'static str, &'static str)> {
     let (our, their) = (ours.first()?.link, theirs.first()?.link);
     let are_apart = ours.iter().all(|port| port.link == our)
         && theirs.iter().all(|port| port.link == their)
@@ -126,7 +139,7 @@ fn nearness(one: &Address, other: &Address) -> Option<u32> {
     match one.link {
         // A subnet is one network, and there is nothing between two.
         Kind::Infiniband => (common >= 64).then_some(64),
-        Kind::Ethernet if one_is_v4 != other_is_v4 => None,
+        Kind::Ethernet if one_is_v4 != other_is_v4 || !one.may_reach(other) => None,
         // Where a network ends is not known; most have as many as that.
         Kind::Ethernet if one_is_v4 => Some((common - MAPPED_BITS).min(24)),
         Kind::Ethernet => Some(common.min(64) / 4),
@@ -235,9 +248,32 @@ mod tests {
         assert!(is_any_near(&[other], &[infiniband(2, 9)]));
         // What routers do between networks of the Internet protocol no address says.
         assert!(is_any_near(&[roce], &[v4([192, 168, 0, 1])]));
-        assert_eq!(kinds_apart(&[one], &[other, roce]), None);
-        let kinds = ("InfiniBand", "Ethernet (RoCE)");
-        assert_eq!(kinds_apart(&[one, other], &[roce]), Some(kinds));
+        assert_eq!(surely_apart(&[one], &[other, roce]), None);
+        let why = surely_apart(&[one, other], &[roce]).unwrap();
+        assert!(why.contains("on InfiniBand, those of the other on Ethernet (RoCE)"));
+    }
+
+    #[test]
+    fn adapters_reach_a_program_at_their_own_port_alone() {
+        let adapter = v4([10, 0, 0, 1]);
+        let program = |lid| Address {
+            lid,
+            ..v4([10, 0, 0, 2])
+        };
+        assert!(is_any_near(&[adapter], &[program(4791)]));
+        assert!(is_any_near(&[program(4791)], &[program(50_000)]));
+        assert!(is_any_near(&[program(50_001)], &[program(50_000)]));
+        let why = why_apart(&[program(50_000)], &[adapter]).unwrap();
+        assert_eq!(
+            Some(&why),
+            why_apart(&[adapter], &[program(50_000)]).as_ref()
+        );
+        assert!(
+            why.starts_with("the one has an adapter, which sends to UDP port 4791 alone"),
+            "{why}"
+        );
+        let table = both(&[adapter], &[program(50_000), program(4791)]);
+        assert_eq!(table, [(0, 1)]);
     }
 
     #[test]

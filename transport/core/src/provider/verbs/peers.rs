@@ -6,7 +6,7 @@
 use session::State;
 
 use super::address::{self, Address};
-use super::link::{Link, kinds_apart, pair_up, why_apart};
+use super::link::{Link, pair_up, surely_apart, why_apart};
 use super::links::{Links, Upshot};
 use super::port::{CallError, Mailbox, Port, Status};
 use super::rail::{Line, rail_of};
@@ -103,10 +103,9 @@ impl<P: Port> Links<P> {
             return false;
         };
         let (addresses, rates): (Vec<Address>, Vec<u32>) = ports.into_iter().unzip();
-        if let Some((ours, theirs)) = kinds_apart(self.rails.published(), &addresses) {
+        if let Some(why) = surely_apart(self.rails.published(), &addresses) {
             let why = format!(
-                "its ports are on {theirs} and those of this process on {ours}: nothing leads from one to the other; tcp would, if \
-                 both had it and might use it: RMPI_PROVIDERS, rmpi-info"
+                "nothing leads from one to the other: {why}; tcp would, if both had it and might use it: RMPI_PROVIDERS, rmpi-info"
             );
             self.lose(peer.0, &why);
             return false;

@@ -8,6 +8,7 @@
 //! | `open.rs` | the address and the facts of a port |
 //! | `carrier.rs` | what packets go through |
 //! | `udp.rs`, `trains.rs`, `system.rs` | a UDP socket, packets that leave together, and calls of the system |
+//! | `shared.rs` | the port to which adapters send, shared by the processes of a host |
 //! | `dpdk.rs`, `dpdk_ports.rs` | a port of DPDK, and which one is this process's |
 //! | `faulty.rs` | a network with faults, within one process, for tests |
 //! | `regions.rs` | registered memory |
@@ -28,6 +29,7 @@ mod open;
 mod pairs;
 mod port;
 mod regions;
+mod shared;
 mod sign;
 mod system;
 mod trains;
@@ -40,7 +42,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use roce::format::{ICRC_BYTES, Network, Packet};
-use roce::icrc::{self, Icrc};
+use roce::icrc::Icrc;
 use roce::link::Carried;
 use roce::{DatagramPair, Outgoing, Payload, Piece, ReceiveQueue};
 
@@ -51,6 +53,7 @@ pub(in crate::provider) use dpdk::Dpdk;
 use ends::Ends;
 pub(in crate::provider) use faulty::Faulty;
 pub use faulty::{PacketFaults, PacketNet};
+pub(super) use pairs::Numbers;
 use pairs::Pairs;
 use regions::Regions;
 use sign::{Sign, Wanted};
@@ -197,7 +200,7 @@ impl<C: Carrier> RocePort<C> {
 impl Queues {
     /// Something has come. What is no packet of a queue pair here changes nothing.
     fn hear(&mut self, now_ns: u64, carried: &Carried<'_>) {
-        let packet = icrc::verify(&carried.network, carried.bytes).map(Packet::parse);
+        let packet = carried.verified().map(Packet::parse);
         let Some(Ok(mut packet)) = packet else {
             return;
         };

@@ -10,6 +10,7 @@ pub struct Network {
     pub(super) devices: String,
     pub(in crate::provider) rails: u32,
     pub(super) local_rank: u32,
+    pub(super) local_ranks: u32,
     pub(super) rendezvous: Rendezvous,
     pub(in crate::provider) q_key: u32,
     pub(in crate::provider) stream_key: Option<StreamKey>,
@@ -45,10 +46,14 @@ impl Network {
         Self { rails, ..self }
     }
 
-    /// Number of this process among those of its node: they begin with different ports, if there are several.
+    /// Number of this process among those of its node, and how many those are: they begin with different ports, if there are several.
     #[must_use]
-    pub fn of_local_rank(self, local_rank: u32) -> Self {
-        Self { local_rank, ..self }
+    pub fn of_local_rank(self, local_rank: u32, local_ranks: u32) -> Self {
+        Self {
+            local_rank,
+            local_ranks,
+            ..self
+        }
     }
 
     /// Who moves large data.
@@ -81,6 +86,11 @@ impl Network {
     pub fn over_dpdk(self, ports: &str) -> Self {
         let dpdk = ports.to_owned();
         Self { dpdk, ..self }
+    }
+
+    /// Whether this host has ports of DPDK for the job.
+    pub(in crate::provider) fn has_dpdk_ports(&self) -> bool {
+        !self.dpdk.trim().is_empty()
     }
 
     /// Whether the job is over several hosts.

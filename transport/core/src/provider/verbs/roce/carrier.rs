@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use roce::format::{Headers, ICRC_BYTES, Network, PAYLOAD_BYTES_MAX};
+use roce::format::{Headers, ICRC_BYTES, Network, PAYLOAD_BYTES_MAX, PORT};
 use roce::link::Carried;
 
 /// What packets go through. It may lose them, and bring them twice, in another order, or damaged.
@@ -61,6 +61,8 @@ pub(super) fn assumed(bytes: &[u8], from: SocketAddr, local: SocketAddr) -> Opti
         bytes,
         from,
         is_marked: false,
+        // Adapters send to that port alone, and with ids as they like.
+        hides_id: local.port() == PORT,
     })
 }
 

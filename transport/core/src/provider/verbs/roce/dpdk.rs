@@ -15,6 +15,7 @@ use super::super::settings::Network as Settings;
 use super::RocePort;
 use super::carrier::{Carrier, PACKET_BYTES};
 use super::dpdk_ports::Configured;
+use super::pairs::Numbers;
 use crate::wait;
 
 /// A port of DPDK, and this end of its link.
@@ -51,7 +52,7 @@ impl RocePort<Dpdk> {
         let configured = Configured::of_local_rank(&network.dpdk, network.local_rank)?;
         let dpdk = Dpdk::open(&configured)?;
         let (depths, terms) = (network.limits.depths(), &network.limits.terms);
-        let port = Self::open(dpdk, &depths, terms, network.q_key);
+        let port = Self::open(dpdk, Numbers::ALONE, &depths, terms, network.q_key);
         port.map_err(|error| {
             format!(
                 "RoCE over DPDK cannot be had at {}: the port: {error}",
@@ -188,6 +189,7 @@ impl Carrier for Dpdk {
             bytes: frame.get(came.at..came.at + came.bytes)?,
             from: came.from,
             is_marked: came.is_marked,
+            hides_id: false,
         })
     }
 

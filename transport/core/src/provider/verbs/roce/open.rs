@@ -13,24 +13,25 @@ use super::super::port::{CallError, Depths, Facts};
 use super::super::settings::Network;
 use super::super::slab::Slab;
 use super::carrier::Carrier;
-use super::chance::Chance;
 use super::ends::Ends;
-use super::pairs::Pairs;
+use super::pairs::{Numbers, Pairs};
 use super::regions::Regions;
 use super::sign::Sign;
 use super::udp::Udp;
-use super::{Limits, Queues, RocePort};
+use super::{Limits, Queues, RocePort, shared};
 use crate::net_info;
 
 impl RocePort<Udp> {
-    /// Opens a port at the first of these addresses of this host that others are told.
+    /// Opens a port at the first of these addresses of this host that others are told: for adapters too, at the UDP port that they know,
+    /// or for its like alone, at any, which is faster. Answers also why adapters do not reach it, where they should.
     ///
     /// # Errors
     /// What is missing, in words.
     pub(in crate::provider) fn open_best(
         addresses: &[net_info::Address],
+        for_adapters: bool,
         network: &Network,
-    ) -> Result<Self, String> {
+    ) -> Result<(Self, Option<String>), String> {
         let fit = addresses.iter().find(|address| address.unfit.is_none());
         let Some(fit) = fit else {
             return Err("this host has no address of the Internet protocol for RoCE".to_owned());
@@ -42,10 +43,24 @@ impl RocePort<Udp> {
             format!("RoCE over UDP cannot be had at {interface} {address}: {what}: {why}")
         };
         let link_bytes = link_bytes(&fit.interface);
-        let udp = Udp::open(fit.address, link_bytes).map_err(|why| failed("the socket", &why))?;
+        let (shared, why_not) =
+            match for_adapters.then(|| shared::join(fit.address, network.local_ranks)) {
+                Some(Ok(shared)) => (Some(shared), None),
+                Some(Err(why)) => (
+                    None,
+                    Some(format!("adapters do not reach this process by roce: {why}")),
+                ),
+                None => (None, None),
+            };
+        let (udp, numbers) = match shared {
+            Some((socket, numbers)) => (Udp::over(socket, link_bytes), numbers),
+            None => (Udp::open(fit.address, link_bytes), Numbers::ALONE),
+        };
+        let udp = udp.map_err(|why| failed("the socket", &why))?;
         let (depths, terms) = (network.limits.depths(), &network.limits.terms);
-        let port = Self::open(udp, &depths, terms, network.q_key);
-        port.map_err(|error| failed("the port", &error))
+        let port = Self::open(udp, numbers, &depths, terms, network.q_key);
+        let port = port.map_err(|error| failed("the port", &error))?;
+        Ok((port, why_not))
     }
 }
 
@@ -56,6 +71,7 @@ impl<C: Carrier> RocePort<C> {
     /// What the system does not grant, or a carrier of packets that are too short.
     pub(in super::super) fn open(
         carrier: C,
+        numbers: Numbers,
         depths: &Depths,
         terms: &NetTerms,
         q_key: u32,
@@ -75,12 +91,12 @@ impl<C: Carrier> RocePort<C> {
             path_mtu,
             partition: partition(terms),
             send_depth: depths.datagrams as usize,
-            ..DatagramConfig::new(datagram_number(), q_key)
+            ..DatagramConfig::new(numbers.for_datagrams(), q_key)
         });
         let queues = Queues {
             local,
             regions: Regions::default(),
-            pairs: Pairs::default(),
+            pairs: Pairs::new(numbers),
             shared: ReceiveQueue::new(depths.shared as usize),
             datagrams,
             datagram_buffers: ReceiveQueue::new(depths.datagram_buffers as usize),
@@ -184,11 +200,6 @@ fn window_packets(waiting_bytes: usize, path_mtu: PathMtu) -> u32 {
     let counted = 2 * path_mtu.bytes() as usize + 1024;
     let packets = u32::try_from(waiting_bytes / 2 / counted).unwrap_or(u32::MAX);
     packets.clamp(LEAST_WINDOW, MOST_WINDOW)
-}
-
-/// The number of the queue pair for datagrams: reliable ones have larger numbers (`pairs.rs`).
-fn datagram_number() -> u32 {
-    Chance::default().other_than(0, 0xffff)
 }
 
 /// What an interface carries in one packet, its MTU.

@@ -2,8 +2,8 @@
 //! Reliable queue pairs by their numbers, and which of them have something to send, or something to do at a time: nobody ever looks
 //! at all of them.
 //!
-//! A number has 24 bits: the low 16 are a queue pair's place, the other 8 are random and others when the place is given again. So a
-//! packet that was sent to one that has gone hardly ever meets another.
+//! A number has 24 bits: a queue pair's place, and above it random bits, which are others when the place is given again. So a
+//! packet that was sent to one that has gone hardly ever meets another. Where processes share a port, the highest 8 say whose it is.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,9 +14,69 @@ use super::super::port::{Event, PortCounts};
 use super::chance::Chance;
 use super::ends::Ends;
 
+/// The numbers that queue pairs of a process may have.
+///
+/// | bits, from the highest on | alone at its port | sharing it |
+/// |---------------------------|------------------:|-----------:|
+/// | which process             |                 – |          8 |
+/// | random, never 0           |                 8 |          4 |
+/// | the queue pair's place    |                16 |         12 |
+///
+/// Where the random bits are 0, the number is that of the queue pair for datagrams, which is at no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Numbers {
+    /// Bits that all of them have.
+    begin: u32,
+    random_bits: u32,
+    place_bits: u32,
+}
+
+impl Numbers {
+    /// A process has its port alone.
+    pub(in super::super) const ALONE: Self = Self {
+        begin: 0,
+        random_bits: 8,
+        place_bits: 16,
+    };
+
+    /// A process is at this place among those that share its port.
+    pub(super) fn of_place(place: u8) -> Self {
+        Self {
+            begin: u32::from(place) << 16,
+            random_bits: 4,
+            place_bits: 12,
+        }
+    }
+
+    /// One for datagrams.
+    pub(super) fn for_datagrams(self) -> u32 {
+        // 0 and 1 are queue pairs that adapters keep for themselves.
+        let most = self.places() - 2;
+        self.begin | (1 + Chance::default().other_than(0, most))
+    }
+
+    /// How many places there are.
+    fn places(self) -> u32 {
+        1 << self.place_bits
+    }
+
+    /// Another than that of the queue pair that was at this place last.
+    fn at(self, place: u32, last: u32, chance: &mut Chance) -> u32 {
+        let most = (1 << self.random_bits) - 1;
+        let last = (last >> self.place_bits) & most;
+        let random = chance.other_than(last, most);
+        self.begin | random << self.place_bits | place
+    }
+
+    fn place_of(self, number: u32) -> u32 {
+        number & (self.places() - 1)
+    }
+}
+
 /// The queue pairs of one port.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pairs {
+    numbers: Numbers,
     places: Vec<Place>,
     free: VecDeque<u32>,
     /// Those that may have something to send, each once, in the order in which they do.
@@ -48,9 +108,22 @@ struct Place {
 }
 
 impl Pairs {
+    pub(super) fn new(numbers: Numbers) -> Self {
+        Self {
+            numbers,
+            places: Vec::new(),
+            free: VecDeque::new(),
+            ready: VecDeque::new(),
+            in_turn: 0,
+            due: BTreeSet::new(),
+            chance: Chance::default(),
+            counts: Arc::default(),
+        }
+    }
+
     /// A queue pair that is not joined; answers its number, or `None` if there can be no more.
     pub(super) fn create(&mut self) -> Option<u32> {
-        let most = 1 << PLACE_BITS;
+        let most = self.numbers.places();
         let index = match self.free.pop_front() {
             Some(index) => index,
             None => u32::try_from(self.places.len())
@@ -61,11 +134,7 @@ impl Pairs {
             self.places.push(Place::default());
         }
         let place = self.places.get_mut(index as usize)?;
-        // With zeros there it could be the one for datagrams.
-        let chance = self
-            .chance
-            .other_than(place.number >> PLACE_BITS, MOST_CHANCE);
-        place.number = chance << PLACE_BITS | index;
+        place.number = self.numbers.at(index, place.number, &mut self.chance);
         place.is_taken = true;
         Some(place.number)
     }
@@ -85,7 +154,7 @@ impl Pairs {
 
     /// Takes one apart.
     pub(super) fn destroy(&mut self, number: u32) {
-        let index = place_of(number);
+        let index = self.numbers.place_of(number);
         let Some(place) = self.place(number) else {
             return;
         };
@@ -183,7 +252,7 @@ impl Pairs {
     /// Something was done with a queue pair: takes its completions, keeps its deadline. `may_send`: it may have something to
     /// send.
     pub(super) fn settle(&mut self, number: u32, may_send: bool, ends: &mut Ends) {
-        let index = place_of(number);
+        let index = self.numbers.place_of(number);
         let Some(place) = self.places.get_mut(index as usize) else {
             return;
         };
@@ -219,7 +288,9 @@ impl Pairs {
     }
 
     fn place(&mut self, number: u32) -> Option<&mut Place> {
-        let place = self.places.get_mut(place_of(number) as usize)?;
+        let place = self
+            .places
+            .get_mut(self.numbers.place_of(number) as usize)?;
         (place.is_taken && place.number == number).then_some(place)
     }
 
@@ -242,13 +313,5 @@ fn count(counts: &PortCounts, before: Troubles, now: Troubles) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unjoined;
 
-fn place_of(number: u32) -> u32 {
-    number & ((1 << PLACE_BITS) - 1)
-}
-
 /// Packets that one sends before the next: together they are a train.
 const MOST_IN_TURN: u32 = 16;
-/// Bits of a number that are a queue pair's place.
-const PLACE_BITS: u32 = 16;
-/// The largest number that the other bits can be.
-const MOST_CHANCE: u32 = (1 << (24 - PLACE_BITS)) - 1;

@@ -241,6 +241,46 @@ impl Name {
     }
 }
 
+/// A socket of a group of sockets at one address and port, all of this user's. Of what comes there each of the group gets what has its
+/// place in the group, from 0 on in the order in which they came, at byte `at` of a datagram's payload.
+pub(super) fn bind_in_group(address: SocketAddr, at: u32) -> io::Result<UdpSocket> {
+    let family = match address {
+        SocketAddr::V4(_) => libc::AF_INET,
+        SocketAddr::V6(_) => libc::AF_INET6,
+    };
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+    // SAFETY: takes no memory.
+    let socket = UdpSocket::from(owned(unsafe { libc::socket(family, kind, 0) })?);
+    set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    // Before it has a filter: with one it could not join a group that there is.
+    let name = Name::of(address);
+    let place = (&raw const name.bytes).cast();
+    // SAFETY: reads a name of this length.
+    of_call(unsafe { libc::bind(socket.as_raw_fd(), place, name.length) })?;
+    let load = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+    let give = libc::BPF_RET | libc::BPF_A;
+    let mut filter = [(load, at), (give, 0)].map(|(code, k)| libc::sock_filter {
+        code: u16::try_from(code).unwrap_or(0),
+        jt: 0,
+        jf: 0,
+        k,
+    });
+    let program = libc::sock_fprog {
+        len: 2,
+        filter: filter.as_mut_ptr(),
+    };
+    let (name, bytes) = (libc::SO_ATTACH_REUSEPORT_CBPF, size_of_value(&program));
+    let place = (&raw const program).cast();
+    // SAFETY: reads a program of this length, which is there until the call ends.
+    of_call(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, place, bytes) })?;
+    Ok(socket)
+}
+
+/// Takes datagrams of IP version 6 without a checksum of UDP too, as adapters send them: their packets have one of their own.
+pub(super) fn take_unchecked(socket: &UdpSocket) -> io::Result<()> {
+    set_option(socket, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)
+}
+
 /// Has datagrams leave whole or not at all, with a header that can be known beforehand.
 pub(super) fn forbid_fragments(socket: &UdpSocket, address: IpAddr) -> io::Result<()> {
     let (level, name, value) = match address {
@@ -371,6 +411,7 @@ const fn size_of_value<T>(_: &T) -> libc::socklen_t {
 }
 
 /// Of `linux/udp.h`.
+const UDP_NO_CHECK6_RX: libc::c_int = 102;
 const UDP_SEGMENT: libc::c_int = 103;
 const UDP_GRO: libc::c_int = 104;
 /// Lengths of a control message, without and with what stands behind it: a number of 2 bytes that is sent.

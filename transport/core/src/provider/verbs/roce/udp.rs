@@ -45,9 +45,20 @@ impl Udp {
     /// # Errors
     /// What the system does not grant.
     pub(crate) fn open(address: IpAddr, link_bytes: usize) -> io::Result<Self> {
-        let socket = UdpSocket::bind((address, 0))?;
+        Self::over(UdpSocket::bind((address, 0))?, link_bytes)
+    }
+
+    /// This socket, which is bound.
+    ///
+    /// # Errors
+    /// What the system does not grant.
+    pub(super) fn over(socket: UdpSocket, link_bytes: usize) -> io::Result<Self> {
+        let local = socket.local_addr()?;
         socket.set_nonblocking(true)?;
-        system::forbid_fragments(&socket, address)?;
+        system::forbid_fragments(&socket, local.ip())?;
+        if local.is_ipv6() {
+            system::take_unchecked(&socket)?;
+        }
         system::enable_gro(&socket);
         let waiting_bytes = system::ask_for_room(&socket, WANTED_ROOM_BYTES);
         let nothing = Came {
@@ -56,7 +67,7 @@ impl Udp {
             from: NOBODY,
         };
         Ok(Self {
-            local: socket.local_addr()?,
+            local,
             socket,
             most_bytes: link_bytes,
             waiting_bytes,

@@ -15,7 +15,7 @@ use super::super::super::port::{
     Request, Status,
 };
 use super::super::carrier::Carrier;
-use super::super::{RocePort, Udp};
+use super::super::{Numbers, RocePort, Udp};
 use crate::{Lease, wait};
 
 pub(super) const BLOCK: usize = 256 * 1024;
@@ -100,7 +100,7 @@ impl Side {
 
 impl<C: Carrier> Side<C> {
     pub(super) fn over(carrier: C, terms: &NetTerms) -> Self {
-        let mut port = RocePort::open(carrier, &DEPTHS, terms, Q_KEY).unwrap();
+        let mut port = RocePort::open(carrier, Numbers::ALONE, &DEPTHS, terms, Q_KEY).unwrap();
         port.limits.silence_ns = 1_000_000_000;
         let block = Block::new();
         // SAFETY: the block lives until the port is dropped, and is read and written by copies alone.

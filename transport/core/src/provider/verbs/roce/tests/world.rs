@@ -43,22 +43,26 @@ impl World {
         }
     }
 
-    fn over_udp() -> Self {
+    /// Over UDP; `for_adapters`: at the port to which those send, which the processes share.
+    fn over_udp(for_adapters: bool) -> Self {
         let open = |me| {
             let terms = TcpTerms {
                 interfaces: "lo".to_owned(),
                 ..TcpTerms::default()
             };
+            let network = Network::default().on_devices("none");
+            let network = network.over_tcp(terms).with_key(77);
             let config = Config {
                 me: Peer(me),
                 peers: RANKS,
                 providers: Providers {
                     roce: true,
+                    verbs: for_adapters,
                     dpdk: false,
                     shm: false,
-                    ..Providers::default()
+                    tcp: false,
                 },
-                network: Network::default().over_tcp(terms).with_key(77),
+                network: network.of_local_rank(me, RANKS),
                 ..Config::alone()
             };
             Fabric::open(config).unwrap()
@@ -181,16 +185,18 @@ impl World {
 
 #[test]
 fn three_processes_talk_over_udp() {
-    let mut world = World::over_udp();
-    world.chat(60);
-    for bytes in [8, 5000, 200_000] {
-        world.move_data([0, 1], bytes);
-        world.move_data([2, 0], bytes);
+    for for_adapters in [false, true] {
+        let mut world = World::over_udp(for_adapters);
+        world.chat(60);
+        for bytes in [8, 5000, 200_000] {
+            world.move_data([0, 1], bytes);
+            world.move_data([2, 0], bytes);
+        }
+        assert_eq!(world.words, [""; 0], "{for_adapters}");
+        let stats = world.all[0].net_stats();
+        assert!(stats.joined >= 2 && stats.packets > 0, "{stats:?}");
+        assert_eq!(world.all[0].provider_of(Peer(1)), Some("roce"));
     }
-    assert_eq!(world.words, [""; 0]);
-    let stats = world.all[0].net_stats();
-    assert!(stats.joined >= 2 && stats.packets > 0, "{stats:?}");
-    assert_eq!(world.all[0].provider_of(Peer(1)), Some("roce"));
 }
 
 #[test]

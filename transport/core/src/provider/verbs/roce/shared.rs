@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The UDP port of RoCE, to which alone adapters send, shared by the processes of a host that are at one address. The system hands each
+//! packet to the one whose place among them begins the number of the queue pair that it is for ([`Numbers`]).
+//!
+//! Nobody says which place a socket has got; it sends itself packets until one comes ([`place_of`]). The system keeps places from 0 on
+//! without gaps: when a socket is closed, the last one gets its place. So a host's ranks of one job share the port, and those of a
+//! second job are refused ([`join`]).
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use roce::format::PORT;
+
+use super::pairs::Numbers;
+use super::system;
+use crate::wait;
+
+/// A socket at the port of RoCE, and the numbers that queue pairs of this process may have. `ranks`: of this job on this host.
+///
+/// # Errors
+/// What is in the way, in words that stand behind a colon.
+pub(super) fn join(address: IpAddr, ranks: u32) -> Result<(UdpSocket, Numbers), String> {
+    let at = SocketAddr::new(address, PORT);
+    let socket = system::bind_in_group(at, NUMBER_AT).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "{at} is taken, by rdma_rxe of this host's kernel or by another user's process (ss -ulnp shows it)"
+        ),
+        _ => format!("a socket at {at}: {error}"),
+    })?;
+    let place = place_of(&socket, at).map_err(|error| format!("its place at {at}: {error}"))?;
+    if u32::from(place) >= ranks.max(1) {
+        return Err(format!("another job of this user has {at}"));
+    }
+    Ok((socket, Numbers::of_place(place)))
+}
+
+/// The place of a socket among those at its address: of the packets that it sends there it gets the one for that place. One for a
+/// place that nobody has goes to anybody, so they are sent in order and the first to come counts.
+fn place_of(socket: &UdpSocket, at: SocketAddr) -> io::Result<u8> {
+    let mut nonce = [0];
+    wait::random_words(&mut nonce);
+    let nonce = nonce[0].to_le_bytes();
+    let mut come = [0; PROBE_BYTES + 1];
+    let mut place_in = |socket: &UdpSocket| -> io::Result<Option<u8>> {
+        let (bytes, from) = socket.recv_from(&mut come)?;
+        let is_own = bytes == PROBE_BYTES && from == at && come[8..PROBE_BYTES] == nonce;
+        Ok(is_own.then_some(come[NUMBER_AT as usize]))
+    };
+    socket.set_nonblocking(true)?;
+    for place in 0..=u8::MAX {
+        socket.send_to(&probe(place, nonce), at)?;
+        match place_in(socket) {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // The system delivers late.
+    socket.set_nonblocking(false)?;
+    socket.set_read_timeout(Some(LONG))?;
+    loop {
+        if let Some(found) = place_in(socket)? {
+            return Ok(found);
+        }
+    }
+}
+
+/// No packet of RoCE: its opcode is none, and it has no checksum.
+fn probe(place: u8, nonce: [u8; 8]) -> [u8; PROBE_BYTES] {
+    let mut probe = [0xff; PROBE_BYTES];
+    probe[NUMBER_AT as usize] = place;
+    probe[8..].copy_from_slice(&nonce);
+    probe
+}
+
+/// Where a packet has the highest 8 bits of the number of the queue pair that it is for.
+const NUMBER_AT: u32 = 5;
+const PROBE_BYTES: usize = 16;
+const LONG: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    /// An address of this host that no other test has.
+    fn address(last: u8) -> IpAddr {
+        Ipv4Addr::new(127, 47, 91, last).into()
+    }
+
+    #[test]
+    fn each_of_a_host_gets_what_is_for_its_place() {
+        let address = address(1);
+        let all: Vec<_> = (0..5).map(|_| join(address, 5).unwrap()).collect();
+        let sender = UdpSocket::bind((address, 0)).unwrap();
+        for (place, (socket, numbers)) in (0_u8..).zip(&all) {
+            assert_eq!(*numbers, Numbers::of_place(place));
+            let mut packet = [0; 40];
+            packet[5] = place;
+            sender.send_to(&packet, (address, PORT)).unwrap();
+            socket.set_nonblocking(false).unwrap();
+            socket.set_read_timeout(Some(LONG)).unwrap();
+            loop {
+                let (bytes, from) = socket.recv_from(&mut packet).unwrap();
+                if from != SocketAddr::new(address, PORT) {
+                    assert_eq!((bytes, packet[5]), (40, place));
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_second_job_is_refused_in_words() {
+        let address = address(2);
+        let _first = [join(address, 2).unwrap(), join(address, 2).unwrap()];
+        let why = join(address, 2).unwrap_err();
+        assert_eq!(why, "another job of this user has 127.47.91.2:4791");
+    }
+
+    #[test]
+    fn who_has_the_port_alone_is_named_as_far_as_it_is_known() {
+        let address = address(3);
+        let _alone = UdpSocket::bind((address, PORT)).unwrap();
+        let why = join(address, 1).unwrap_err();
+        assert!(
+            why.starts_with("127.47.91.3:4791 is taken, by rdma_rxe"),
+            "{why}"
+        );
+    }
+}
