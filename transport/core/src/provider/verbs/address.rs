@@ -75,12 +75,16 @@ impl Address {
     /// Bytes of a record.
     pub(crate) const BYTES: usize = 24;
 
+    /// Whether a program plays the adapter there, in the calls of its process.
+    pub(super) fn is_program(&self) -> bool {
+        self.link == Link::Ethernet && self.lid != 0
+    }
+
     /// Whether what one of two on Ethernet sends arrives at the port of the other.
     pub(super) fn may_reach(&self, other: &Self) -> bool {
-        let is_adapter = |address: &Self| address.lid == 0;
         let is_for_adapters = |address: &Self| [0, roce::format::PORT].contains(&address.lid);
-        (!is_adapter(self) || is_for_adapters(other))
-            && (!is_adapter(other) || is_for_adapters(self))
+        (self.is_program() || is_for_adapters(other))
+            && (other.is_program() || is_for_adapters(self))
     }
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {

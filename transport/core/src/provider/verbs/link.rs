@@ -104,7 +104,10 @@ pub(super) fn surely_apart(ours: &[Address], theirs: &[Address]) -> Option<Strin
             "ports of the one are on {our}, those of the other on {their}"
         ));
     }
-    let may_reach = |our: &Address, their: &Address| our.link != their.link || our.may_reach(their);
+    let is_ethernet = |port: &Address| port.link == Kind::Ethernet;
+    let may_reach = |our: &Address, their: &Address| {
+        !is_ethernet(our) || !is_ethernet(their) || our.may_reach(their)
+    };
     let is_any = ours
         .iter()
         .any(|our| theirs.iter().any(|their| may_reach(our, their)));

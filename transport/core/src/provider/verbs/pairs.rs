@@ -273,12 +273,28 @@ impl<P: Port> Links<P> {
 
     /// A queue pair breaks since something has failed that was posted to it.
     fn fail_pair(&mut self, index: u32, line: Line, posted: &Posted, done: &Done) {
+        let done = &Done {
+            status: self.what_it_says(line, done.status),
+            ..*done
+        };
         let (now_ns, sides) = (self.schedule.now_ns, &mut self.sides);
         self.pairs
             .judge(line, done.status, now_ns, sides, &self.counts);
         self.complain_of(index, posted, done);
         self.break_pair(index);
         self.detour_if_joined(line, done.status);
+    }
+
+    /// What a failure says of the peer. A program that plays the adapter answers in calls of its process alone: that it does not says no more
+    /// than that a device had no buffer for too long, so nobody takes it for dead.
+    fn what_it_says(&self, line: Line, status: Status) -> Status {
+        let link = self.sides.get(line.peer).and_then(|side| side.link(line.rail));
+        let address = link.and_then(|link| link.address);
+        let is_program = address.is_some_and(|address| address.is_program());
+        match status {
+            Status::RetryExceeded if is_program => Status::NotReady,
+            status => status,
+        }
     }
 
     /// Says what failed, unless that is only what follows, or was said often.

@@ -82,13 +82,13 @@ pub(super) fn done(completion: &Completion, source: u32) -> Done {
     }
 }
 
-/// How something ended, for the provider. A process that computes answers nothing here, while the device of one would; so silence says no
-/// more of it than that a device had no buffer for too long, and is told as that: then nobody takes it for dead.
+/// How something ended, for the provider.
 fn status(status: roce::Status) -> Status {
     match status {
         roce::Status::Success => Status::Success,
         roce::Status::Flushed => Status::Flushed,
-        roce::Status::RetryExceeded | roce::Status::NotReadyExceeded => Status::NotReady,
+        roce::Status::RetryExceeded => Status::RetryExceeded,
+        roce::Status::NotReadyExceeded => Status::NotReady,
         roce::Status::RemoteAccess => Status::RemoteAccess,
         roce::Status::RemoteInvalid => Status::RemoteInvalid,
         roce::Status::RemoteOperation => Status::RemoteOperation,

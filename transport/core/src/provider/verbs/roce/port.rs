@@ -139,8 +139,7 @@ impl<C: Carrier> Port for RocePort<C> {
             return Err(wrong);
         }
         let terms = &self.facts.terms;
-        // Only an engine like this one has a port of its own: adapters, and the system's, are at that of RoCE.
-        let is_ours = to.address.lid != 0;
+        let is_ours = to.address.is_program();
         let config = Config {
             our_first: Psn::new(to.our_first),
             their_first: Psn::new(to.their_first),
