@@ -115,17 +115,23 @@ impl PacketSet {
 
     /// Counts distances from a number that is `packets` later; those before it are gone.
     pub fn forget_front(&mut self, packets: u32) {
-        let skip = usize::try_from(packets / 64).unwrap_or(usize::MAX);
+        if packets >= 64 {
+            let skip = usize::try_from(packets / 64).unwrap_or(usize::MAX);
+            let skip = skip.min(Self::WORDS);
+            self.words.copy_within(skip.., 0);
+            self.words[Self::WORDS - skip..].fill(0);
+        }
         let bits = packets % 64;
-        let old = self.words;
-        let word = |index: usize| index.checked_add(skip).and_then(|index| old.get(index));
-        for (index, new) in self.words.iter_mut().enumerate() {
-            let low = word(index).copied().unwrap_or(0);
-            let high = word(index + 1).copied().unwrap_or(0);
-            *new = match bits {
-                0 => low,
-                _ => low >> bits | high << (64 - bits),
-            };
+        if bits == 0 {
+            return;
+        }
+        // Word by word, as they are written elsewhere: to read two at once of which one was just written waits until all that was stored
+        // before is in the cache, a payload too.
+        let mut high = 0;
+        for word in self.words.iter_mut().rev() {
+            let low = *word;
+            *word = low >> bits | high << (64 - bits);
+            high = low;
         }
     }
 

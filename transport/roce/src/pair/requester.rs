@@ -33,6 +33,8 @@ pub(super) struct Requester {
     sent_to: Psn,
     /// Reads and atomic operations under way.
     fetches: u32,
+    /// From where they were counted last: the oldest request, and which part of a read was the first without all answers.
+    counted_from: Option<(Psn, u32)>,
     /// Packets that have left since one that asked for an acknowledgement.
     unasked: u32,
     probe: Probe,
@@ -92,6 +94,7 @@ impl Requester {
             unacked: config.our_first,
             sent_to: config.our_first,
             fetches: 0,
+            counted_from: None,
             unasked: 0,
             probe: Probe::None,
             carried_to: config.our_first,
@@ -360,7 +363,12 @@ impl Requester {
             self.cursor = least;
         }
         if self.fetches != 0 {
-            self.count_fetches();
+            // Between two of its requests a read that is answered changes nothing.
+            let segment = least.packet / self.limits.read_packets;
+            let first = self.queue.oldest().map(|work| (work.first, segment));
+            if std::mem::replace(&mut self.counted_from, first) != first {
+                self.count_fetches();
+            }
         }
     }
 

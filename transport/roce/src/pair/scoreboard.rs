@@ -119,6 +119,9 @@ impl Scoreboard {
         in_order: u32,
         ahead: &PacketSet,
     ) -> bool {
+        if in_order == 0 && ahead.is_empty() {
+            return false;
+        }
         let before = self.arrived;
         self.carried_out(unacked, in_order.min(sent));
         self.newest = later(self.newest, self.newest_in_order);

@@ -82,6 +82,8 @@ struct Limits {
     sends: u32,
     /// Packets that one sends before it waits for an acknowledgement.
     window_packets: u32,
+    /// Answers to one request of a read.
+    read_packets: u32,
     /// How long a peer of ours may give no sign of life before a queue pair to it breaks.
     silence_ns: u64,
 }
@@ -304,6 +306,6 @@ fn piece(piece: super::port::Piece) -> Piece {
 }
 
 /// Packets that leave in one turn, at most: others wait for the next, so that what comes is not lost meanwhile.
-const MOST_SENT: usize = 64;
+const MOST_SENT: usize = 60;
 /// Bursts that are taken before somebody counts as silent: more than a socket holds.
 const MOST_LATE: usize = 1024;

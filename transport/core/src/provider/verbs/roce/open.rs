@@ -103,9 +103,11 @@ impl<C: Carrier> RocePort<C> {
             has_datagrams: false,
             ends: Ends::default(),
         };
+        let window_packets = window_packets(carrier.waiting_bytes(), path_mtu);
         let limits = Limits {
             sends: depths.sends,
-            window_packets: window_packets(carrier.waiting_bytes(), path_mtu),
+            window_packets,
+            read_packets: (window_packets / READS_IN_WINDOW).clamp(1, MOST_OF_READ),
             silence_ns: SILENCE_NS,
         };
         Ok(Self {
@@ -220,7 +222,12 @@ const SILENCE_NS: u64 = 30_000_000_000;
 /// Where nothing is known of an interface.
 const ETHERNET_BYTES: usize = 1500;
 const LEAST_WINDOW: u32 = 8;
-const MOST_WINDOW: u32 = 128;
+/// A network of some hosts with short ways needs no more, and selective repeat has numbers for 256.
+const MOST_WINDOW: u32 = 192;
+/// Answers to one request of a read, at most: the next ones are asked for while those of some others are under way, so that whoever
+/// answers never waits for a question.
+const MOST_OF_READ: u32 = 32;
+const READS_IN_WINDOW: u32 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -272,6 +279,6 @@ mod tests {
     fn the_window_fits_twice_into_the_room_of_the_peer() {
         let windows = [PathMtu::Bytes1024, PathMtu::Bytes4096]
             .map(|mtu| [0, 425_984, 8 << 20].map(|room| window_packets(room, mtu)));
-        assert_eq!(windows, [[8, 69, 128], [8, 23, 128]]);
+        assert_eq!(windows, [[8, 69, 192], [8, 23, 192]]);
     }
 }

@@ -313,5 +313,5 @@ fn count(counts: &PortCounts, before: Troubles, now: Troubles) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unjoined;
 
-/// Packets that one sends before the next: together they are a train.
-const MOST_IN_TURN: u32 = 16;
+/// Packets that one sends before the next: of 1,024 bytes each, they are a train.
+const MOST_IN_TURN: u32 = 60;

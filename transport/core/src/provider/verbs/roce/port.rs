@@ -147,7 +147,7 @@ impl<C: Carrier> Port for RocePort<C> {
             partition: partition(terms),
             send_depth: self.limits.sends,
             window_packets: self.limits.window_packets,
-            read_packets: self.limits.window_packets,
+            read_packets: self.limits.read_packets,
             initiator_depth: self.facts.reads,
             responder_depth: self.facts.reads,
             timeout: to.patience,
