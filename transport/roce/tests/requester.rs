@@ -320,6 +320,34 @@ fn an_atomic_operation_brings_what_was_there() {
 }
 
 #[test]
+fn one_after_the_other_there_is_no_end_of_atomic_operations_and_reads() {
+    for is_selective in [false, true] {
+        let mut end = end(Config {
+            initiator_depth: 2,
+            peer_is_ours: is_selective,
+            selective_repeat: is_selective,
+            ..config()
+        });
+        for work in 0..20_u32 {
+            let psn = (FIRST + work) & 0x00ff_ffff;
+            let answer = match work % 2 {
+                0 => {
+                    end.post(work.into(), ADD, piece(8, 16, 8));
+                    ByHand::new(0x12, psn, &[]).aeth(ACK).value(7)
+                }
+                _ => {
+                    end.post(work.into(), READ, piece(8, 0, 4));
+                    read_answer(0x10, psn, &[1, 2, 3, 4])
+                }
+            };
+            assert_eq!(end.leaving(0).len(), 1, "{is_selective} {work}");
+            answer.to(&mut end, 0);
+            assert_eq!(statuses(&mut end), [(work.into(), Status::Success)]);
+        }
+    }
+}
+
+#[test]
 fn memory_of_this_side_that_is_not_registered_is_told_in_its_turn() {
     let mut end = end(config());
     end.arena.deny(8, Access::LocalWrite);

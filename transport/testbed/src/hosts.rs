@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks on real devices, or RoCE over UDP where a host has none: one thread each, all in this process, or some of them in a process on
+//! Ranks on real devices, or RoCE over the ports of `RMPI_DPDK` or over UDP where a host has none: one thread each, all in this process, or some of them in a process on
 //! another host. They tell each other their records, as by the launcher, and when all of them are done.
 //!
 //! `RMPI_TEST_HOSTS="1/2 10.77.0.1:7770 17"`: this process is number 1 of 2 that run the same tests in the same order, in
@@ -54,12 +54,14 @@ fn one(name: &str, place: &Place, sleeps: bool, behaviour: impl AsyncFn(&mut Ran
         // As many rails as there are: one between two hosts. The tests of one run are strangers to each other, as jobs are.
         network: Network::default()
             .on_rails(2)
+            .over_dpdk(&std::env::var("RMPI_DPDK").unwrap_or_default())
             .of_local_rank(me, ranks)
             .with_key(sum(name) & 0x7fff_ffff)
             .within(limits),
-        // Devices alone, and the program that plays one on a host that lacks it: connections would carry everything there.
+        // Devices alone, and the programs that play one on a host that lacks it: connections would carry everything there.
         providers: Providers {
             tcp: false,
+            dpdk: true,
             roce: true,
             ..Providers::default()
         },

@@ -366,7 +366,7 @@ impl Requester {
             // Between two of its requests a read that is answered changes nothing.
             let segment = least.packet / self.limits.read_packets;
             let first = self.queue.oldest().map(|work| (work.first, segment));
-            if std::mem::replace(&mut self.counted_from, first) != first {
+            if std::mem::replace(&mut self.counted_from, first) != first || first.is_none() {
                 self.count_fetches();
             }
         }
