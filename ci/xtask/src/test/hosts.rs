@@ -11,12 +11,13 @@ mod rows;
 use super::{Context, Tally, faults};
 use crate::hosts::Rights;
 use crate::process::{capture, quiet};
+use crate::softroce::programs::conformance;
 use crate::tree::{command, make_folder, root, target};
 use rows::{JOBS, Row, UNDER_SLURM, WORLD};
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use std::{env, fs};
 
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     if let Err(why) = Rights::find() {
@@ -41,8 +42,11 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     }
     let prefix = context.prefix()?;
     programs(&prefix, &build)?;
-    let has_dpdk = prefix.join("lib/rmpi/librmpi_dpdk.so").exists();
-    if !has_dpdk {
+    let plug_in = prefix.join("lib/rmpi/librmpi_dpdk.so");
+    let has_dpdk = plug_in.exists();
+    if has_dpdk {
+        suites(&plug_in, &build)?;
+    } else {
         let why = "DPDK is not installed".to_owned();
         tally.expected.push(("jobs over DPDK".into(), why));
     }
@@ -67,7 +71,12 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
 }
 
 /// Jobs that need it.
-const DPDK_ROWS: [&str; 3] = ["roce_over_dpdk", "roce_over_memif", "networks_in_one_job"];
+const DPDK_ROWS: [&str; 4] = [
+    "roce_over_dpdk",
+    "suites_over_dpdk",
+    "roce_over_memif",
+    "networks_in_one_job",
+];
 
 /// Why Slurm cannot be had.
 fn slurm_lacks() -> Option<&'static str> {
@@ -118,6 +127,21 @@ fn world(count: usize) -> Result<Command, String> {
     let mut world = command(program);
     world.args(["hosts", "-n"]).arg(count.to_string()).arg("--");
     Ok(world)
+}
+
+/// The conformance suites, and beside them the plug-in that they look for there.
+fn suites(plug_in: &Path, build: &Path) -> Result<(), String> {
+    let beside = build.join("rmpi");
+    make_folder(&beside)?;
+    let [transport, channel] = conformance()?;
+    for (from, to) in [
+        (plug_in, beside.join("librmpi_dpdk.so")),
+        (&transport, build.join("transport-suite")),
+        (&channel, build.join("channel-suite")),
+    ] {
+        fs::copy(from, &to).map_err(|why| format!("{}: {why}", to.display()))?;
+    }
+    Ok(())
 }
 
 fn programs(prefix: &Path, build: &Path) -> Result<(), String> {

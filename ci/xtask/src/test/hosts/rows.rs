@@ -53,6 +53,7 @@ pub(super) const JOBS: &[Row] = &[
     row("collectives_go_by_node", 2, 90),
     row("roce_over_udp", 2, 90),
     row("roce_over_dpdk", 2, 90),
+    row("suites_over_dpdk", 1, 180),
     row("roce_over_memif", 2, 60),
     row("networks_in_one_job", 3, 90),
     row("a_suspended_job_goes_on", 2, 60),

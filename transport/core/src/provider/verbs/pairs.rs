@@ -288,7 +288,10 @@ impl<P: Port> Links<P> {
     /// What a failure says of the peer. A program that plays the adapter answers in calls of its process alone: that it does not says no more
     /// than that a device had no buffer for too long, so nobody takes it for dead.
     fn what_it_says(&self, line: Line, status: Status) -> Status {
-        let link = self.sides.get(line.peer).and_then(|side| side.link(line.rail));
+        let link = self
+            .sides
+            .get(line.peer)
+            .and_then(|side| side.link(line.rail));
         let address = link.and_then(|link| link.address);
         let is_program = address.is_some_and(|address| address.is_program());
         match status {
