@@ -486,7 +486,11 @@ fn facts(
 fn update(facts: &mut Facts, found: &Found) {
     facts.is_up = found.state == IBV_PORT_ACTIVE;
     if facts.is_up {
-        facts.lid = found.lid;
+        // On Ethernet some drivers report one that means nothing.
+        facts.lid = match facts.link {
+            Link::Infiniband => found.lid,
+            Link::Ethernet => 0,
+        };
         facts.packet_bytes = found.packet_bytes;
         facts.rate_mbps = found.rate_mbps;
         facts.partition = found.partition;
@@ -585,6 +589,19 @@ mod tests {
         assert_eq!((facts.gid[15], facts.gid_index), (1, 5));
         update(&mut facts, &found(IBV_PORT_ACTIVE, &[(0, 2)]));
         assert_eq!((facts.gid[15], facts.gid_index), (2, 0));
+    }
+
+    #[test]
+    fn a_lid_on_ethernet_means_nothing() {
+        let mut facts = opened();
+        let mut found = found(IBV_PORT_ACTIVE, &[(1, 1)]);
+        // As irdma reports it.
+        found.lid = 1;
+        update(&mut facts, &found);
+        assert_eq!(facts.lid, 0);
+        facts.link = Link::Infiniband;
+        update(&mut facts, &found);
+        assert_eq!(facts.lid, 1);
     }
 
     #[test]
