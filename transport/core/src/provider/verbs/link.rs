@@ -104,9 +104,8 @@ pub(super) fn surely_apart(ours: &[Address], theirs: &[Address]) -> Option<Strin
             "ports of the one are on {our}, those of the other on {their}"
         ));
     }
-    let is_ethernet = |port: &Address| port.link == Kind::Ethernet;
     let may_reach = |our: &Address, their: &Address| {
-        !is_ethernet(our) || !is_ethernet(their) || our.may_reach(their)
+        our.link == their.link && (our.link == Kind::Infiniband || our.may_reach(their))
     };
     let is_any = ours
         .iter()
@@ -275,6 +274,8 @@ mod tests {
             why.starts_with("the one has an adapter, which sends to UDP port 4791 alone"),
             "{why}"
         );
+        let why = why_apart(&[adapter, infiniband(1, 2)], &[program(50_000)]).unwrap();
+        assert!(why.contains("at another port"), "{why}");
         let table = both(&[adapter], &[program(50_000), program(4791)]);
         assert_eq!(table, [(0, 1)]);
     }

@@ -43,15 +43,16 @@ impl RocePort<Udp> {
             format!("RoCE over UDP cannot be had at {interface} {address}: {what}: {why}")
         };
         let link_bytes = link_bytes(&fit.interface);
-        let (shared, why_not) =
-            match for_adapters.then(|| shared::join(fit.address, network.local_ranks)) {
-                Some(Ok(shared)) => (Some(shared), None),
-                Some(Err(why)) => (
-                    None,
-                    Some(format!("adapters do not reach this process by roce: {why}")),
-                ),
-                None => (None, None),
-            };
+        let (shared, why_not) = match for_adapters
+            .then(|| shared::join(fit.address, (network.local_rank, network.local_ranks)))
+        {
+            Some(Ok(shared)) => (Some(shared), None),
+            Some(Err(why)) => (
+                None,
+                Some(format!("adapters do not reach this process by roce: {why}")),
+            ),
+            None => (None, None),
+        };
         let (udp, numbers) = match shared {
             Some((socket, numbers)) => (Udp::over(socket, link_bytes), numbers),
             None => (Udp::open(fit.address, link_bytes), Numbers::ALONE),

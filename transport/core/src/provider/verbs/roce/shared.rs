@@ -3,8 +3,9 @@
 //! packet to the one whose place among them begins the number of the queue pair that it is for ([`Numbers`]).
 //!
 //! Nobody says which place a socket has got; it sends itself packets until one comes ([`place_of`]). The system keeps places from 0 on
-//! without gaps: when a socket is closed, the last one gets its place. So a host's ranks of one job share the port, and those of a
-//! second job are refused ([`join`]).
+//! without gaps: when a socket is closed, the last one gets its place, and hears nothing of what is for it any more. So the port is for
+//! the ranks of one job, which end together. Of a second job those are refused whose place is beyond its ranks ([`join`]); the others
+//! cannot tell.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -16,23 +17,43 @@ use super::pairs::Numbers;
 use super::system;
 use crate::wait;
 
-/// A socket at the port of RoCE, and the numbers that queue pairs of this process may have. `ranks`: of this job on this host.
+/// A socket at the port of RoCE, and the numbers that queue pairs of this process may have. It is rank `rank` of `ranks` of its job on
+/// this host.
 ///
 /// # Errors
 /// What is in the way, in words that stand behind a colon.
-pub(super) fn join(address: IpAddr, ranks: u32) -> Result<(UdpSocket, Numbers), String> {
+pub(super) fn join(
+    address: IpAddr,
+    (rank, ranks): (u32, u32),
+) -> Result<(UdpSocket, Numbers), String> {
     let at = SocketAddr::new(address, PORT);
+    if rank > u8::MAX.into() {
+        return Err(format!("256 ranks have {at}, and there are no more places"));
+    }
     let socket = system::bind_in_group(at, NUMBER_AT).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => format!(
             "{at} is taken, by rdma_rxe of this host's kernel or by another user's process (ss -ulnp shows it)"
         ),
         _ => format!("a socket at {at}: {error}"),
     })?;
-    let place = place_of(&socket, at).map_err(|error| format!("its place at {at}: {error}"))?;
+    let place = sure_place_of(&socket, at);
+    let place = place.map_err(|error| format!("its place at {at}: {error}"))?;
     if u32::from(place) >= ranks.max(1) {
         return Err(format!("another job of this user has {at}"));
     }
     Ok((socket, Numbers::of_place(place)))
+}
+
+/// The place of a socket, which two searches have found.
+fn sure_place_of(socket: &UdpSocket, at: SocketAddr) -> io::Result<u8> {
+    let mut last = place_of(socket, at)?;
+    for _ in 0..MOST_SEARCHES {
+        let place = place_of(socket, at)?;
+        if std::mem::replace(&mut last, place) == place {
+            return Ok(place);
+        }
+    }
+    Err(io::Error::other("it changes all the time"))
 }
 
 /// The place of a socket among those at its address: of the packets that it sends there it gets the one for that place. One for a
@@ -78,6 +99,7 @@ fn probe(place: u8, nonce: [u8; 8]) -> [u8; PROBE_BYTES] {
 /// Where a packet has the highest 8 bits of the number of the queue pair that it is for.
 const NUMBER_AT: u32 = 5;
 const PROBE_BYTES: usize = 16;
+const MOST_SEARCHES: u32 = 8;
 const LONG: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -94,7 +116,9 @@ mod tests {
     #[test]
     fn each_of_a_host_gets_what_is_for_its_place() {
         let address = address(1);
-        let all: Vec<_> = (0..5).map(|_| join(address, 5).unwrap()).collect();
+        let all: Vec<_> = (0..5)
+            .map(|rank| join(address, (rank, 5)).unwrap())
+            .collect();
         let sender = UdpSocket::bind((address, 0)).unwrap();
         for (place, (socket, numbers)) in (0_u8..).zip(&all) {
             assert_eq!(*numbers, Numbers::of_place(place));
@@ -116,16 +140,22 @@ mod tests {
     #[test]
     fn a_second_job_is_refused_in_words() {
         let address = address(2);
-        let _first = [join(address, 2).unwrap(), join(address, 2).unwrap()];
-        let why = join(address, 2).unwrap_err();
+        let _first = [0, 1].map(|rank| join(address, (rank, 2)).unwrap());
+        let why = join(address, (0, 2)).unwrap_err();
         assert_eq!(why, "another job of this user has 127.47.91.2:4791");
+    }
+
+    #[test]
+    fn there_are_256_places() {
+        let why = join(address(4), (256, 300)).unwrap_err();
+        assert!(why.starts_with("256 ranks have"), "{why}");
     }
 
     #[test]
     fn who_has_the_port_alone_is_named_as_far_as_it_is_known() {
         let address = address(3);
         let _alone = UdpSocket::bind((address, PORT)).unwrap();
-        let why = join(address, 1).unwrap_err();
+        let why = join(address, (0, 1)).unwrap_err();
         assert!(
             why.starts_with("127.47.91.3:4791 is taken, by rdma_rxe"),
             "{why}"

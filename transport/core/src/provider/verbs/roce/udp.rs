@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use roce::format::PORT;
 use roce::link::Carried;
 
 use super::carrier::{Carrier, assumed};
@@ -59,7 +60,10 @@ impl Udp {
         if local.is_ipv6() {
             system::take_unchecked(&socket)?;
         }
-        system::enable_gro(&socket);
+        // Where processes share a port, the kernel would join packets to several of them.
+        if local.port() != PORT {
+            system::enable_gro(&socket);
+        }
         let waiting_bytes = system::ask_for_room(&socket, WANTED_ROOM_BYTES);
         let nothing = Came {
             bytes: 0,
