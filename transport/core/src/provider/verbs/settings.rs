@@ -88,9 +88,13 @@ impl Network {
         Self { dpdk, ..self }
     }
 
-    /// Whether this host has ports of DPDK for the job.
+    /// Whether this host has ports of DPDK for the job: of a file that all hosts are told, those have some that have the file.
     pub(in crate::provider) fn has_dpdk_ports(&self) -> bool {
-        !self.dpdk.trim().is_empty()
+        let said = self.dpdk.trim();
+        match said.starts_with('/') {
+            true => std::path::Path::new(said).exists(),
+            false => !said.is_empty(),
+        }
     }
 
     /// Whether the job is over several hosts.
