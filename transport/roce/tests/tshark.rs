@@ -286,32 +286,30 @@ fn agree(wire: &[u8], said: &[String]) {
         }
     };
     let bth = &packet.bth;
-    assert_eq!(
-        number("infiniband.bth.opcode"),
-        Some(bytes[0].into()),
-        "{said:?}"
-    );
-    assert_eq!(
-        number("infiniband.bth.destqp"),
-        Some(bth.destination.into()),
-        "{said:?}"
-    );
-    assert_eq!(
-        number("infiniband.bth.psn"),
-        Some(bth.psn.get().into()),
-        "{said:?}"
-    );
-    assert_eq!(
-        number("infiniband.bth.a"),
-        Some(bth.ack_request.into()),
-        "{said:?}"
-    );
+    let reth = packet.reth();
     // The address of an atomic operation has the same name there.
-    let reth = packet.reth().map(|it| it.address);
-    let place = reth.or_else(|| packet.atomic().map(|it| it.address));
-    assert_eq!(number("infiniband.reth.va"), place, "{said:?}");
-    let length = packet.reth().map(|it| it.bytes.into());
-    assert_eq!(number("infiniband.reth.dmalen"), length, "{said:?}");
+    let atomic = packet.atomic().map(|it| it.address);
+    let wanted = [
+        ("infiniband.bth.opcode", Some(bytes[0].into())),
+        ("infiniband.bth.destqp", Some(bth.destination.into())),
+        ("infiniband.bth.psn", Some(bth.psn.get().into())),
+        ("infiniband.bth.padcnt", Some(bth.pad.into())),
+        ("infiniband.bth.a", Some(bth.ack_request.into())),
+        ("infiniband.reth.va", reth.map(|it| it.address).or(atomic)),
+        ("infiniband.reth.dmalen", reth.map(|it| it.bytes.into())),
+        (
+            "infiniband.aeth.syndrome",
+            packet.aeth().map(|aeth| aeth.syndrome.code().into()),
+        ),
+    ];
+    for (field, wanted) in wanted {
+        assert_eq!(number(field), wanted, "{field}: {said:?}");
+    }
+    // It shows these bytes twice.
+    let hex = |data: [u8; 4]| format!("{:08x}", u32::from_be_bytes(data));
+    let immediate = packet.immediate().map(|it| hex(it.data));
+    let shown = said[8].split(',').next().filter(|shown| !shown.is_empty());
+    assert_eq!(shown, immediate.as_deref(), "{said:?}");
     let crc = u32::from_be_bytes(*icrc);
     // It shows none of some, and verifies none: `capture.rs` has those of another maker.
     let shown = number("infiniband.invariant.crc");

@@ -61,6 +61,7 @@ fn one(name: &str, place: &Place, sleeps: bool, behaviour: impl AsyncFn(&mut Ran
         // Devices alone, and the programs that play one on a host that lacks it: connections would carry everything there.
         providers: Providers {
             tcp: false,
+            verbs: std::env::var_os("RMPI_DPDK").is_none(),
             dpdk: true,
             roce: true,
             ..Providers::default()
