@@ -8,7 +8,7 @@
 //! | `open.rs` | the address and the facts of a port |
 //! | `carrier.rs` | what packets go through |
 //! | `udp.rs`, `trains.rs`, `system.rs` | a UDP socket, packets that leave together, and calls of the system |
-//! | `shared.rs` | the port to which adapters send, shared by the processes of a host |
+//! | `shared.rs`, `claim.rs` | the port to which adapters send, shared by the ranks of a job on a host |
 //! | `dpdk.rs`, `dpdk_ports.rs` | a port of DPDK, and which one is this process's |
 //! | `faulty.rs` | a network with faults, within one process, for tests |
 //! | `regions.rs` | registered memory |
@@ -21,6 +21,7 @@
 
 mod carrier;
 mod chance;
+mod claim;
 mod dpdk;
 pub(in crate::provider) mod dpdk_ports;
 mod ends;

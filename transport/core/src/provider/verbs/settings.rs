@@ -11,6 +11,7 @@ pub struct Network {
     pub(in crate::provider) rails: u32,
     pub(super) local_rank: u32,
     pub(super) local_ranks: u32,
+    pub(super) job: u64,
     pub(super) rendezvous: Rendezvous,
     pub(in crate::provider) q_key: u32,
     pub(in crate::provider) stream_key: Option<StreamKey>,
@@ -54,6 +55,12 @@ impl Network {
             local_ranks,
             ..self
         }
+    }
+
+    /// The key of the job, random for each.
+    #[must_use]
+    pub fn of_job(self, job: u64) -> Self {
+        Self { job, ..self }
     }
 
     /// Who moves large data.

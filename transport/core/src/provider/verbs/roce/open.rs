@@ -16,9 +16,10 @@ use super::carrier::Carrier;
 use super::ends::Ends;
 use super::pairs::{Numbers, Pairs};
 use super::regions::Regions;
+use super::shared::{self, Shared};
 use super::sign::Sign;
 use super::udp::Udp;
-use super::{Limits, Queues, RocePort, shared};
+use super::{Limits, Queues, RocePort};
 use crate::net_info;
 
 impl RocePort<Udp> {
@@ -43,9 +44,9 @@ impl RocePort<Udp> {
             format!("RoCE over UDP cannot be had at {interface} {address}: {what}: {why}")
         };
         let link_bytes = link_bytes(&fit.interface);
-        let (shared, why_not) = match for_adapters
-            .then(|| shared::join(fit.address, (network.local_rank, network.local_ranks)))
-        {
+        let rank = (network.local_rank, network.local_ranks);
+        let shared = for_adapters.then(|| shared::join(fit.address, rank, network.job));
+        let (shared, why_not) = match shared {
             Some(Ok(shared)) => (Some(shared), None),
             Some(Err(why)) => (
                 None,
@@ -54,7 +55,11 @@ impl RocePort<Udp> {
             None => (None, None),
         };
         let (udp, numbers) = match shared {
-            Some((socket, numbers)) => (Udp::over(socket, link_bytes), numbers),
+            Some(Shared {
+                socket,
+                numbers,
+                claim,
+            }) => (Udp::over(socket, claim, link_bytes), numbers),
             None => (Udp::open(fit.address, link_bytes), Numbers::ALONE),
         };
         let udp = udp.map_err(|why| failed("the socket", &why))?;

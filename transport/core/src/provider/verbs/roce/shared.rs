@@ -4,8 +4,7 @@
 //!
 //! Nobody says which place a socket has got; it sends itself packets until one comes ([`place_of`]). The system keeps places from 0 on
 //! without gaps: when a socket is closed, the last one gets its place, and hears nothing of what is for it any more. So the port is for
-//! the ranks of one job, which end together. Of a second job those are refused whose place is beyond its ranks ([`join`]); the others
-//! cannot tell.
+//! the ranks of one job, which end together: the first of them takes it for the job ([`Claim`]).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -13,23 +12,31 @@ use std::time::Duration;
 
 use roce::format::PORT;
 
+use super::claim::Claim;
 use super::pairs::Numbers;
 use super::system;
 use crate::wait;
 
-/// A socket at the port of RoCE, and the numbers that queue pairs of this process may have. It is rank `rank` of `ranks` of its job on
-/// this host.
+/// A socket at the port of RoCE, which others share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) socket: UdpSocket,
+    /// What its socket hears of.
+    pub(super) numbers: Numbers,
+    /// Of the first rank of the job to come.
+    pub(super) claim: Option<Claim>,
+}
+
+/// Joins those who share the port. This process is rank `rank` of `ranks` of `job` on this host.
 ///
 /// # Errors
 /// What is in the way, in words that stand behind a colon.
-pub(super) fn join(
-    address: IpAddr,
-    (rank, ranks): (u32, u32),
-) -> Result<(UdpSocket, Numbers), String> {
+pub(super) fn join(address: IpAddr, (rank, ranks): (u32, u32), job: u64) -> Result<Shared, String> {
     let at = SocketAddr::new(address, PORT);
     if rank > u8::MAX.into() {
         return Err(format!("256 ranks have {at}, and there are no more places"));
     }
+    let claim = Claim::take(address, job)?;
     let socket = system::bind_in_group(at, NUMBER_AT).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => format!(
             "{at} is taken, by rdma_rxe of this host's kernel or by another user's process (ss -ulnp shows it)"
@@ -39,9 +46,13 @@ pub(super) fn join(
     let place = sure_place_of(&socket, at);
     let place = place.map_err(|error| format!("its place at {at}: {error}"))?;
     if u32::from(place) >= ranks.max(1) {
-        return Err(format!("another job of this user has {at}"));
+        return Err(format!("ranks of another job have {at} still"));
     }
-    Ok((socket, Numbers::of_place(place)))
+    Ok(Shared {
+        socket,
+        numbers: Numbers::of_place(place),
+        claim,
+    })
 }
 
 /// The place of a socket, which two searches have found.
@@ -117,11 +128,13 @@ mod tests {
     fn each_of_a_host_gets_what_is_for_its_place() {
         let address = address(1);
         let all: Vec<_> = (0..5)
-            .map(|rank| join(address, (rank, 5)).unwrap())
+            .map(|rank| join(address, (rank, 5), 1).unwrap())
             .collect();
         let sender = UdpSocket::bind((address, 0)).unwrap();
-        for (place, (socket, numbers)) in (0_u8..).zip(&all) {
-            assert_eq!(*numbers, Numbers::of_place(place));
+        for (place, shared) in (0_u8..).zip(&all) {
+            assert_eq!(shared.numbers, Numbers::of_place(place));
+            assert_eq!(shared.claim.is_some(), place == 0);
+            let socket = &shared.socket;
             let mut packet = [0; 40];
             packet[5] = place;
             sender.send_to(&packet, (address, PORT)).unwrap();
@@ -140,14 +153,16 @@ mod tests {
     #[test]
     fn a_second_job_is_refused_in_words() {
         let address = address(2);
-        let _first = [0, 1].map(|rank| join(address, (rank, 2)).unwrap());
-        let why = join(address, (0, 2)).unwrap_err();
-        assert_eq!(why, "another job of this user has 127.47.91.2:4791");
+        let _first = [0, 1].map(|rank| join(address, (rank, 2), 1).unwrap());
+        let why = join(address, (0, 2), 2).unwrap_err();
+        assert_eq!(why, "another job has the port of RoCE at 127.47.91.2");
+        let why = join(address, (0, 2), 1).unwrap_err();
+        assert!(why.starts_with("ranks of another job"), "{why}");
     }
 
     #[test]
     fn there_are_256_places() {
-        let why = join(address(4), (256, 300)).unwrap_err();
+        let why = join(address(4), (256, 300), 1).unwrap_err();
         assert!(why.starts_with("256 ranks have"), "{why}");
     }
 
@@ -155,7 +170,7 @@ mod tests {
     fn who_has_the_port_alone_is_named_as_far_as_it_is_known() {
         let address = address(3);
         let _alone = UdpSocket::bind((address, PORT)).unwrap();
-        let why = join(address, (0, 1)).unwrap_err();
+        let why = join(address, (0, 1), 1).unwrap_err();
         assert!(
             why.starts_with("127.47.91.3:4791 is taken, by rdma_rxe"),
             "{why}"

@@ -11,6 +11,7 @@ use roce::format::PORT;
 use roce::link::Carried;
 
 use super::carrier::{Carrier, assumed};
+use super::claim::Claim;
 use super::system::{self, BURST, Came, NOBODY};
 use super::trains::Trains;
 use crate::wait;
@@ -19,6 +20,8 @@ use crate::wait;
 #[derive(Debug)]
 pub(crate) struct Udp {
     socket: UdpSocket,
+    /// Ends after the socket.
+    _claim: Option<Claim>,
     local: SocketAddr,
     most_bytes: usize,
     waiting_bytes: usize,
@@ -46,14 +49,18 @@ impl Udp {
     /// # Errors
     /// What the system does not grant.
     pub(crate) fn open(address: IpAddr, link_bytes: usize) -> io::Result<Self> {
-        Self::over(UdpSocket::bind((address, 0))?, link_bytes)
+        Self::over(UdpSocket::bind((address, 0))?, None, link_bytes)
     }
 
-    /// This socket, which is bound.
+    /// This socket, which is bound; with a claim on the address, if this process has it.
     ///
     /// # Errors
     /// What the system does not grant.
-    pub(super) fn over(socket: UdpSocket, link_bytes: usize) -> io::Result<Self> {
+    pub(super) fn over(
+        socket: UdpSocket,
+        claim: Option<Claim>,
+        link_bytes: usize,
+    ) -> io::Result<Self> {
         let local = socket.local_addr()?;
         socket.set_nonblocking(true)?;
         system::forbid_fragments(&socket, local.ip())?;
@@ -73,6 +80,7 @@ impl Udp {
         Ok(Self {
             local,
             socket,
+            _claim: claim,
             most_bytes: link_bytes,
             waiting_bytes,
             trains: Trains::new(),
