@@ -253,7 +253,7 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
     };
     let network = values
         .network()
-        .of_local_rank(boot.local_rank, boot.local_size())
+        .of_local_rank(boot.local_rank)
         .of_job(boot.job)
         .over_hosts(boot.over_hosts)
         .with_key(network_key(boot, values)?);

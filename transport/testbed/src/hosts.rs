@@ -55,7 +55,7 @@ fn one(name: &str, place: &Place, sleeps: bool, behaviour: impl AsyncFn(&mut Ran
         network: Network::default()
             .on_rails(2)
             .over_dpdk(&std::env::var("RMPI_DPDK").unwrap_or_default())
-            .of_local_rank(me, ranks)
+            .of_local_rank(me)
             .with_key(sum(name) & 0x7fff_ffff)
             .within(limits),
         // Devices alone, and the programs that play one on a host that lacks it: connections would carry everything there.

@@ -10,7 +10,6 @@ pub struct Network {
     pub(super) devices: String,
     pub(in crate::provider) rails: u32,
     pub(super) local_rank: u32,
-    pub(super) local_ranks: u32,
     pub(super) job: u64,
     pub(super) rendezvous: Rendezvous,
     pub(in crate::provider) q_key: u32,
@@ -47,14 +46,10 @@ impl Network {
         Self { rails, ..self }
     }
 
-    /// Number of this process among those of its node, and how many those are: they begin with different ports, if there are several.
+    /// Number of this process among those of its node: they begin with different ports, if there are several.
     #[must_use]
-    pub fn of_local_rank(self, local_rank: u32, local_ranks: u32) -> Self {
-        Self {
-            local_rank,
-            local_ranks,
-            ..self
-        }
+    pub fn of_local_rank(self, local_rank: u32) -> Self {
+        Self { local_rank, ..self }
     }
 
     /// The key of the job, random for each.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which job has the shared port at an address: the first of its ranks to come takes a name for the address and one for the job there,
-//! both of the abstract kind that ends with the process. The others find that of their job. Names are for all to see, so that of a job
+//! both of the abstract kind that ends with the process. The others wait for that of their job. Names are for all to see, so that of a job
 //! is a hash of its key.
 
 use std::hash::Hasher;
@@ -12,42 +12,59 @@ use std::time::{Duration, Instant};
 
 use siphasher::sip::SipHasher13;
 
-/// This process has taken the port for its job.
+/// This process is the first of its job at an address.
 #[derive(Debug)]
 pub(super) struct Claim {
-    _names: [UnixDatagram; 2],
+    _address: UnixDatagram,
+    _job: UnixDatagram,
 }
 
-impl Claim {
-    /// Takes the port at this address for a job; `None`: another rank of the job has done so.
+/// It has the address, and the others of its job wait until it has shown that all is well.
+#[derive(Debug)]
+pub(super) struct First {
+    address: UnixDatagram,
+    of_job: SocketAddr,
+}
+
+impl First {
+    /// Takes the port at this address for a job; `None`: another rank of the job has done so, and all is well.
     ///
     /// # Errors
     /// Another job has it, in words that stand behind a colon.
-    pub(super) fn take(address: IpAddr, job: u64) -> Result<Option<Self>, String> {
-        let cannot =
-            |error: io::Error| format!("a claim on the port of RoCE at {address}: {error}");
-        let (of_address, of_job) = names(address, job).map_err(cannot)?;
+    pub(super) fn of(address: IpAddr, job: u64) -> Result<Option<Self>, String> {
+        let (of_address, of_job) = names(address, job).map_err(|why| cannot(address, &why))?;
         let begin = Instant::now();
         loop {
             match UnixDatagram::bind_addr(&of_address) {
-                Ok(name) => {
-                    let names = [name, UnixDatagram::bind_addr(&of_job).map_err(cannot)?];
-                    return Ok(Some(Self { _names: names }));
-                }
+                Ok(address) => return Ok(Some(Self { address, of_job })),
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {}
-                Err(error) => return Err(cannot(error)),
+                Err(error) => return Err(cannot(address, &error)),
             }
-            // Whoever has the first name takes the other at once.
-            let looks = UnixDatagram::unbound().map_err(cannot)?;
+            let looks = UnixDatagram::unbound().map_err(|why| cannot(address, &why))?;
             if looks.connect_addr(&of_job).is_ok() {
                 return Ok(None);
             }
-            if begin.elapsed() > LONG {
+            if begin.elapsed() > PATIENCE * 2 {
                 return Err(format!("another job has the port of RoCE at {address}"));
             }
             std::thread::sleep(SHORT);
         }
     }
+
+    /// All is well: the others of the job may come.
+    ///
+    /// # Errors
+    /// What the system does not grant.
+    pub(super) fn show(self) -> io::Result<Claim> {
+        Ok(Claim {
+            _job: UnixDatagram::bind_addr(&self.of_job)?,
+            _address: self.address,
+        })
+    }
+}
+
+fn cannot(address: IpAddr, error: &io::Error) -> String {
+    format!("a claim on the port of RoCE at {address}: {error}")
 }
 
 fn names(address: IpAddr, job: u64) -> io::Result<(SocketAddr, SocketAddr)> {
@@ -61,9 +78,9 @@ fn names(address: IpAddr, job: u64) -> io::Result<(SocketAddr, SocketAddr)> {
     ))
 }
 
-const SHORT: Duration = Duration::from_millis(1);
-/// Between the two names of a process that waits for a core.
-const LONG: Duration = Duration::from_secs(1);
+/// How long the first waits for what a job that ends has left; others wait for it twice as long.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const SHORT: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
@@ -72,13 +89,14 @@ mod tests {
     #[test]
     fn one_job_has_an_address_until_whoever_took_it_ends() {
         let [one, other] = [[127, 47, 92, 1], [127, 47, 92, 2]].map(IpAddr::from);
-        let claim = Claim::take(one, 5).unwrap();
-        assert!(claim.is_some());
-        assert!(Claim::take(one, 5).unwrap().is_none());
-        let why = Claim::take(one, 6).unwrap_err();
+        let first = First::of(one, 5).unwrap().unwrap();
+        let waits = std::thread::spawn(move || First::of(one, 5).unwrap().is_none());
+        let claim = first.show().unwrap();
+        assert!(waits.join().unwrap());
+        let why = First::of(one, 6).unwrap_err();
         assert_eq!(why, "another job has the port of RoCE at 127.47.92.1");
-        assert!(Claim::take(other, 6).unwrap().is_some());
+        assert!(First::of(other, 6).unwrap().is_some());
         drop(claim);
-        assert!(Claim::take(one, 6).unwrap().is_some());
+        assert!(First::of(one, 6).unwrap().is_some());
     }
 }

@@ -44,8 +44,8 @@ impl RocePort<Udp> {
             format!("RoCE over UDP cannot be had at {interface} {address}: {what}: {why}")
         };
         let link_bytes = link_bytes(&fit.interface);
-        let rank = (network.local_rank, network.local_ranks);
-        let shared = for_adapters.then(|| shared::join(fit.address, rank, network.job));
+        let shared =
+            for_adapters.then(|| shared::join(fit.address, network.local_rank, network.job));
         let (shared, why_not) = match shared {
             Some(Ok(shared)) => (Some(shared), None),
             Some(Err(why)) => (

@@ -4,15 +4,15 @@
 //!
 //! Nobody says which place a socket has got; it sends itself packets until one comes ([`place_of`]). The system keeps places from 0 on
 //! without gaps: when a socket is closed, the last one gets its place, and hears nothing of what is for it any more. So the port is for
-//! the ranks of one job, which end together: the first of them takes it for the job ([`Claim`]).
+//! the ranks of one job, which end together: the first of them takes it for the job ([`Claim`]), when nobody else has it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use roce::format::PORT;
 
-use super::claim::Claim;
+use super::claim::{Claim, First, PATIENCE, SHORT};
 use super::pairs::Numbers;
 use super::system;
 use crate::wait;
@@ -27,32 +27,48 @@ pub(super) struct Shared {
     pub(super) claim: Option<Claim>,
 }
 
-/// Joins those who share the port. This process is rank `rank` of `ranks` of `job` on this host.
+/// Joins those who share the port. This process is rank `rank` of `job` on this host, from 0 on.
 ///
 /// # Errors
 /// What is in the way, in words that stand behind a colon.
-pub(super) fn join(address: IpAddr, (rank, ranks): (u32, u32), job: u64) -> Result<Shared, String> {
+pub(super) fn join(address: IpAddr, rank: u32, job: u64) -> Result<Shared, String> {
     let at = SocketAddr::new(address, PORT);
     if rank > u8::MAX.into() {
         return Err(format!("256 ranks have {at}, and there are no more places"));
     }
-    let claim = Claim::take(address, job)?;
+    let first = First::of(address, job)?;
+    let is_free = first.is_none() || becomes_free(at);
     let socket = system::bind_in_group(at, NUMBER_AT).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => format!(
             "{at} is taken, by rdma_rxe of this host's kernel or by another user's process (ss -ulnp shows it)"
         ),
         _ => format!("a socket at {at}: {error}"),
     })?;
-    let place = sure_place_of(&socket, at);
-    let place = place.map_err(|error| format!("its place at {at}: {error}"))?;
-    if u32::from(place) >= ranks.max(1) {
+    if !is_free {
         return Err(format!("ranks of another job have {at} still"));
     }
+    let place = sure_place_of(&socket, at);
+    let place = place.map_err(|error| format!("its place at {at}: {error}"))?;
+    let claim = first.map(First::show).transpose();
+    let claim = claim.map_err(|error| format!("a claim on {at}: {error}"))?;
     Ok(Shared {
         socket,
         numbers: Numbers::of_place(place),
         claim,
     })
+}
+
+/// Whether nobody has the port any more, after some time for a job that ends: its sockets have places, and give them up.
+fn becomes_free(at: SocketAddr) -> bool {
+    let begin = Instant::now();
+    // Where sockets share a port, one that does not is refused.
+    while UdpSocket::bind(at).is_err() {
+        if begin.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(SHORT);
+    }
+    true
 }
 
 /// The place of a socket, which two searches have found.
@@ -127,9 +143,7 @@ mod tests {
     #[test]
     fn each_of_a_host_gets_what_is_for_its_place() {
         let address = address(1);
-        let all: Vec<_> = (0..5)
-            .map(|rank| join(address, (rank, 5), 1).unwrap())
-            .collect();
+        let all: Vec<_> = (0..5).map(|rank| join(address, rank, 1).unwrap()).collect();
         let sender = UdpSocket::bind((address, 0)).unwrap();
         for (place, shared) in (0_u8..).zip(&all) {
             assert_eq!(shared.numbers, Numbers::of_place(place));
@@ -153,16 +167,26 @@ mod tests {
     #[test]
     fn a_second_job_is_refused_in_words() {
         let address = address(2);
-        let _first = [0, 1].map(|rank| join(address, (rank, 2), 1).unwrap());
-        let why = join(address, (0, 2), 2).unwrap_err();
+        let first = [0, 1].map(|rank| join(address, rank, 1).unwrap());
+        let why = join(address, 0, 2).unwrap_err();
         assert_eq!(why, "another job has the port of RoCE at 127.47.91.2");
-        let why = join(address, (0, 2), 1).unwrap_err();
+        // One of its ranks ends later than the one that has taken the port for it.
+        let [claims, late] = first;
+        drop(claims);
+        let why = join(address, 0, 2).unwrap_err();
         assert!(why.starts_with("ranks of another job"), "{why}");
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(SHORT * 50);
+            drop(late);
+        });
+        let next = join(address, 0, 2).unwrap();
+        assert_eq!(next.numbers, Numbers::of_place(0));
+        ends.join().unwrap();
     }
 
     #[test]
     fn there_are_256_places() {
-        let why = join(address(4), (256, 300), 1).unwrap_err();
+        let why = join(address(4), 256, 1).unwrap_err();
         assert!(why.starts_with("256 ranks have"), "{why}");
     }
 
@@ -170,7 +194,7 @@ mod tests {
     fn who_has_the_port_alone_is_named_as_far_as_it_is_known() {
         let address = address(3);
         let _alone = UdpSocket::bind((address, PORT)).unwrap();
-        let why = join(address, (0, 1), 1).unwrap_err();
+        let why = join(address, 0, 1).unwrap_err();
         assert!(
             why.starts_with("127.47.91.3:4791 is taken, by rdma_rxe"),
             "{why}"

@@ -62,7 +62,7 @@ impl World {
                     shm: false,
                     tcp: false,
                 },
-                network: network.of_local_rank(me, RANKS),
+                network: network.of_local_rank(me),
                 ..Config::alone()
             };
             Fabric::open(config).unwrap()
