@@ -115,7 +115,7 @@ impl Trains {
         let last = self.count.checked_sub(1).filter(|_| self.left < self.count);
         let last = last.and_then(|last| Some((last, self.trains.get(last)?)));
         Some(match last {
-            Some((index, train)) if train.bytes + PACKET_BYTES <= MOST_TRAIN_BYTES => {
+            Some((index, train)) if train.has_room(self.most_packets) => {
                 index * TRAIN_BYTES + train.bytes
             }
             _ => self.count * TRAIN_BYTES,
@@ -131,10 +131,15 @@ impl Train {
         packets: 0,
     };
 
+    /// Whether there is room for one more of its packets.
+    fn has_room(&self, most_packets: usize) -> bool {
+        self.packets < most_packets && self.bytes + self.packet_bytes <= MOST_TRAIN_BYTES
+    }
+
     /// Whether a packet may be its last.
     fn takes(&self, bytes: usize, to: SocketAddr, most_packets: usize) -> bool {
         let is_whole = self.bytes == self.packets * self.packet_bytes;
-        let has_room = self.packets < most_packets && self.bytes + bytes <= MOST_TRAIN_BYTES;
+        let has_room = self.has_room(most_packets);
         let is_for_ours = to.port() != roce::format::PORT;
         let fits = self.to == to && (1..=self.packet_bytes).contains(&bytes);
         is_whole && has_room && is_for_ours && fits
@@ -210,20 +215,21 @@ mod tests {
     #[test]
     fn a_train_has_an_end() {
         let mut trains = Trains::new();
-        for _ in 0..MOST_PACKETS + 1 {
-            push(&mut trains, 30, 1, 7);
+        for (bytes, packets) in [(30, MOST_PACKETS), (1040, 62), (4096, 15)] {
+            let count = u8::try_from(packets + 3).unwrap();
+            for value in 0..count {
+                push(&mut trains, bytes, value, 7);
+            }
+            let first = (0..count - 3).collect();
+            let rest = (count - 3..count).collect();
+            assert_eq!(
+                waiting(&trains),
+                [(7, bytes, first), (7, bytes, rest)],
+                "each packet is where it was written"
+            );
+            assert!(trains.waiting().all(|it| it.bytes.len() <= 65_487));
+            trains.have_left(2);
         }
-        let packets = |trains: &Trains| {
-            let waiting = waiting(trains).into_iter();
-            waiting.map(|(_, _, them)| them.len()).collect::<Vec<_>>()
-        };
-        assert_eq!(packets(&trains), [MOST_PACKETS, 1]);
-        trains.have_left(2);
-        for _ in 0..20 {
-            push(&mut trains, 4096, 1, 7);
-        }
-        assert_eq!(packets(&trains), [15, 5]);
-        assert!(trains.waiting().all(|it| it.bytes.len() <= 65_487));
     }
 
     #[test]
