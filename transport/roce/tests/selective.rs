@@ -206,8 +206,18 @@ fn parts_of_a_read_are_answered_beside_the_whole() {
     }
     read(100, 0, 256).to(&mut end, 0);
     read(103, 768, 256).to(&mut end, 0);
-    let wanted = [(0x10, 100), (0x0e, 102), (0x0f, 103)];
+    let wanted = [(0x0e, 100), (0x0e, 102), (0x0e, 103)];
     assert_eq!(brief(&end.leaving(0)), wanted, "the last was on its way");
+}
+
+#[test]
+fn whole_answers_to_a_read_are_of_one_length() {
+    let mut end = end(selective());
+    ByHand::new(0x0c, 100, &[])
+        .reth(address(7), 7, 900)
+        .to(&mut end, 0);
+    let wanted = [(0x0e, 100), (0x0e, 101), (0x0e, 102), (0x0f, 103)];
+    assert_eq!(brief(&end.leaving(0)), wanted);
 }
 
 #[test]

@@ -3,9 +3,14 @@
 //!
 //! An acknowledgement that has not left is replaced by the next one if no other answer stands between them. So a burst of
 //! requests has one acknowledgement, and however much comes, at most one stands between two other answers.
+//!
+//! The first and the last answer to a read carry an AETH, which makes them longer than those between. A peer that repeats selectively
+//! takes each answer by its number, and needs none: it gets whole packets as middle ones, all of one length, so that a carrier can hand
+//! many of them to the system at once.
 
 use std::collections::VecDeque;
 
+use super::config::Config;
 use super::outgoing::{Label, Source};
 use crate::format::{Aeth, AtomicAckEth, Headers, Kind, Opcode, PacketSet, Position, Syndrome};
 use crate::memory::{Access, Memory, Piece};
@@ -17,6 +22,8 @@ pub(super) struct Replies {
     waiting: VecDeque<Reply>,
     label: Label,
     mtu_bytes: u32,
+    /// Whole packets of a read are of one length.
+    is_even: bool,
 }
 
 /// An answer.
@@ -49,11 +56,12 @@ pub(super) enum NextReply {
 }
 
 impl Replies {
-    pub(super) fn new(label: Label, mtu_bytes: u32) -> Self {
+    pub(super) fn new(config: &Config) -> Self {
         Self {
             waiting: VecDeque::new(),
-            label,
-            mtu_bytes,
+            label: Label::new(config),
+            mtu_bytes: config.path_mtu.bytes(),
+            is_even: config.selective_repeat,
         }
     }
 
@@ -180,7 +188,9 @@ impl Replies {
         if !is_readable(memory, part) {
             return NextReply::Gone(psn);
         }
+        let is_whole = part.bytes == self.mtu_bytes;
         let position = match (has_begun, left.bytes == 0) {
+            _ if self.is_even && is_whole => Position::Middle,
             (false, true) => Position::Only,
             (false, false) => Position::First,
             (true, false) => Position::Middle,
@@ -237,12 +247,10 @@ fn is_readable<M: Memory>(memory: &M, part: Piece) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::Config;
     use super::*;
 
     fn replies() -> Replies {
-        let config = Config::new(1, 2, "10.0.0.1:4791".parse().unwrap());
-        Replies::new(Label::new(&config), 256)
+        Replies::new(&Config::new(1, 2, "10.0.0.1:4791".parse().unwrap()))
     }
 
     fn psns(replies: &Replies) -> Vec<u32> {

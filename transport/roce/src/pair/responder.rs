@@ -19,7 +19,7 @@ use super::ahead::Ahead;
 use super::assembly::{Assembly, Part, Received, Refusal};
 use super::config::{Config, PathMtu};
 use super::order::{Order, Standing};
-use super::outgoing::{Label, Source};
+use super::outgoing::Source;
 use super::receives::ReceiveQueue;
 use super::replay::{Carried, Replay, Was};
 use super::replies::{NextReply, Replies};
@@ -72,7 +72,7 @@ impl Responder {
             order: Order::new(config.their_first),
             assembly: Assembly::new(config.path_mtu.bytes()),
             replay: Replay::new(config.responder_depth),
-            replies: Replies::new(Label::new(config), config.path_mtu.bytes()),
+            replies: Replies::new(config),
             ahead: config.selective_repeat.then(Ahead::default),
             msn: 0,
             mtu: config.path_mtu,
@@ -184,7 +184,7 @@ impl Responder {
     pub(super) fn acknowledge_behind(&mut self, now_ns: u64) -> bool {
         let is_due = self.owed != Owed::Nothing && now_ns >= self.next_behind_at;
         if is_due {
-            self.next_behind_at = now_ns.saturating_add(self.ack_delay_ns / 8);
+            self.next_behind_at = now_ns.saturating_add(self.ack_delay_ns / 2);
             self.acknowledge_owed();
         }
         is_due
