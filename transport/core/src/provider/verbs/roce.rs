@@ -7,7 +7,9 @@
 //! | `port.rs` | what the provider asks: the calls of `Port` |
 //! | `open.rs` | the address and the facts of a port |
 //! | `carrier.rs` | what packets go through |
-//! | `udp.rs`, `trains.rs`, `system.rs` | a UDP socket, packets that leave together, and calls of the system |
+//! | `udp.rs`, `connected.rs`, `trains.rs` | UDP: a socket, those that only send, and packets that leave together |
+//! | `looks.rs` | how a socket is looked at, by how much comes |
+//! | `system.rs` | calls of the system |
 //! | `shared.rs`, `claim.rs` | the port to which adapters send, shared by the ranks of a job on a host |
 //! | `dpdk.rs`, `dpdk_ports.rs` | a port of DPDK, and which one is this process's |
 //! | `faulty.rs` | a network with faults, within one process, for tests |
@@ -22,10 +24,12 @@
 mod carrier;
 mod chance;
 mod claim;
+mod connected;
 mod dpdk;
 pub(in crate::provider) mod dpdk_ports;
 mod ends;
 mod faulty;
+mod looks;
 mod open;
 mod pairs;
 mod port;
@@ -74,6 +78,8 @@ pub(crate) struct RocePort<C> {
     has_turned: bool,
     /// Packets have come since that was asked.
     has_stirred: bool,
+    /// Turns in a row that found nothing to do.
+    idle_turns: u32,
 }
 
 /// How much of everything its queue pairs have.
@@ -92,7 +98,7 @@ struct Limits {
 /// Queue pairs, and the memory that they reach.
 #[derive(Debug)]
 struct Queues {
-    /// Where packets come, by which their checksum is known.
+    /// Where packets come.
     local: SocketAddr,
     regions: Regions,
     pairs: Pairs,
@@ -101,14 +107,20 @@ struct Queues {
     datagram_buffers: ReceiveQueue,
     /// Datagrams wait to be sent.
     has_datagrams: bool,
+    /// The queue pair with which something was done and that is not settled, and whether it may have something to send.
+    touched: Option<(u32, bool)>,
     ends: Ends,
 }
 
 impl<C: Carrier> RocePort<C> {
     /// Takes what has come, and sends what there is, both as much as a burst or some.
     fn turn(&mut self) {
+        let count = self.carrier.receive();
+        if count == 0 && self.is_idle() {
+            return;
+        }
         let now_ns = self.carrier.begin();
-        self.receive(now_ns);
+        self.hear(now_ns, count);
         self.receive_late(now_ns);
         self.queues.pairs.wake_due(now_ns);
         self.send(now_ns);
@@ -116,16 +128,40 @@ impl<C: Carrier> RocePort<C> {
         self.follow_sign(false);
     }
 
+    /// Where nothing has come: whether nothing waits to be sent, and it is not yet time to look at the clock, which takes as long as all
+    /// else of such a turn.
+    fn is_idle(&mut self) -> bool {
+        let queues = &self.queues;
+        let may_send = queues.has_datagrams || queues.pairs.is_any_ready();
+        let looks_at_clock = self.idle_turns.is_multiple_of(CLOCK_EVERY);
+        self.idle_turns = self.idle_turns.wrapping_add(1);
+        !may_send && !looks_at_clock && !self.carrier.has_unsent()
+    }
+
     /// Takes a burst of what has come; answers how many packets.
     fn receive(&mut self, now_ns: u64) -> usize {
         let count = self.carrier.receive();
-        self.has_stirred |= count != 0;
+        self.hear(now_ns, count);
+        count
+    }
+
+    /// Hands so many packets of the last burst to their queue pairs. What they ask for leaves before all of a long one is done, so that
+    /// the other end does not wait for it.
+    fn hear(&mut self, now_ns: u64, count: usize) {
+        if count == 0 {
+            return;
+        }
+        (self.has_stirred, self.idle_turns) = (true, 0);
         for index in 0..count {
+            if index % MOST_HEARD == MOST_HEARD - 1 {
+                self.queues.settle();
+                self.send(now_ns);
+            }
             if let Some(carried) = self.carrier.received(index) {
                 self.queues.hear(now_ns, &carried);
             }
         }
-        count
+        self.queues.settle();
     }
 
     /// Where an answer is overdue, takes all that has come: this process may have computed for long, and answers wait in the socket.
@@ -145,20 +181,16 @@ impl<C: Carrier> RocePort<C> {
             self.carrier.flush();
         }
         for _ in 0..MOST_SENT {
-            let Some(buffer) = self.carrier.buffer() else {
+            if self.carrier.buffer().is_none() {
                 self.carrier.flush();
                 if self.carrier.has_unsent() {
                     break;
                 }
-                continue;
-            };
-            let Some((bytes, to)) = self.queues.next_packet(now_ns, buffer) else {
+            } else if !self.queues.send_next(now_ns, &mut self.carrier) {
                 break;
-            };
-            if bytes != 0 {
-                self.carrier.push(bytes, to);
             }
         }
+        self.queues.settle();
         self.carrier.flush();
     }
 
@@ -222,7 +254,26 @@ impl Queues {
         } else if let Some(pair) = self.pairs.get(number) {
             let (regions, shared) = (&mut self.regions, &mut self.shared);
             pair.receive(now_ns, from.ip(), &packet, regions, shared);
-            self.pairs.settle(number, true, &mut self.ends);
+            self.touch(number, true);
+        }
+    }
+
+    /// Something was done with a queue pair, which is settled when it is another's turn.
+    fn touch(&mut self, number: u32, may_send: bool) {
+        let before = match self.touched {
+            Some((before, could_send)) if before == number => could_send,
+            _ => {
+                self.settle();
+                false
+            }
+        };
+        self.touched = Some((number, before || may_send));
+    }
+
+    /// Takes the completions and keeps the deadline of the one with which something was done.
+    fn settle(&mut self) {
+        if let Some((number, may_send)) = self.touched.take() {
+            self.pairs.settle(number, may_send, &mut self.ends);
         }
     }
 
@@ -241,46 +292,53 @@ impl Queues {
         count
     }
 
-    /// Writes the next packet that is to leave into `buffer`; answers its length, and where it goes. One of length 0 cannot be
-    /// written.
-    fn next_packet(&mut self, now_ns: u64, buffer: &mut [u8]) -> Option<(usize, SocketAddr)> {
+    /// Hands the next packet that is to leave to a carrier that has room; `false`: there is none.
+    fn send_next(&mut self, now_ns: u64, carrier: &mut impl Carrier) -> bool {
         if self.has_datagrams {
             let outgoing = self.datagrams.next_outgoing(&self.regions);
-            let written = outgoing.map(|it| (write(&it, &self.regions, self.local, buffer), it.to));
-            self.has_datagrams = written.is_some();
-            if written.is_some() {
-                return written;
+            self.has_datagrams = outgoing.is_some();
+            if let Some(outgoing) = outgoing {
+                push(&outgoing, &self.regions, carrier);
+                return true;
             }
         }
-        loop {
-            let (number, pair) = self.pairs.first_ready()?;
+        while let Some((number, pair)) = self.pairs.first_ready() {
             let outgoing = pair.next_outgoing(now_ns, &self.regions);
-            let written = outgoing.map(|it| (write(&it, &self.regions, self.local, buffer), it.to));
-            match written {
-                Some(_) => self.pairs.turn_ready(),
-                None => self.pairs.leave_ready(),
+            let has_sent = outgoing.is_some();
+            if let Some(outgoing) = outgoing {
+                push(&outgoing, &self.regions, carrier);
+                self.pairs.turn_ready();
+            } else {
+                self.pairs.leave_ready();
             }
-            self.pairs.settle(number, false, &mut self.ends);
-            if written.is_some() {
-                return written;
+            self.touch(number, false);
+            if has_sent {
+                return true;
             }
         }
+        false
     }
 }
 
-/// Writes a packet; answers its length, or 0 if that cannot be done: then it is lost.
-fn write(outgoing: &Outgoing<'_>, regions: &Regions, local: SocketAddr, to: &mut [u8]) -> usize {
-    try_write(outgoing, regions, local, to).unwrap_or(0)
+/// Writes a packet where the carrier has it. One that cannot be written is lost.
+fn push(outgoing: &Outgoing<'_>, regions: &Regions, carrier: &mut impl Carrier) {
+    let from = carrier.source(outgoing.to);
+    let buffer = carrier.buffer();
+    let bytes = buffer.and_then(|buffer| write(outgoing, regions, from, buffer));
+    if let Some(bytes) = bytes {
+        carrier.push(bytes, outgoing.to);
+    }
 }
 
-fn try_write(
+/// Writes a packet that comes from there; answers its length, or `None` if that cannot be done.
+fn write(
     outgoing: &Outgoing<'_>,
     regions: &Regions,
-    local: SocketAddr,
+    from: SocketAddr,
     to: &mut [u8],
 ) -> Option<usize> {
     let bytes = outgoing.bytes();
-    let network = Network::assumed(local, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
+    let network = Network::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
     let (packet, rest) = to.split_at_mut_checked(bytes)?;
     let checksum = rest.first_chunk_mut::<ICRC_BYTES>()?;
     let at = outgoing.headers.write_to(packet)?;
@@ -306,7 +364,11 @@ fn piece(piece: super::port::Piece) -> Piece {
     }
 }
 
+/// Turns without anything between two looks at the clock.
+const CLOCK_EVERY: u32 = 16;
+/// Packets of a burst that are heard before something is sent.
+const MOST_HEARD: usize = 32;
 /// Packets that leave in one turn, at most: others wait for the next, so that what comes is not lost meanwhile.
-const MOST_SENT: usize = 60;
+const MOST_SENT: usize = 62;
 /// Bursts that are taken before somebody counts as silent: more than a socket holds.
 const MOST_LATE: usize = 1024;

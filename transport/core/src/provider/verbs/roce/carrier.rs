@@ -23,6 +23,12 @@ pub(crate) trait Carrier: fmt::Debug + Send {
     /// What others send to.
     fn local(&self) -> SocketAddr;
 
+    /// Where a packet comes from that goes there and is written next.
+    fn source(&mut self, to: SocketAddr) -> SocketAddr {
+        _ = to;
+        self.local()
+    }
+
     /// Largest datagram that leaves whole, with the headers of IP and UDP.
     fn most_bytes(&self) -> usize;
 

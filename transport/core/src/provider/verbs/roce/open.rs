@@ -107,6 +107,7 @@ impl<C: Carrier> RocePort<C> {
             datagrams,
             datagram_buffers: ReceiveQueue::new(depths.datagram_buffers as usize),
             has_datagrams: false,
+            touched: None,
             ends: Ends::default(),
         };
         let window_packets = window_packets(carrier.waiting_bytes(), path_mtu);
@@ -126,6 +127,7 @@ impl<C: Carrier> RocePort<C> {
             counts: Arc::default(),
             has_turned: false,
             has_stirred: false,
+            idle_turns: 0,
         })
     }
 }
@@ -229,10 +231,10 @@ const SILENCE_NS: u64 = 30_000_000_000;
 const ETHERNET_BYTES: usize = 1500;
 const LEAST_WINDOW: u32 = 8;
 /// A network of some hosts with short ways needs no more, and selective repeat has numbers for 256.
-const MOST_WINDOW: u32 = 192;
-/// Answers to one request of a read, at most: the next ones are asked for while those of some others are under way, so that whoever
-/// answers never waits for a question.
-const MOST_OF_READ: u32 = 32;
+const MOST_WINDOW: u32 = 248;
+/// Answers to one request of a read, at most, which are a train if they are of 1,024 bytes: the next ones are asked for while those of some
+/// others are under way, so that whoever answers never waits for a question.
+const MOST_OF_READ: u32 = 62;
 const READS_IN_WINDOW: u32 = 4;
 
 #[cfg(test)]
@@ -285,6 +287,6 @@ mod tests {
     fn the_window_fits_twice_into_the_room_of_the_peer() {
         let windows = [PathMtu::Bytes1024, PathMtu::Bytes4096]
             .map(|mtu| [0, 425_984, 8 << 20].map(|room| window_packets(room, mtu)));
-        assert_eq!(windows, [[8, 69, 192], [8, 23, 192]]);
+        assert_eq!(windows, [[8, 69, 248], [8, 23, 248]]);
     }
 }

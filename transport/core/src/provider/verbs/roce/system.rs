@@ -33,22 +33,37 @@ pub(super) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPE
 /// Messages of one call, at most.
 pub(super) const BURST: usize = 16;
 
-/// Sends datagrams, at most `MOST` trains of them, without waiting; answers how many trains the system took, from the first on.
-pub(super) fn send_burst<'a, const MOST: usize>(
+/// Sends a train by a socket that is connected to where it goes, without waiting; answers 1.
+pub(super) fn send_train(socket: &UdpSocket, train: Leaving<'_>) -> io::Result<usize> {
+    let mut part = part_of(train.bytes);
+    let mut control = ControlMessage::segment(train.packet_bytes);
+    let [mut message] = no_messages();
+    message.msg_hdr.msg_iov = &raw mut part;
+    message.msg_hdr.msg_iovlen = 1;
+    message.msg_hdr.msg_control = (&raw mut control).cast();
+    message.msg_hdr.msg_controllen = SEGMENT_SPACE;
+    let (descriptor, place) = (socket.as_raw_fd(), &raw const message.msg_hdr);
+    // SAFETY: a message whose part, control message and bytes live over the call; the bytes are only read.
+    let sent = unsafe { libc::sendmsg(descriptor, place, libc::MSG_DONTWAIT) };
+    if sent < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(1)
+}
+
+/// Sends datagrams, at most [`BURST`] trains of them, without waiting; answers how many trains the system took, from the first on.
+pub(super) fn send_burst<'a>(
     socket: &UdpSocket,
     burst: impl Iterator<Item = Leaving<'a>>,
 ) -> io::Result<usize> {
-    let mut names = [Name::default(); MOST];
-    let mut parts = [NO_PART; MOST];
-    let mut controls = [ControlMessage::default(); MOST];
-    let mut messages = no_messages::<MOST>();
+    let mut names = [Name::default(); BURST];
+    let mut parts = [NO_PART; BURST];
+    let mut controls = [ControlMessage::default(); BURST];
+    let mut messages = no_messages::<BURST>();
     let mut count = 0;
-    for (index, leaving) in burst.take(MOST).enumerate() {
+    for (index, leaving) in burst.take(BURST).enumerate() {
         names[index] = Name::of(leaving.to);
-        parts[index] = libc::iovec {
-            iov_base: leaving.bytes.as_ptr().cast_mut().cast(),
-            iov_len: leaving.bytes.len(),
-        };
+        parts[index] = part_of(leaving.bytes);
         let message = &mut messages[index].msg_hdr;
         message.msg_name = (&raw mut names[index].bytes).cast();
         message.msg_namelen = names[index].length;
@@ -178,10 +193,11 @@ impl ControlMessage {
     }
 }
 
-/// Joins datagrams that come one behind the other into one message, where the system can; where it cannot, each comes alone.
-pub(super) fn enable_gro(socket: &UdpSocket) {
+/// From now on joins datagrams that come one behind the other into one message, where the system can, or no more; where it cannot, each
+/// comes alone.
+pub(super) fn join(socket: &UdpSocket, joins: bool) {
     // A kernel before 5.0 does not know it.
-    _ = set_option(socket, libc::SOL_UDP, UDP_GRO, 1);
+    _ = set_option(socket, libc::SOL_UDP, UDP_GRO, joins.into());
 }
 
 /// The name of a socket as the kernel writes it.
@@ -386,6 +402,14 @@ fn owned(descriptor: RawFd) -> io::Result<OwnedFd> {
     of_call(descriptor)?;
     // SAFETY: a descriptor that was just made, and that nobody else has.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Bytes that the system only reads.
+fn part_of(bytes: &[u8]) -> libc::iovec {
+    libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    }
 }
 
 fn no_messages<const MOST: usize>() -> [libc::mmsghdr; MOST] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets as datagrams of a plain UDP socket, which any user may have. The system writes the headers of IP and UDP; the checksum
-//! of a packet counts on what it writes into them ([`roce::format::Network::assumed`]), so the socket is never connected and
-//! forbids fragments.
+//! Packets as datagrams of plain UDP sockets, which any user may have. The system writes the headers of IP and UDP; the checksum
+//! of a packet counts on what it writes into them ([`roce::format::Network::assumed`]), so fragments are forbidden, and the socket at which
+//! packets come is never connected.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -12,7 +12,9 @@ use roce::link::Carried;
 
 use super::carrier::{Carrier, assumed};
 use super::claim::Claim;
-use super::system::{self, BURST, Came, NOBODY};
+use super::connected::Connected;
+use super::looks::{Look, Looks};
+use super::system::{self, BURST, Came, Leaving, NOBODY};
 use super::trains::Trains;
 use crate::wait;
 
@@ -26,13 +28,14 @@ pub(crate) struct Udp {
     most_bytes: usize,
     waiting_bytes: usize,
     trains: Trains,
+    /// Those that send what goes to places that are sent to often.
+    connected: Connected,
+    looks: Looks,
     /// What has come, and into which of the buffers.
     came: [Came; BURST],
     buffers: Box<[u8]>,
     /// Where each packet of it is, and whose.
     packets: Vec<Packet>,
-    /// Calls that took something since one that found nothing: where there are several, more has come than one takes.
-    in_a_row: usize,
 }
 
 /// A packet that has come.
@@ -67,10 +70,6 @@ impl Udp {
         if local.is_ipv6() {
             system::take_unchecked(&socket)?;
         }
-        // Where processes share a port, the kernel would join packets to several of them.
-        if local.port() != PORT {
-            system::enable_gro(&socket);
-        }
         let waiting_bytes = system::ask_for_room(&socket, WANTED_ROOM_BYTES);
         let nothing = Came {
             bytes: 0,
@@ -84,24 +83,56 @@ impl Udp {
             most_bytes: link_bytes,
             waiting_bytes,
             trains: Trains::new(),
+            connected: Connected::new(local),
+            // Where processes share a port, the kernel would join packets to several of them.
+            looks: Looks::new(local.port() != PORT),
             came: [nothing; BURST],
             buffers: vec![0; BURST * BUFFER_BYTES].into_boxed_slice(),
             packets: Vec::new(),
-            in_a_row: 0,
         })
     }
 
-    /// Sends what waits, if there is anything; answers how many trains the system took.
+    /// Sends what waits, if there is anything, or the first of it; answers how many trains the system took.
     fn send_some(&self) -> io::Result<usize> {
         let mut waiting = self.trains.waiting();
-        match (waiting.next(), waiting.next()) {
+        let (first, second) = (waiting.next(), waiting.next());
+        let Some(first) = first else {
+            return Ok(0);
+        };
+        let is_packet = first.bytes.len() == first.packet_bytes;
+        match (self.connected.socket(first.to), second) {
             // It is alone where it matters how long it takes.
-            (Some(one), None) if one.bytes.len() == one.packet_bytes => {
-                self.socket.send_to(one.bytes, one.to).map(|_| 1)
+            (Some(socket), _) if is_packet => socket.send(first.bytes).map(|_| 1),
+            (Some(socket), _) => system::send_train(socket, first),
+            (None, None) if is_packet => self.socket.send_to(first.bytes, first.to).map(|_| 1),
+            (None, _) => {
+                let is_here = |it: &Leaving<'_>| self.connected.socket(it.to).is_none();
+                let waiting = self.trains.waiting().take_while(is_here);
+                system::send_burst(&self.socket, waiting)
             }
-            (_, None) => system::send_burst::<1>(&self.socket, self.trains.waiting()),
-            _ => system::send_burst::<BURST>(&self.socket, self.trains.waiting()),
         }
+    }
+
+    /// Looks for what has come; answers how many trains of packets, which are in the first buffers then.
+    fn look(&mut self) -> usize {
+        let (socket, came, buffers) = (&self.socket, &mut self.came, &mut self.buffers);
+        let count = match self.looks.next() {
+            Look::Alone => {
+                let buffer = buffers.get_mut(..BUFFER_BYTES).unwrap_or_default();
+                socket.recv_from(buffer).map(|(bytes, from)| {
+                    came[0] = Came {
+                        bytes,
+                        packet_bytes: bytes,
+                        from,
+                    };
+                    1
+                })
+            }
+            Look::Train => system::receive_burst::<1>(socket, buffers, BUFFER_BYTES, came),
+            Look::Trains => system::receive_burst::<BURST>(socket, buffers, BUFFER_BYTES, came),
+        };
+        // Errors are of what was sent before, and say nothing of what comes.
+        count.unwrap_or(0)
     }
 
     /// The first train that waits cannot leave, and counts as lost on the way: it is too long for that, or there is none.
@@ -126,6 +157,11 @@ impl Carrier for Udp {
         self.local
     }
 
+    fn source(&mut self, to: SocketAddr) -> SocketAddr {
+        let may_open = self.trains.is_empty();
+        self.connected.source(to, may_open).unwrap_or(self.local)
+    }
+
     fn most_bytes(&self) -> usize {
         self.most_bytes
     }
@@ -147,7 +183,8 @@ impl Carrier for Udp {
             match self.send_some() {
                 Ok(count) => self.trains.have_left(count),
                 Err(error) => match (error.kind(), error.raw_os_error()) {
-                    (ErrorKind::Interrupted, _) => {}
+                    // The second is of what was sent before.
+                    (ErrorKind::Interrupted | ErrorKind::ConnectionRefused, _) => {}
                     (ErrorKind::WouldBlock, _) | (_, Some(libc::ENOBUFS)) => return,
                     (_, code) => self.lose_first(code),
                 },
@@ -160,15 +197,7 @@ impl Carrier for Udp {
     }
 
     fn receive(&mut self) -> usize {
-        let (socket, came) = (&self.socket, &mut self.came);
-        let buffers = &mut self.buffers;
-        let count = match self.in_a_row > 1 {
-            true => system::receive_burst::<BURST>(socket, buffers, BUFFER_BYTES, came),
-            false => system::receive_burst::<1>(socket, buffers, BUFFER_BYTES, came),
-        };
-        // Errors are of what was sent before, and say nothing of what comes.
-        let count = count.unwrap_or(0);
-        self.in_a_row = if count == 0 { 0 } else { self.in_a_row + 1 };
+        let count = self.look();
         self.packets.clear();
         for (index, came) in self.came.iter().enumerate().take(count) {
             let (mut at, mut left) = (index * BUFFER_BYTES, came.bytes);
@@ -178,6 +207,9 @@ impl Carrier for Udp {
                 self.packets.push(Packet { at, bytes, from });
                 (at, left) = (at + bytes, left - bytes);
             }
+        }
+        if let Some(joins) = self.looks.found(self.packets.len()) {
+            system::join(&self.socket, joins);
         }
         self.packets.len()
     }
@@ -193,6 +225,6 @@ impl Carrier for Udp {
 }
 
 /// Room that is asked for in each direction. Systems grant about 200 KiB to most users.
-const WANTED_ROOM_BYTES: libc::c_int = 4 << 20;
+pub(super) const WANTED_ROOM_BYTES: libc::c_int = 4 << 20;
 /// No datagram, and no train of them, is longer.
 const BUFFER_BYTES: usize = 1 << 16;

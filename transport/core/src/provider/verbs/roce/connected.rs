@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sockets that only send, each connected to one place: the system keeps the way there, and need not look for it for each packet, which is
+//! an eighth of what a small one takes. Packets to that place come from the address of its socket.
+//!
+//! The system numbers the packets of a connected socket in the headers of IP version 4, which the checksum of an adapter counts on: so no
+//! place of adapters has one.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+
+use roce::format::PORT;
+
+use super::system;
+
+/// Sockets to the places to which most is sent.
+#[derive(Debug)]
+pub(super) struct Connected {
+    /// What they are bound to, with any port.
+    local: SocketAddr,
+    lines: Vec<Line>,
+    /// The one that was asked for last.
+    last: usize,
+    /// Counts what is asked for.
+    asked: u64,
+    /// None can be had any more.
+    has_failed: bool,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Line {
+    socket: UdpSocket,
+    from: SocketAddr,
+    to: SocketAddr,
+    /// When it was asked for last.
+    asked: u64,
+}
+
+impl Connected {
+    /// None yet, of a host at this address.
+    pub(super) fn new(local: SocketAddr) -> Self {
+        Self {
+            local: SocketAddr::new(local.ip(), 0),
+            lines: Vec::new(),
+            last: 0,
+            asked: 0,
+            has_failed: false,
+        }
+    }
+
+    /// The socket to this place, if there is one.
+    pub(super) fn socket(&self, to: SocketAddr) -> Option<&UdpSocket> {
+        let line = self.lines.get(self.find(to)?)?;
+        Some(&line.socket)
+    }
+
+    /// The address from which packets to this place come; `None`: that of who asks. `may_open`: nothing waits to be sent, so that one may
+    /// be opened, in the place of one that was not asked for since long.
+    pub(super) fn source(&mut self, to: SocketAddr, may_open: bool) -> Option<SocketAddr> {
+        self.asked += 1;
+        let found = self.find(to);
+        let index = match found {
+            Some(index) => index,
+            None if may_open => self.open(to)?,
+            None => return None,
+        };
+        self.last = index;
+        let line = self.lines.get_mut(index)?;
+        line.asked = self.asked;
+        Some(line.from)
+    }
+
+    fn find(&self, to: SocketAddr) -> Option<usize> {
+        let is_it = |line: &Line| line.to == to;
+        if self.lines.get(self.last).is_some_and(is_it) {
+            return Some(self.last);
+        }
+        self.lines.iter().position(is_it)
+    }
+
+    /// Opens one to this place, if it is worth one; answers its index.
+    fn open(&mut self, to: SocketAddr) -> Option<usize> {
+        if self.has_failed || to.port() == PORT || to.is_ipv4() != self.local.is_ipv4() {
+            return None;
+        }
+        let index = self.vacant()?;
+        let Ok((socket, from)) = open(self.local, to) else {
+            // They are not needed: whatever is missing may be missed by others.
+            self.has_failed = true;
+            return None;
+        };
+        let asked = self.asked;
+        let line = Line {
+            socket,
+            from,
+            to,
+            asked,
+        };
+        match self.lines.get_mut(index) {
+            Some(old) => *old = line,
+            None => self.lines.push(line),
+        }
+        Some(index)
+    }
+
+    /// Where a new one goes.
+    fn vacant(&self) -> Option<usize> {
+        if self.lines.len() < MOST_LINES {
+            return Some(self.lines.len());
+        }
+        let lines = self.lines.iter().enumerate();
+        let (index, oldest) = lines.min_by_key(|(_, line)| line.asked)?;
+        (self.asked - oldest.asked > LONG_UNASKED).then_some(index)
+    }
+}
+
+fn open(local: SocketAddr, to: SocketAddr) -> io::Result<(UdpSocket, SocketAddr)> {
+    let socket = UdpSocket::bind(local)?;
+    socket.set_nonblocking(true)?;
+    system::forbid_fragments(&socket, local.ip())?;
+    socket.connect(to)?;
+    system::ask_for_room(&socket, super::udp::WANTED_ROOM_BYTES);
+    let from = socket.local_addr()?;
+    Ok((socket, from))
+}
+
+/// At most. Each is a descriptor, of which a process has about a thousand.
+const MOST_LINES: usize = 16;
+/// Packets to others after which one gives way.
+const LONG_UNASKED: u64 = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn place(port: u16) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+    }
+
+    #[test]
+    fn packets_come_from_the_address_that_was_said() {
+        let other = UdpSocket::bind(place(0)).unwrap();
+        let to = other.local_addr().unwrap();
+        let mut connected = Connected::new(place(7));
+        assert_eq!(connected.source(to, false), None, "something waits");
+        assert!(connected.socket(to).is_none());
+        let from = connected.source(to, true).unwrap();
+        assert_eq!(connected.source(to, false), Some(from));
+        connected.socket(to).unwrap().send(&[1, 2]).unwrap();
+        assert_eq!(other.recv_from(&mut [0; 3]).unwrap(), (2, from));
+    }
+
+    #[test]
+    fn adapters_are_sent_to_from_the_port_that_they_know() {
+        let mut connected = Connected::new(place(0));
+        assert_eq!(connected.source(place(PORT), true), None);
+        let six: SocketAddr = "[::1]:77".parse().unwrap();
+        assert_eq!(connected.source(six, true), None);
+    }
+
+    #[test]
+    fn there_are_some_and_the_one_that_was_not_used_for_long_gives_way() {
+        let mut connected = Connected::new(place(0));
+        for port in 1..=16 {
+            assert!(connected.source(place(port), true).is_some());
+        }
+        assert_eq!(connected.source(place(17), true), None);
+        for _ in 0..=LONG_UNASKED {
+            connected.source(place(1), true);
+        }
+        assert!(connected.source(place(17), true).is_some());
+        assert!(connected.socket(place(2)).is_none());
+        assert!(connected.socket(place(1)).is_some());
+        assert_eq!(connected.lines.len(), MOST_LINES);
+    }
+}
