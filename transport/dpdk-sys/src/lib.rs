@@ -7,6 +7,10 @@
 //! **Knows** the functions of the plug-in (`shim/rmpi_dpdk.h`), how DPDK is started in a process that is not its own, and bursts.
 //! **Never** looks into a frame.
 //!
+//! # Memory that is lent
+//! What a frame carries can stay where the program has it ([`Port::lend`], [`Port::attach`]): the device reads it there. It is the
+//! program's again when [`Port::take_back`] has returned, and not earlier.
+//!
 //! # Start
 //! DPDK can be started once in a process ([`start`]), and expects that the program is its own. Here it gets no worker threads, leaves
 //! the caller's affinity alone, prints nothing (what it says of a failure is
@@ -18,9 +22,11 @@
 
 mod start;
 
+mod lent;
 mod port;
 mod table;
 
-pub use port::Port;
+pub use lent::{Lent, Loan, Part};
+pub use port::{InPlace, Port};
 pub use start::{Memory, available, start};
 pub use table::Facts;

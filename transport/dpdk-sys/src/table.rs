@@ -42,6 +42,16 @@ pub struct Facts {
     pub mtu: u16,
     /// Frames that may wait to be taken.
     pub receives: u32,
+    /// Not 0: memory can be lent to it.
+    pub(crate) in_place: u32,
+}
+
+impl Facts {
+    /// Whether memory can be lent to it, from which it sends without a copy.
+    #[must_use]
+    pub fn sends_in_place(&self) -> bool {
+        self.in_place != 0
+    }
 }
 
 macro_rules! functions {
@@ -70,12 +80,15 @@ macro_rules! functions {
 
 functions! {
     start: fn(c_int, *const *const c_char, *mut c_char, usize) -> c_int;
-    open: fn(*const c_char, u32, u16, *mut *mut c_void, *mut Facts, *mut c_char, usize) -> c_int;
+    open: fn(*const c_char, u32, u16, c_int, *mut *mut c_void, *mut Facts, *mut c_char, usize) -> c_int;
     close: fn(*mut c_void);
     take: fn(*mut c_void, *mut RawFrame, u32) -> u32;
     give_back: fn(*mut RawFrame, u32);
     send: fn(*mut c_void, *mut RawFrame, u32) -> u32;
     receive: fn(*mut c_void, *mut RawFrame, u32) -> u32;
+    lend: fn(*mut c_void, *mut c_void, usize) -> *mut c_void;
+    attach: fn(*mut c_void, *mut RawFrame, *mut c_void, *const u8, u32, u32, u32) -> c_int;
+    forget: fn(*mut c_void, *mut c_void, *mut RawFrame, u32) -> c_int;
 }
 
 impl Plugin {
@@ -114,7 +127,7 @@ impl Plugin {
 }
 
 /// Which functions there are.
-const ABI: u32 = 1;
+const ABI: u32 = 2;
 
 /// Where the plug-in may be: beside the library that this code is in, or in the installation of the program.
 fn places() -> Vec<PathBuf> {

@@ -9,6 +9,8 @@ use crate::process::{quiet, show};
 use crate::tree::{command, find_program, make_folder, root};
 use std::time::Duration;
 
+const SOURCES: &[&str] = &["rmpi_dpdk.c", "lent.c", "pair.c", "crc.c"];
+
 /// Drivers of devices and buses, which enter themselves when the plug-in is loaded. Those of virtual devices first. Adapters of
 /// Mellanox and Broadcom, whose drivers need libraries of theirs, have RDMA of their own (provider `verbs`).
 const DRIVERS: &[&str] = &[
@@ -68,11 +70,12 @@ pub(super) fn install(prefix: &Path) -> Result<(), String> {
     let to = prefix.join("lib/rmpi");
     make_folder(&to)?;
     let fresh = to.join(".librmpi_dpdk.so.new");
-    let from = root().join("transport/dpdk-sys/shim/rmpi_dpdk.c");
+    let shim = root().join("transport/dpdk-sys/shim");
     let mut build = command("cc");
     build.args("-std=gnu11 -O2 -Wall -Wextra -shared -fPIC -fvisibility=hidden -s".split(' '));
     build.args(asked(&["--cflags", "libdpdk"])?.split_whitespace());
-    build.arg(from).arg("-o").arg(&fresh);
+    build.args(SOURCES.iter().map(|name| shim.join(name)));
+    build.arg("-o").arg(&fresh);
     build.args([
         "-Wl,--wrap=getpid",
         "-Wl,--wrap=rte_intr_callback_register",

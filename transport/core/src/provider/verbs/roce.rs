@@ -11,6 +11,7 @@
 //! | `shared.rs`, `claim.rs` | the port to which adapters send, shared by the ranks of a job on a host |
 //! | `dpdk.rs`, `dpdk_ports.rs` | a port of DPDK, and which one is this process's |
 //! | `faulty.rs` | a network with faults, within one process, for tests |
+//! | `writing.rs` | packets that leave, whole or in front of a payload that stays where it is |
 //! | `regions.rs` | registered memory |
 //! | `pairs.rs` | reliable queue pairs |
 //! | `ends.rs` | completions |
@@ -35,6 +36,7 @@ mod sign;
 mod system;
 mod trains;
 mod udp;
+mod writing;
 
 #[cfg(test)]
 mod tests;
@@ -42,10 +44,9 @@ mod tests;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use roce::format::{ICRC_BYTES, Network, Packet};
-use roce::icrc::Icrc;
+use roce::format::Packet;
 use roce::link::Carried;
-use roce::{DatagramPair, Outgoing, Payload, Piece, ReceiveQueue};
+use roce::{DatagramPair, Piece, ReceiveQueue};
 
 use super::port::{Done, Facts, PortCounts, Queue};
 use super::slab::Slab;
@@ -59,6 +60,7 @@ use pairs::Pairs;
 use regions::Regions;
 use sign::{Sign, Wanted};
 pub(in crate::provider) use udp::Udp;
+use writing::{Behind, Written};
 
 /// A port over a carrier.
 #[derive(Debug)]
@@ -144,6 +146,7 @@ impl<C: Carrier> RocePort<C> {
         if self.carrier.has_unsent() {
             self.carrier.flush();
         }
+        let lends_from = self.carrier.lends_from();
         for _ in 0..MOST_SENT {
             let Some(buffer) = self.carrier.buffer() else {
                 self.carrier.flush();
@@ -152,14 +155,31 @@ impl<C: Carrier> RocePort<C> {
                 }
                 continue;
             };
-            let Some((bytes, to)) = self.queues.next_packet(now_ns, buffer) else {
+            let Some(written) = self.queues.next_packet(now_ns, buffer, lends_from) else {
                 break;
             };
-            if bytes != 0 {
-                self.carrier.push(bytes, to);
+            match &written.behind {
+                Some(behind) => self.push_around(&written, behind),
+                None if written.bytes != 0 => self.carrier.push(written.bytes, written.to),
+                None => {}
             }
         }
         self.carrier.flush();
+    }
+
+    /// A packet whose payload stays where it is, if the carrier can do that now.
+    fn push_around(&mut self, written: &Written, behind: &Behind) {
+        let Written { bytes, to, .. } = *written;
+        if self.carrier.push_around(bytes, behind, to) {
+            self.counts.in_place.add(1);
+            self.counts.in_place_bytes.add(behind.part.bytes.into());
+            return;
+        }
+        let buffer = self.carrier.buffer();
+        let copied = buffer.and_then(|buffer| behind.copy(&self.queues.regions, bytes, buffer));
+        if let Some(bytes) = copied {
+            self.carrier.push(bytes, to);
+        }
     }
 
     /// Something was posted: it leaves at once.
@@ -241,12 +261,14 @@ impl Queues {
         count
     }
 
-    /// Writes the next packet that is to leave into `buffer`; answers its length, and where it goes. One of length 0 cannot be
-    /// written.
-    fn next_packet(&mut self, now_ns: u64, buffer: &mut [u8]) -> Option<(usize, SocketAddr)> {
+    /// Writes the next packet that is to leave into `buffer`. A payload of at least `lends_from` bytes may stay where it is. One of length 0
+    /// cannot be written.
+    fn next_packet(&mut self, now_ns: u64, buffer: &mut [u8], lends_from: u32) -> Option<Written> {
+        let (regions, local) = (&self.regions, self.local);
         if self.has_datagrams {
-            let outgoing = self.datagrams.next_outgoing(&self.regions);
-            let written = outgoing.map(|it| (write(&it, &self.regions, self.local, buffer), it.to));
+            let outgoing = self.datagrams.next_outgoing(regions);
+            // Their buffers are free when they were handed out.
+            let written = outgoing.map(|it| Written::new(&it, regions, local, (buffer, u32::MAX)));
             self.has_datagrams = written.is_some();
             if written.is_some() {
                 return written;
@@ -254,8 +276,9 @@ impl Queues {
         }
         loop {
             let (number, pair) = self.pairs.first_ready()?;
-            let outgoing = pair.next_outgoing(now_ns, &self.regions);
-            let written = outgoing.map(|it| (write(&it, &self.regions, self.local, buffer), it.to));
+            let outgoing = pair.next_outgoing(now_ns, regions);
+            let written =
+                outgoing.map(|it| Written::new(&it, regions, local, (buffer, lends_from)));
             match written {
                 Some(_) => self.pairs.turn_ready(),
                 None => self.pairs.leave_ready(),
@@ -266,35 +289,6 @@ impl Queues {
             }
         }
     }
-}
-
-/// Writes a packet; answers its length, or 0 if that cannot be done: then it is lost.
-fn write(outgoing: &Outgoing<'_>, regions: &Regions, local: SocketAddr, to: &mut [u8]) -> usize {
-    try_write(outgoing, regions, local, to).unwrap_or(0)
-}
-
-fn try_write(
-    outgoing: &Outgoing<'_>,
-    regions: &Regions,
-    local: SocketAddr,
-    to: &mut [u8],
-) -> Option<usize> {
-    let bytes = outgoing.bytes();
-    let network = Network::assumed(local, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
-    let (packet, rest) = to.split_at_mut_checked(bytes)?;
-    let checksum = rest.first_chunk_mut::<ICRC_BYTES>()?;
-    let at = outgoing.headers.write_to(packet)?;
-    let (payload, pad) = packet
-        .get_mut(at..)?
-        .split_at_mut_checked(usize::try_from(outgoing.payload.bytes()).ok()?)?;
-    match outgoing.payload {
-        Payload::Nothing => {}
-        Payload::Inline(inline) => payload.copy_from_slice(inline),
-        Payload::Piece(piece) => regions.gather(piece, payload).ok()?,
-    }
-    pad.fill(0);
-    *checksum = Icrc::new(&network, packet).finish();
-    Some(bytes + ICRC_BYTES)
 }
 
 /// A piece in the engine's words.

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets that leave: headers, payload, pad and checksum, one behind the other in a carrier's buffer, or the headers alone in front of
+//! a payload that the carrier sends from where it is.
+//!
+//! Such a payload may change as soon as its request is complete, and the carrier may still have the packet then, as little as that
+//! happens: W1 says why that does no harm.
+//!
+//! **W1.** A packet has its payload in place only when it leaves for the first time, and never a datagram; one that leaves again is copied. A carrier sends
+//! in order. So when a packet is acknowledged, whichever of its copies has come, the carrier has read the payload of the first. A
+//! queue pair that breaks has its memory back earlier: what leaves then with other bytes has a wrong checksum, and is dropped as damaged.
+//! The same holds for a peer's read of memory that changes meanwhile: it is answered with a copy the next time.
+
+use std::net::SocketAddr;
+
+use dpdk_sys::Part;
+use roce::format::{ICRC_BYTES, Network};
+use roce::icrc::Icrc;
+use roce::{Outgoing, Payload, Piece};
+
+use super::regions::Regions;
+
+/// A packet in a carrier's buffer.
+#[derive(Debug)]
+pub(super) struct Written {
+    /// Bytes that stand there; 0: it could not be written, and is lost.
+    pub(super) bytes: usize,
+    pub(super) to: SocketAddr,
+    /// What follows and is not there.
+    pub(super) behind: Option<Behind>,
+}
+
+/// The rest of a packet whose headers are written.
+#[derive(Debug)]
+pub(crate) struct Behind {
+    /// The payload, as the carrier knows it, and as the table of regions does.
+    pub(super) part: Part,
+    piece: Piece,
+    pub(super) pad: &'static [u8],
+    /// The checksum of the headers.
+    pub(super) icrc: Icrc,
+}
+
+impl Written {
+    /// Writes a packet into a buffer; a payload of at least so many bytes may stay where it is.
+    pub(super) fn new(
+        outgoing: &Outgoing<'_>,
+        regions: &Regions,
+        local: SocketAddr,
+        (buffer, lends_from): (&mut [u8], u32),
+    ) -> Self {
+        let written = match lent(outgoing, regions, lends_from) {
+            Some((piece, part)) => write_head(outgoing, (piece, part), local, buffer),
+            None => write(outgoing, regions, local, buffer).map(|bytes| (bytes, None)),
+        };
+        let (bytes, behind) = written.unwrap_or((0, None));
+        Self {
+            bytes,
+            to: outgoing.to,
+            behind,
+        }
+    }
+}
+
+impl Behind {
+    /// How long it is, with the checksum at its end.
+    pub(super) fn bytes(&self) -> usize {
+        let payload = usize::try_from(self.part.bytes).unwrap_or(usize::MAX);
+        payload + self.pad.len() + ICRC_BYTES
+    }
+
+    /// Copies it behind the headers in `buffer`, which are so long; answers how long the packet is.
+    pub(super) fn copy(&self, regions: &Regions, at: usize, buffer: &mut [u8]) -> Option<usize> {
+        let place = buffer.get_mut(at..at + self.bytes())?;
+        let (behind, checksum) = place.split_last_chunk_mut::<ICRC_BYTES>()?;
+        let (payload, pad) = behind.split_at_mut(behind.len() - self.pad.len());
+        regions.gather(self.piece, payload).ok()?;
+        pad.copy_from_slice(self.pad);
+        let mut icrc = self.icrc.clone();
+        icrc.add(behind);
+        *checksum = icrc.finish();
+        Some(at + self.bytes())
+    }
+}
+
+/// The payload of a packet, if it is one that can stay where it is (W1).
+fn lent(outgoing: &Outgoing<'_>, regions: &Regions, lends_from: u32) -> Option<(Piece, Part)> {
+    match outgoing.payload {
+        Payload::Piece(piece) if piece.bytes >= lends_from && !outgoing.is_repeated => {
+            Some((piece, regions.lent(piece)?))
+        }
+        _ => None,
+    }
+}
+
+fn write_head(
+    outgoing: &Outgoing<'_>,
+    (piece, part): (Piece, Part),
+    local: SocketAddr,
+    to: &mut [u8],
+) -> Option<(usize, Option<Behind>)> {
+    let bytes = outgoing.bytes();
+    let network = Network::assumed(local, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
+    let at = outgoing.headers.write_to(to)?;
+    let behind = Behind {
+        part,
+        piece,
+        pad: outgoing.pad(),
+        icrc: Icrc::new(&network, to.get(..at)?),
+    };
+    Some((at, Some(behind)))
+}
+
+/// Writes a whole packet; answers its length.
+fn write(
+    outgoing: &Outgoing<'_>,
+    regions: &Regions,
+    local: SocketAddr,
+    to: &mut [u8],
+) -> Option<usize> {
+    let bytes = outgoing.bytes();
+    let network = Network::assumed(local, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
+    let (packet, rest) = to.split_at_mut_checked(bytes)?;
+    let checksum = rest.first_chunk_mut::<ICRC_BYTES>()?;
+    let at = outgoing.headers.write_to(packet)?;
+    let (payload, pad) = packet
+        .get_mut(at..)?
+        .split_at_mut_checked(usize::try_from(outgoing.payload.bytes()).ok()?)?;
+    match outgoing.payload {
+        Payload::Nothing => {}
+        Payload::Inline(inline) => payload.copy_from_slice(inline),
+        Payload::Piece(piece) => regions.gather(piece, payload).ok()?,
+    }
+    pad.fill(0);
+    *checksum = Icrc::new(&network, packet).finish();
+    Some(bytes + ICRC_BYTES)
+}
