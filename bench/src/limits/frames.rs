@@ -83,7 +83,7 @@ pub(super) struct End {
 
 impl End {
     pub(super) fn open(device: &str) -> Result<Self, String> {
-        dpdk_sys::start(Memory::Ordinary, None)?;
+        dpdk_sys::start(Memory::Ordinary, device)?;
         Ok(Self {
             port: Port::open(device, FRAME_BYTES, None, InPlace::Never)?,
             buffer: Vec::new(),

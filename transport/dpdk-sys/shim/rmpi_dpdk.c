@@ -17,9 +17,16 @@
 #include <rte_interrupts.h>
 #include <rte_log.h>
 
+#ifdef RMPI_XDP
+#include <bpf/libbpf.h>
+#include <xdp/libxdp.h>
+#endif
+
 enum {
     MOST_WORDS = 48,
     OPEN_TRIES = 4,
+    XDP_ROOM = 3584,
+    XDP_KEPT = 4096,
     // Calls that take nothing between two looks at a link that is down.
     DOWN_CALLS = 256,
     // The same of one that was up.
@@ -69,6 +76,10 @@ int rmpi_dpdk_start(int count, const char *const *words, char *why, size_t why_b
     listen_anew();
     if (was_tried++ || count < 0 || count > MOST_WORDS)
         return failed(why, why_bytes, "it is in use in this process already", 0);
+#ifdef RMPI_XDP
+    libbpf_set_print(NULL);
+    libxdp_set_print(NULL);
+#endif
     // DPDK keeps the strings and changes the order of the array.
     char **arguments = calloc(MOST_WORDS + 2, sizeof *arguments);
     if (!arguments)
@@ -353,7 +364,13 @@ static int make_pools(struct rmpi_dpdk_port *port, uint32_t frame_bytes)
     rte_mempool_free(port->parts);
     port->parts = NULL;
     uint32_t room = RTE_MAX((uint32_t)RTE_MBUF_DEFAULT_DATAROOM, RTE_ALIGN_CEIL(frame_bytes, 64u));
-    port->pool = rmpi_port_make_pool("frames", port->id, RECEIVES + SENDS + SPARE - 1, room);
+    uint32_t count = RECEIVES + SENDS + SPARE - 1;
+    if (!strncmp(port->device, "net_af_xdp", 10)) {
+        // Its socket has the pool for memory, in which no buffer is longer than a page, and keeps so many of them for what comes.
+        room = RTE_MIN(room, (uint32_t)XDP_ROOM);
+        count += XDP_KEPT;
+    }
+    port->pool = rmpi_port_make_pool("frames", port->id, count, room);
     if (!port->pool)
         return rte_errno;
     if (port->in_place)

@@ -15,7 +15,7 @@ use core::slice;
 use std::ffi::CString;
 
 use crate::lent::{Lent, Loan, Loans, Part};
-use crate::start::Why;
+use crate::start::{Why, started};
 use crate::table::{Facts, Plugin, RawFrame};
 
 /// An open port of a device.
@@ -60,7 +60,7 @@ impl Port {
         mtu: Option<u16>,
         in_place: InPlace,
     ) -> Result<Self, String> {
-        let plugin = Plugin::load()?;
+        let plugin = started()?;
         let name = CString::new(device).map_err(|error| error.to_string())?;
         let (mut raw, mut facts, mut why) =
             (core::ptr::null_mut(), Facts::default(), Why::default());

@@ -92,13 +92,18 @@ functions! {
 }
 
 impl Plugin {
-    /// The plug-in of this installation. It is looked for once.
+    /// The plug-in of this installation that has a device's driver. It is looked for once.
     ///
     /// # Errors
     /// Says where it was looked for, or what the dynamic linker says.
-    pub(crate) fn load() -> Result<&'static Self, String> {
-        static FOUND: OnceLock<Result<Plugin, String>> = OnceLock::new();
-        let found = FOUND.get_or_init(|| Self::open_at(&places()));
+    pub(crate) fn load(device: &str) -> Result<&'static Self, String> {
+        static USUAL: OnceLock<Result<Plugin, String>> = OnceLock::new();
+        static WITH_XDP: OnceLock<Result<Plugin, String>> = OnceLock::new();
+        let (found, file) = match device.starts_with("net_af_xdp") {
+            true => (&WITH_XDP, FILE_WITH_XDP),
+            false => (&USUAL, FILE),
+        };
+        let found = found.get_or_init(|| Self::open_at(&places(file)));
         found.as_ref().map_err(Clone::clone)
     }
 
@@ -108,7 +113,7 @@ impl Plugin {
                 .first()
                 .map_or_else(|| Path::new(FILE), PathBuf::as_path);
             return Err(format!(
-                "{} is not there: install DPDK (package libdpdk-dev) and run cargo xtask install again",
+                "{} is not there: install DPDK (package libdpdk-dev; for AF_XDP also libxdp-dev) and run cargo xtask install again",
                 beside.display()
             ));
         };
@@ -130,15 +135,17 @@ impl Plugin {
 const ABI: u32 = 2;
 
 /// Where the plug-in may be: beside the library that this code is in, or in the installation of the program.
-fn places() -> Vec<PathBuf> {
+fn places(name: &str) -> Vec<PathBuf> {
     let file = own_file();
     let folders = file.iter().filter_map(|file| file.parent());
     folders
-        .flat_map(|folder| ["rmpi", "../lib/rmpi"].map(|within| folder.join(within).join(FILE)))
+        .flat_map(|folder| ["rmpi", "../lib/rmpi"].map(|within| folder.join(within).join(name)))
         .collect()
 }
 
 const FILE: &str = "librmpi_dpdk.so";
+/// One that needs the library libxdp on each host.
+const FILE_WITH_XDP: &str = "librmpi_dpdk_xdp.so";
 
 /// The file that this code was loaded from.
 fn own_file() -> Option<PathBuf> {

@@ -54,7 +54,7 @@ fn begin() {
         Ok("huge") => Memory::Huge,
         _ => Memory::Ordinary,
     };
-    start(memory, None).expect("DPDK starts");
+    start(memory, "net_ring0").expect("DPDK starts");
 }
 
 /// Two ports on the ring of this name.

@@ -53,14 +53,7 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     }
     let over_dpdk = |row: &Row| DPDK_ROWS.contains(&row.name);
     for row in jobs.into_iter().filter(|row| has_dpdk || !over_dpdk(row)) {
-        // They go back when the row is over.
-        let pages = (row.name == IN_HUGE_PAGES).then(huge::Pages::reserve);
-        if let Some(Err(why)) = pages {
-            println!("  skip  {}: {why}", row.title());
-            tally.expected.push((row.title(), why));
-            continue;
-        }
-        tally.check(&row.title(), || in_world("jobs", row, &[&build, &prefix]));
+        job(tally, row, (&build, &prefix));
     }
     match slurm_lacks() {
         None => under_slurm.iter().for_each(|row| {
@@ -78,11 +71,27 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     Ok(())
 }
 
+/// One check of jobs, if the system has what it needs.
+fn job(tally: &mut Tally, row: &Row, (build, prefix): (&Path, &Path)) {
+    // Pages go back when the row is over.
+    let pages = (row.name == IN_HUGE_PAGES).then(huge::Pages::reserve);
+    let missing = pages.as_ref().and_then(|it| it.as_ref().err().cloned());
+    match missing.or_else(|| xdp_lacks(row, prefix)) {
+        None => tally.check(&row.title(), || in_world("jobs", row, &[build, prefix])),
+        Some(why) => {
+            println!("  skip  {}: {why}", row.title());
+            tally.expected.push((row.title(), why));
+        }
+    }
+}
+
 /// Jobs that need it.
-const DPDK_ROWS: [&str; 6] = [
+const DPDK_ROWS: [&str; 8] = [
     "roce_over_dpdk",
     "suites_over_dpdk",
     "roce_over_memif",
+    "roce_over_tap",
+    OVER_XDP,
     "payloads_stay_in_place",
     IN_HUGE_PAGES,
     "networks_in_one_job",
@@ -90,6 +99,22 @@ const DPDK_ROWS: [&str; 6] = [
 
 /// One for which the system needs huge pages.
 const IN_HUGE_PAGES: &str = "payloads_stay_in_place_in_huge_pages";
+
+/// One that needs sockets of XDP.
+const OVER_XDP: &str = "roce_over_af_xdp";
+
+/// What is missing for such a row.
+fn xdp_lacks(row: &Row, prefix: &Path) -> Option<String> {
+    if row.name != OVER_XDP {
+        return None;
+    }
+    if !prefix.join("lib/rmpi/librmpi_dpdk_xdp.so").exists() {
+        return Some("the plug-in is not installed (libxdp-dev)".into());
+    }
+    let protocols = fs::read_to_string("/proc/net/protocols").unwrap_or_default();
+    let has_sockets = protocols.lines().any(|line| line.starts_with("XDP "));
+    (!has_sockets).then(|| "the kernel has no sockets of XDP".into())
+}
 
 /// Why Slurm cannot be had.
 fn slurm_lacks() -> Option<&'static str> {

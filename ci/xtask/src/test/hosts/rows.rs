@@ -55,6 +55,8 @@ pub(super) const JOBS: &[Row] = &[
     row("roce_over_dpdk", 2, 90),
     row("suites_over_dpdk", 1, 180),
     row("roce_over_memif", 2, 60),
+    row("roce_over_tap", 2, 60),
+    row("roce_over_af_xdp", 2, 60),
     row("payloads_stay_in_place", 2, 120),
     row("payloads_stay_in_place_in_huge_pages", 2, 120),
     row("networks_in_one_job", 3, 90),

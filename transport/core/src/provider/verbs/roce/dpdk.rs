@@ -65,7 +65,7 @@ impl RocePort<Dpdk> {
 
 impl Dpdk {
     fn open(configured: &Configured) -> Result<Self, String> {
-        dpdk_sys::start(configured.memory, configured.on_bus())
+        dpdk_sys::start(configured.memory, &configured.device)
             .map_err(|why| format!("DPDK cannot be started: {why}"))?;
         let device = &configured.device;
         let frame_bytes = HEAD_BYTES_MAX + PACKET_BYTES;

@@ -111,26 +111,12 @@ impl Configured {
             _ => Ok(()),
         }
     }
-
-    /// The device with its arguments, if it is on a bus of this host, as in `0000:3b:00.2`.
-    pub(super) fn on_bus(&self) -> Option<&str> {
-        let name = self.device.split(',').next()?;
-        is_on_bus(name).then_some(self.device.as_str())
-    }
-}
-
-/// Whether it is the address of a device on a bus.
-fn is_on_bus(name: &str) -> bool {
-    name.contains(':')
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_hexdigit() || b":.".contains(&byte))
 }
 
 /// The whole address of a device on a bus: the first of its domains may be left out.
 fn whole(device: &str) -> String {
     let name = device.split(',').next().unwrap_or_default();
-    match is_on_bus(name) && name.matches(':').count() == 1 {
+    match dpdk_sys::is_on_bus(name) && name.matches(':').count() == 1 {
         true => format!("0000:{device}"),
         false => device.to_owned(),
     }
@@ -213,19 +199,19 @@ mod tests {
                 first.device.as_str(),
                 first.address,
                 first.route.prefix_bits,
-                first.on_bus()
+                dpdk_sys::is_on_bus(&first.device)
             ),
             (
                 "net_af_packet0,iface=dp0",
                 "10.9.0.1".parse().unwrap(),
                 24,
-                None
+                false
             )
         );
         let second = Configured::of_local_rank(said, 1).unwrap();
         assert_eq!(
-            (second.on_bus(), second.mtu, second.memory),
-            (Some("0000:3b:00.2"), Some(4200), Memory::Huge)
+            (second.device.as_str(), second.mtu, second.memory),
+            ("0000:3b:00.2", Some(4200), Memory::Huge)
         );
         assert_eq!(second.route.gateway, "10.9.0.254".parse().ok());
         let in_place = |said: &str| Configured::of_local_rank(said, 0).unwrap().in_place;
