@@ -9,6 +9,7 @@
 // copy            rank 0 copies its standard input to its standard output
 // ring BYTES      each rank sends so many to the next and checks what it gets
 // often BYTES TIMES  the same so often, with other bytes each time
+// count NAME BYTES TIMES  the same, and each rank says what its performance variable of that name is
 // leave RANK CODE this rank leaves with this code, while the others wait for it
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -71,6 +72,23 @@ static void ring(int bytes, int times)
     free(other);
 }
 
+// How far a performance variable rises meanwhile.
+static void count(const char *name, int bytes, int times)
+{
+    int index, thread, elements;
+    unsigned long long value = 0;
+    MPI_T_pvar_session session;
+    MPI_T_pvar_handle handle;
+    MPI_T_init_thread(MPI_THREAD_SINGLE, &thread);
+    int has = !MPI_T_pvar_get_index(name, MPI_T_PVAR_CLASS_COUNTER, &index) && !MPI_T_pvar_session_create(&session) &&
+              !MPI_T_pvar_handle_alloc(session, index, NULL, &handle, &elements);
+    if (has)
+        MPI_T_pvar_start(session, handle);
+    ring(bytes, times);
+    has = has && !MPI_T_pvar_read(session, handle, &value);
+    printf(has ? "rank %d has %llu %s\n" : "rank %d has no %llu %s\n", rank, value, name);
+}
+
 static void tell(int argc, char **argv)
 {
     const char *word = argv[1];
@@ -97,6 +115,8 @@ static void tell(int argc, char **argv)
         ring(atoi(argv[2]), 1);
     if (!strcmp(word, "often") && argc > 3)
         ring(atoi(argv[2]), atoi(argv[3]));
+    if (!strcmp(word, "count") && argc > 4)
+        count(argv[2], atoi(argv[3]), atoi(argv[4]));
 }
 
 int main(int argc, char **argv)

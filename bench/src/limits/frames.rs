@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use dpdk_sys::{Memory, Port};
+use dpdk_sys::{InPlace, Memory, Port};
 
 use super::team::{BUFFERS, Halt, Member};
 use crate::Error;
@@ -83,9 +83,9 @@ pub(super) struct End {
 
 impl End {
     pub(super) fn open(device: &str) -> Result<Self, String> {
-        dpdk_sys::start(Memory::Ordinary, None)?;
+        dpdk_sys::start(Memory::Ordinary, device)?;
         Ok(Self {
-            port: Port::open(device, FRAME_BYTES, None)?,
+            port: Port::open(device, FRAME_BYTES, None, InPlace::Never)?,
             buffer: Vec::new(),
         })
     }

@@ -74,8 +74,15 @@ impl Asked {
                 "--" => break,
                 "--two" => asked.two = true,
                 "--bench" => asked.bench = true,
+                "--cards" => {
+                    let guest = std::mem::replace(&mut asked.guest, Guest::new());
+                    asked.guest = guest.cards();
+                }
                 _ if !OPTIONS.contains(&option) => {
-                    let known = OPTIONS.iter().copied().chain(["--two", "--bench"]);
+                    let known = OPTIONS
+                        .iter()
+                        .copied()
+                        .chain(["--two", "--bench", "--cards"]);
                     let help = "cargo xtask softroce --help";
                     return Err(stage::unknown("option", option, known, help));
                 }

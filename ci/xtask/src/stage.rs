@@ -120,6 +120,8 @@ Options:
                       a command for guest a, and guest b is there until it has ended; or a second one
                       for guest b. Each is a line of shell in quotes
   --mtu BYTES         Ethernet MTU, default 1500 (RoCE packets of 1024); 4200 gives 4096
+  --cards             two network cards (82574L) on one wire, behind an IOMMU, at 0000:00:10.0 and 11.0, for
+                      DPDK; 256 huge pages want --memory 2048
   --netem WORDS       tc netem on every device that sends, for example \"loss 1%\"
   --share DIR         a folder that the guest may write to, at the same path
   --cpus N            processors, default 2 (with --two 1 each)

@@ -2,33 +2,31 @@
 // The functions of rmpi_dpdk.h over the system's DPDK, 22.11 or later. `cargo xtask install` builds it where `pkg-config libdpdk` finds
 // that, linked statically against the drivers that it names.
 #define _GNU_SOURCE
-#include "rmpi_dpdk.h"
+#include "port.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <rte_config.h>
 #include <rte_cycles.h>
 #include <rte_dev.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
-#include <rte_ethdev.h>
 #include <rte_interrupts.h>
 #include <rte_log.h>
-#include <rte_mbuf.h>
+
+#ifdef RMPI_XDP
+#include <bpf/libbpf.h>
+#include <xdp/libxdp.h>
+#endif
 
 enum {
     MOST_WORDS = 48,
-    BURST = 64,
-    RECEIVES = 1024,
-    SENDS = 512,
-    // Frames in the hands of the library, beside those of the two queues.
-    SPARE = 512,
     OPEN_TRIES = 4,
+    XDP_ROOM = 3584,
+    XDP_KEPT = 4096,
     // Calls that take nothing between two looks at a link that is down.
     DOWN_CALLS = 256,
     // The same of one that was up.
@@ -36,29 +34,6 @@ enum {
     // Milliseconds between two tries to connect, at first; then twice as long.
     CONNECT_PAUSE = 20,
     CONNECT_PAUSE_MAX = 1000,
-};
-
-struct rmpi_dpdk_port {
-    // Name and arguments, and what frames it was made ready for.
-    char *device;
-    uint32_t frame_bytes;
-    uint16_t mtu;
-    int is_ready;
-    // It has one owner, since calls for it never meet.
-    int is_open;
-    uint16_t id;
-    uint16_t receives;
-    struct rte_mempool *pool;
-    // Bursts of one that is not are errors.
-    int is_started;
-    int is_up;
-    uint32_t calls;
-    // It connects to another process when it is started, and never again by itself: the client of a memif. When it was started last.
-    int connects;
-    uint64_t connected_at;
-    uint32_t pause_ms;
-    // What DPDK's own thread does with it, it does behind a lock.
-    int is_shared;
 };
 
 uint32_t rmpi_dpdk_abi(void)
@@ -101,6 +76,10 @@ int rmpi_dpdk_start(int count, const char *const *words, char *why, size_t why_b
     listen_anew();
     if (was_tried++ || count < 0 || count > MOST_WORDS)
         return failed(why, why_bytes, "it is in use in this process already", 0);
+#ifdef RMPI_XDP
+    libbpf_set_print(NULL);
+    libxdp_set_print(NULL);
+#endif
     // DPDK keeps the strings and changes the order of the array.
     char **arguments = calloc(MOST_WORDS + 2, sizeof *arguments);
     if (!arguments)
@@ -129,7 +108,7 @@ pid_t __wrap_getpid(void)
 // DPDK's own thread calls drivers when something happens, and the driver of memif takes memory apart then that a burst may be using. So
 // these calls, and the bursts of such a port, meet behind a lock. The linker puts these functions in the place of those that drivers
 // call to be called.
-static pthread_mutex_t drivers = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+pthread_mutex_t rmpi_drivers = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 struct watcher {
     rte_intr_callback_fn run;
@@ -153,11 +132,11 @@ int __wrap_rte_intr_callback_unregister_pending(const struct rte_intr_handle *, 
 static void run_watcher(void *argument)
 {
     struct watcher *watcher = argument;
-    pthread_mutex_lock(&drivers);
+    pthread_mutex_lock(&rmpi_drivers);
     // It may have waited for the lock while the driver lost interest.
     if (!watcher->is_over)
         watcher->run(watcher->argument);
-    pthread_mutex_unlock(&drivers);
+    pthread_mutex_unlock(&rmpi_drivers);
 }
 
 static void forget(struct watcher *watcher)
@@ -173,11 +152,11 @@ static void forget(struct watcher *watcher)
 static void end_watcher(struct rte_intr_handle *handle, void *argument)
 {
     struct watcher *watcher = argument;
-    pthread_mutex_lock(&drivers);
+    pthread_mutex_lock(&rmpi_drivers);
     if (watcher->ended)
         watcher->ended(handle, watcher->argument);
     forget(watcher);
-    pthread_mutex_unlock(&drivers);
+    pthread_mutex_unlock(&rmpi_drivers);
 }
 
 static struct watcher *watcher_of(rte_intr_callback_fn run, void *argument)
@@ -193,24 +172,24 @@ int __wrap_rte_intr_callback_register(const struct rte_intr_handle *handle, rte_
     struct watcher *watcher = calloc(1, sizeof *watcher);
     if (!watcher)
         return -ENOMEM;
-    pthread_mutex_lock(&drivers);
+    pthread_mutex_lock(&rmpi_drivers);
     *watcher = (struct watcher){.run = run, .argument = argument, .next = watchers};
     watchers = watcher;
     int result = __real_rte_intr_callback_register(handle, run_watcher, watcher);
     if (result < 0)
         forget(watcher);
-    pthread_mutex_unlock(&drivers);
+    pthread_mutex_unlock(&rmpi_drivers);
     return result;
 }
 
 int __wrap_rte_intr_callback_unregister(const struct rte_intr_handle *handle, rte_intr_callback_fn run, void *argument)
 {
-    pthread_mutex_lock(&drivers);
+    pthread_mutex_lock(&rmpi_drivers);
     struct watcher *watcher = watcher_of(run, argument);
     int result = watcher ? __real_rte_intr_callback_unregister(handle, run_watcher, watcher) : -ENOENT;
     if (result > 0)
         forget(watcher);
-    pthread_mutex_unlock(&drivers);
+    pthread_mutex_unlock(&rmpi_drivers);
     return result;
 }
 
@@ -225,7 +204,7 @@ int __wrap_rte_intr_callback_unregister_sync(const struct rte_intr_handle *handl
 int __wrap_rte_intr_callback_unregister_pending(const struct rte_intr_handle *handle, rte_intr_callback_fn run, void *argument,
                                                 rte_intr_unregister_callback_fn ended)
 {
-    pthread_mutex_lock(&drivers);
+    pthread_mutex_lock(&rmpi_drivers);
     struct watcher *watcher = watcher_of(run, argument);
     int result = -ENOENT;
     if (watcher) {
@@ -233,20 +212,8 @@ int __wrap_rte_intr_callback_unregister_pending(const struct rte_intr_handle *ha
         result = __real_rte_intr_callback_unregister_pending(handle, run_watcher, watcher, end_watcher);
         watcher->is_over = result > 0;
     }
-    pthread_mutex_unlock(&drivers);
+    pthread_mutex_unlock(&rmpi_drivers);
     return result;
-}
-
-static void lock(const struct rmpi_dpdk_port *port)
-{
-    if (port->is_shared)
-        pthread_mutex_lock(&drivers);
-}
-
-static void unlock(const struct rmpi_dpdk_port *port)
-{
-    if (port->is_shared)
-        pthread_mutex_unlock(&drivers);
 }
 
 static int probe(const char *device)
@@ -270,38 +237,46 @@ static int find(const char *device, uint16_t *id)
     snprintf(name, sizeof name, "%.*s", (int)strcspn(device, ","), device);
     if (!rte_eth_dev_get_port_by_name(name, id))
         return 0;
-    int error = probe(device);
+    int error = rmpi_pair_make(device);
+    if (error == -ENODEV)
+        error = probe(device);
     if (error)
         return error;
     return rte_eth_dev_get_port_by_name(name, id);
 }
 
+int rmpi_port_set_up_sends(struct rmpi_dpdk_port *port)
+{
+    // -1, any, where nobody knows.
+    return rte_eth_tx_queue_setup(port->id, 0, port->sends, (unsigned)rte_eth_dev_socket_id(port->id), NULL);
+}
+
 static int set_up(struct rmpi_dpdk_port *port, const struct rte_eth_dev_info *info, uint16_t mtu)
 {
     struct rte_eth_conf conf = {0};
-    if (info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE)
-        conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
+    // What is lent is not of the pool, and comes back with others: drivers have to look at each buffer.
+    uint64_t wanted = port->in_place ? RTE_ETH_TX_OFFLOAD_MULTI_SEGS : RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
+    conf.txmode.offloads = info->tx_offload_capa & wanted;
     int error = rte_eth_dev_configure(port->id, 1, 1, &conf);
     if (!error && mtu) {
         error = rte_eth_dev_set_mtu(port->id, mtu);
         // Drivers without one take what the interface behind them takes.
         error = error == -ENOTSUP ? 0 : error;
     }
-    uint16_t sends = SENDS;
+    port->sends = SENDS;
     port->receives = RECEIVES;
     if (!error)
-        error = rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &port->receives, &sends);
-    // -1, any, where nobody knows.
+        error = rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &port->receives, &port->sends);
     unsigned node = (unsigned)rte_eth_dev_socket_id(port->id);
     if (!error)
         error = rte_eth_rx_queue_setup(port->id, 0, port->receives, node, NULL, port->pool);
     if (!error)
-        error = rte_eth_tx_queue_setup(port->id, 0, sends, node, NULL);
+        error = rmpi_port_set_up_sends(port);
     port->is_ready = !error;
     return error;
 }
 
-static int begin(struct rmpi_dpdk_port *port)
+int rmpi_port_begin(struct rmpi_dpdk_port *port)
 {
     lock(port);
     int error = rte_eth_dev_start(port->id);
@@ -343,6 +318,7 @@ static void learn(const struct rmpi_dpdk_port *port, struct rmpi_dpdk_facts *fac
         memcpy(facts->mac, mac.addr_bytes, sizeof facts->mac);
     rte_eth_dev_get_mtu(port->id, &facts->mtu);
     facts->receives = port->receives;
+    facts->in_place = (uint32_t)port->in_place;
 }
 
 // The ports that are open, and all memifs that ever were. Such a device is stopped when its port is closed, and stays: of one that is
@@ -369,15 +345,44 @@ static struct rmpi_dpdk_port *port_of(uint16_t id, const char *device)
     return ports[id] = port;
 }
 
-// A pool of buffers for frames of this length. Calls for one port never meet, but a driver's own thread may have buffers too. A stack
-// gives what was given back last, which is still in the cache.
-static struct rte_mempool *make_pool(uint16_t id, uint32_t frame_bytes)
+// Calls for one port never meet, but a driver's own thread may have buffers too. A stack gives what was given back last, which is still
+// in the cache.
+struct rte_mempool *rmpi_port_make_pool(const char *what, uint16_t id, uint32_t count, uint32_t room)
 {
     char name[RTE_MEMPOOL_NAMESIZE];
-    snprintf(name, sizeof name, "rmpi-%u", id);
-    uint32_t room = RTE_MAX((uint32_t)RTE_MBUF_DEFAULT_DATAROOM, RTE_ALIGN_CEIL(frame_bytes, 64u)) + RTE_PKTMBUF_HEADROOM;
-    return rte_pktmbuf_pool_create_by_ops(name, RECEIVES + SENDS + SPARE - 1, 0, 0, (uint16_t)RTE_MIN(room, (uint32_t)UINT16_MAX),
-                                          SOCKET_ID_ANY, "stack");
+    static unsigned made;
+    snprintf(name, sizeof name, "rmpi-%s-%u-%u", what, id, made++);
+    room = RTE_MIN(room + RTE_PKTMBUF_HEADROOM, (uint32_t)UINT16_MAX);
+    return rte_pktmbuf_pool_create_by_ops(name, count, 0, 0, (uint16_t)room, SOCKET_ID_ANY, "stack");
+}
+
+// The pools of a port. 0, or DPDK's error.
+static int make_pools(struct rmpi_dpdk_port *port, uint32_t frame_bytes)
+{
+    // What an opening that failed has left.
+    rte_mempool_free(port->pool);
+    rte_mempool_free(port->parts);
+    port->parts = NULL;
+    uint32_t room = RTE_MAX((uint32_t)RTE_MBUF_DEFAULT_DATAROOM, RTE_ALIGN_CEIL(frame_bytes, 64u));
+    uint32_t count = RECEIVES + SENDS + SPARE - 1;
+    if (!strncmp(port->device, "net_af_xdp", 10)) {
+        // Its socket has the pool for memory, in which no buffer is longer than a page, and keeps so many of them for what comes.
+        room = RTE_MIN(room, (uint32_t)XDP_ROOM);
+        count += XDP_KEPT;
+    }
+    port->pool = rmpi_port_make_pool("frames", port->id, count, room);
+    if (!port->pool)
+        return rte_errno;
+    if (port->in_place)
+        port->parts = rmpi_port_make_pool("parts", port->id, 2 * (SENDS + SPARE), RTE_CACHE_LINE_SIZE);
+    return port->in_place && !port->parts ? rte_errno : 0;
+}
+
+// One of which the other end of a pair still has buffers stays.
+static void free_pool(struct rte_mempool *pool)
+{
+    if (!pool || rte_mempool_full(pool))
+        rte_mempool_free(pool);
 }
 
 // Gives back what a port has, so that the same device can be opened again.
@@ -385,6 +390,7 @@ static void give_up(struct rmpi_dpdk_port *port)
 {
     lock(port);
     rte_eth_dev_stop(port->id);
+    rmpi_pair_drain(port->device);
     port->is_started = 0;
     unlock(port);
     port->is_open = 0;
@@ -396,36 +402,36 @@ static void give_up(struct rmpi_dpdk_port *port)
     if (info.device)
         rte_dev_remove((struct rte_device *)info.device);
     ports[port->id] = NULL;
-    rte_mempool_free(port->pool);
+    free_pool(port->pool);
+    free_pool(port->parts);
     free(port->device);
     free(port);
 }
 
 // What fails, if anything does.
-static const char *open_port(struct rmpi_dpdk_port *port, uint32_t frame_bytes, uint16_t mtu, int *error)
+static const char *open_port(struct rmpi_dpdk_port *port, uint32_t frame_bytes, uint16_t mtu, int in_place, int *error)
 {
     struct rte_eth_dev_info info;
     *error = rte_eth_dev_info_get(port->id, &info);
     if (*error)
         return "nothing is known of it";
     if (!port->is_ready) {
-        // What an opening that failed has left.
-        rte_mempool_free(port->pool);
-        port->pool = make_pool(port->id, frame_bytes);
-        *error = port->pool ? 0 : rte_errno;
+        int is_wanted = in_place < 0 ? rmpi_port_should_send_in_place(port) : in_place;
+        port->in_place = is_wanted && rmpi_port_can_send_in_place(port, &info);
+        *error = make_pools(port, frame_bytes);
         if (*error)
             return "no memory for its frames";
         port->frame_bytes = frame_bytes;
         port->mtu = mtu;
-    }
-    if (!port->is_ready)
+        port->wanted_in_place = in_place;
         *error = set_up(port, &info, mtu);
+    }
     if (!*error)
-        *error = begin(port);
+        *error = rmpi_port_begin(port);
     return *error ? "it does not start" : NULL;
 }
 
-static int open_locked(const char *device, uint32_t frame_bytes, uint16_t mtu, struct rmpi_dpdk_port **opened, char *why, size_t why_bytes)
+static int open_locked(const char *device, uint32_t frame_bytes, uint16_t mtu, int in_place, struct rmpi_dpdk_port **opened, char *why, size_t why_bytes)
 {
     listen_anew();
     uint16_t id;
@@ -437,9 +443,10 @@ static int open_locked(const char *device, uint32_t frame_bytes, uint16_t mtu, s
         return failed(why, why_bytes, "no memory", ENOMEM);
     if (port->is_open)
         return failed(why, why_bytes, "this process has opened it already", 0);
-    if (strcmp(port->device, device) || (port->is_ready && (port->frame_bytes != frame_bytes || port->mtu != mtu)))
+    int is_same = port->frame_bytes == frame_bytes && port->mtu == mtu && port->wanted_in_place == in_place;
+    if (strcmp(port->device, device) || (port->is_ready && !is_same))
         return failed(why, why_bytes, "this process has opened it before, in another way", 0);
-    const char *what = open_port(port, frame_bytes, mtu, &error);
+    const char *what = open_port(port, frame_bytes, mtu, in_place, &error);
     if (what) {
         failed(why, why_bytes, what, error);
         give_up(port);
@@ -450,11 +457,11 @@ static int open_locked(const char *device, uint32_t frame_bytes, uint16_t mtu, s
     return 0;
 }
 
-int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, uint16_t mtu, struct rmpi_dpdk_port **opened, struct rmpi_dpdk_facts *facts, char *why,
+int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, uint16_t mtu, int in_place, struct rmpi_dpdk_port **opened, struct rmpi_dpdk_facts *facts, char *why,
                    size_t why_bytes)
 {
     pthread_mutex_lock(&opening);
-    int result = open_locked(device, frame_bytes, mtu, opened, why, why_bytes);
+    int result = open_locked(device, frame_bytes, mtu, in_place, opened, why, why_bytes);
     if (!result)
         learn(*opened, facts);
     pthread_mutex_unlock(&opening);
@@ -499,8 +506,11 @@ uint32_t rmpi_dpdk_send(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *fra
     count = RTE_MIN(count, (uint32_t)BURST);
     for (uint32_t i = 0; i < count; i++) {
         buffers[i] = frames[i].buffer;
-        rte_pktmbuf_data_len(buffers[i]) = (uint16_t)frames[i].bytes;
-        rte_pktmbuf_pkt_len(buffers[i]) = frames[i].bytes;
+        // Of others that is known since they got their parts.
+        if (buffers[i]->nb_segs == 1) {
+            rte_pktmbuf_data_len(buffers[i]) = (uint16_t)frames[i].bytes;
+            rte_pktmbuf_pkt_len(buffers[i]) = frames[i].bytes;
+        }
     }
     lock(port);
     uint32_t sent = port->is_started ? rte_eth_tx_burst(port->id, 0, buffers, (uint16_t)count) : 0;

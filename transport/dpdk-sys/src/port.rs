@@ -6,13 +6,16 @@
 //! - The frames in `leaving` and `came` are buffers that the plug-in gave and did not take back; each is in one of the two. Their
 //!   memory stays until the port is closed, which happens when all are given back; of a frame `room` bytes from `data` on may be read and written.
 //! - A buffer that a driver has taken (`send`) is not touched any more.
+//! - Memory that is lent (`lent.rs`) is taken back while the port is open, at the latest by `drop`; the filled frames in `leaving` are all that lead there
+//!   and were not sent.
 #![allow(unsafe_code)]
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::slice;
 use std::ffi::CString;
 
-use crate::start::Why;
+use crate::lent::{Lent, Loan, Loans, Part};
+use crate::start::{Why, started};
 use crate::table::{Facts, Plugin, RawFrame};
 
 /// An open port of a device.
@@ -25,9 +28,21 @@ pub struct Port {
     leaving: Vec<RawFrame>,
     filled: usize,
     came: Vec<RawFrame>,
+    loans: Loans,
 }
 
-// SAFETY: a port of DPDK belongs to no thread, and neither do its buffers.
+/// Whether memory can be lent to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InPlace {
+    /// No: all is copied into frames.
+    Never,
+    /// If the device can send from anywhere.
+    IfPossible,
+    /// If that is faster, too: the device itself reads memory.
+    IfFaster,
+}
+
+// SAFETY: a port of DPDK belongs to no thread, and neither do its buffers, nor memory that is lent to it.
 unsafe impl Send for Port {}
 
 impl Port {
@@ -35,10 +50,17 @@ impl Port {
     /// before. Frames are up to `frame_bytes` long, with `mtu` behind the header of
     /// Ethernet, or as many as the driver says.
     ///
+    /// `in_place`: whether memory can be lent to it.
+    ///
     /// # Errors
     /// In words: what DPDK says.
-    pub fn open(device: &str, frame_bytes: usize, mtu: Option<u16>) -> Result<Self, String> {
-        let plugin = Plugin::load()?;
+    pub fn open(
+        device: &str,
+        frame_bytes: usize,
+        mtu: Option<u16>,
+        in_place: InPlace,
+    ) -> Result<Self, String> {
+        let plugin = started()?;
         let name = CString::new(device).map_err(|error| error.to_string())?;
         let (mut raw, mut facts, mut why) =
             (core::ptr::null_mut(), Facts::default(), Why::default());
@@ -48,6 +70,7 @@ impl Port {
                 name.as_ptr(),
                 u32::try_from(frame_bytes).unwrap_or(u32::MAX),
                 mtu.unwrap_or(0),
+                in_place.as_c(),
                 &raw mut raw,
                 &raw mut facts,
                 why.as_mut_ptr(),
@@ -62,6 +85,7 @@ impl Port {
             leaving: Vec::with_capacity(2 * BURST as usize),
             filled: 0,
             came: Vec::with_capacity(BURST as usize),
+            loans: Loans::default(),
         })
     }
 
@@ -90,6 +114,35 @@ impl Port {
             frame.bytes = u32::try_from(bytes).unwrap_or(0).min(frame.room);
             self.filled += 1;
         }
+    }
+
+    /// Lets the device read memory; `None`: it cannot, and what lies there is copied.
+    pub fn lend(&mut self, lent: Lent) -> Option<Loan> {
+        // SAFETY: an open port.
+        unsafe { self.loans.lend(self.plugin, self.raw, lent) }
+    }
+
+    /// Takes memory back: no device reads it when this returns. That takes a moment where a device still has frames with it.
+    pub fn take_back(&mut self, loan: Loan) {
+        let unsent = &mut self.leaving[..self.filled];
+        // SAFETY: an open port, which has all that is in its `loans`, and its frames.
+        unsafe { (self.loans).take_back(self.plugin, self.raw, loan, unsent) };
+    }
+
+    /// The first `bytes` of [`buffer`](Self::buffer), a part of memory that is lent, `pad` zeros and a checksum are a frame. The checksum is the CRC-32
+    /// of Ethernet, low byte first; `crc` is that of what stands before the part, as far as it counts. `false`: it cannot be done now, and nothing is changed.
+    pub fn attach(&mut self, bytes: usize, part: &Part, pad: u32, crc: u32) -> bool {
+        let frame = self.leaving.get_mut(self.filled);
+        let (Some(frame), Some((memory, from))) = (frame, self.loans.find(part)) else {
+            return false;
+        };
+        frame.bytes = u32::try_from(bytes).unwrap_or(0).min(frame.room);
+        let frame = core::ptr::from_mut(frame);
+        // SAFETY: an open port, an empty frame of it whose first bytes are written, memory that it has, and bytes inside that.
+        let result =
+            unsafe { (self.plugin.attach)(self.raw, frame, memory, from, part.bytes, pad, crc) };
+        self.filled += usize::from(result == 0);
+        result == 0
     }
 
     /// Sends what was pushed, as far as the device takes it now.
@@ -144,10 +197,23 @@ impl Port {
 impl Drop for Port {
     fn drop(&mut self) {
         self.flush();
+        for loan in self.loans.names() {
+            self.take_back(loan);
+        }
         give_back(self.plugin, &mut self.came);
         give_back(self.plugin, &mut self.leaving);
         // SAFETY: an open port, which is not used any more.
         unsafe { (self.plugin.close)(self.raw) };
+    }
+}
+
+impl InPlace {
+    fn as_c(self) -> c_int {
+        match self {
+            Self::Never => 0,
+            Self::IfPossible => 1,
+            Self::IfFaster => -1,
+        }
     }
 }
 

@@ -25,29 +25,48 @@ pub enum Memory {
 /// # Errors
 /// Why not, in words.
 pub fn available() -> Result<(), String> {
-    Plugin::load().map(|_| ())
+    Plugin::load("").map(|_| ())
 }
 
-/// Starts DPDK in this process, once: later calls answer as the first did, whatever they ask for. `bus_device`: a device on a bus, as
-/// `0000:3b:00.2`, which is looked for at the start; others are made when a port is opened. It takes some 150 ms, of which DPDK
+/// Starts DPDK in this process, once: later calls answer as the first did, whatever they ask for. `device` is what a port will be opened for, with
+/// its arguments: one on a bus is looked for at the start; others are made when a port is opened. It takes some 150 ms, of which DPDK
 /// measures the processor's clock for 100.
 ///
 /// # Errors
 /// In words: the plug-in is missing, or what DPDK says.
-pub fn start(memory: Memory, bus_device: Option<&str>) -> Result<(), String> {
-    static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
+pub fn start(memory: Memory, device: &str) -> Result<(), String> {
     let start = || {
-        let plugin = Plugin::load()?;
-        let words = words(memory, bus_device, &allowed_cpus());
+        let plugin = Plugin::load(device)?;
+        let words = words(memory, is_on_bus(device).then_some(device), &allowed_cpus());
         // It sets the affinity of the thread that calls it, and of those that are made by that.
         let started = std::thread::Builder::new().spawn(move || call(plugin, &words));
         let started = started.map_err(|error| format!("no thread: {error}"))?;
         started
             .join()
-            .unwrap_or_else(|_| Err("no reason given".to_owned()))
+            .unwrap_or_else(|_| Err("no reason given".to_owned()))?;
+        Ok(plugin)
     };
-    STARTED.get_or_init(start).clone()
+    STARTED.get_or_init(start).clone().map(|_| ())
 }
+
+/// The plug-in with which DPDK was started.
+///
+/// # Errors
+/// Why it was not, in words.
+pub(crate) fn started() -> Result<&'static Plugin, String> {
+    let never = || Err("DPDK was not started".to_owned());
+    STARTED.get().cloned().unwrap_or_else(never)
+}
+
+/// Whether a device is one on a bus, as `0000:3b:00.2`, and no virtual one.
+#[must_use]
+pub fn is_on_bus(device: &str) -> bool {
+    let name = device.split(',').next().unwrap_or_default();
+    let is_of_address = |byte: u8| byte.is_ascii_hexdigit() || b":.".contains(&byte);
+    name.contains(':') && name.bytes().all(is_of_address)
+}
+
+static STARTED: OnceLock<Result<&'static Plugin, String>> = OnceLock::new();
 
 fn call(plugin: &Plugin, words: &[String]) -> Result<(), String> {
     let words = words.iter().map(|word| CString::new(word.as_str()));

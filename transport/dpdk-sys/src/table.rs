@@ -42,6 +42,16 @@ pub struct Facts {
     pub mtu: u16,
     /// Frames that may wait to be taken.
     pub receives: u32,
+    /// Not 0: memory can be lent to it.
+    pub(crate) in_place: u32,
+}
+
+impl Facts {
+    /// Whether memory can be lent to it, from which it sends without a copy.
+    #[must_use]
+    pub fn sends_in_place(&self) -> bool {
+        self.in_place != 0
+    }
 }
 
 macro_rules! functions {
@@ -70,22 +80,30 @@ macro_rules! functions {
 
 functions! {
     start: fn(c_int, *const *const c_char, *mut c_char, usize) -> c_int;
-    open: fn(*const c_char, u32, u16, *mut *mut c_void, *mut Facts, *mut c_char, usize) -> c_int;
+    open: fn(*const c_char, u32, u16, c_int, *mut *mut c_void, *mut Facts, *mut c_char, usize) -> c_int;
     close: fn(*mut c_void);
     take: fn(*mut c_void, *mut RawFrame, u32) -> u32;
     give_back: fn(*mut RawFrame, u32);
     send: fn(*mut c_void, *mut RawFrame, u32) -> u32;
     receive: fn(*mut c_void, *mut RawFrame, u32) -> u32;
+    lend: fn(*mut c_void, *mut c_void, usize) -> *mut c_void;
+    attach: fn(*mut c_void, *mut RawFrame, *mut c_void, *const u8, u32, u32, u32) -> c_int;
+    forget: fn(*mut c_void, *mut c_void, *mut RawFrame, u32) -> c_int;
 }
 
 impl Plugin {
-    /// The plug-in of this installation. It is looked for once.
+    /// The plug-in of this installation that has a device's driver. It is looked for once.
     ///
     /// # Errors
     /// Says where it was looked for, or what the dynamic linker says.
-    pub(crate) fn load() -> Result<&'static Self, String> {
-        static FOUND: OnceLock<Result<Plugin, String>> = OnceLock::new();
-        let found = FOUND.get_or_init(|| Self::open_at(&places()));
+    pub(crate) fn load(device: &str) -> Result<&'static Self, String> {
+        static USUAL: OnceLock<Result<Plugin, String>> = OnceLock::new();
+        static WITH_XDP: OnceLock<Result<Plugin, String>> = OnceLock::new();
+        let (found, file) = match device.starts_with("net_af_xdp") {
+            true => (&WITH_XDP, FILE_WITH_XDP),
+            false => (&USUAL, FILE),
+        };
+        let found = found.get_or_init(|| Self::open_at(&places(file)));
         found.as_ref().map_err(Clone::clone)
     }
 
@@ -95,7 +113,7 @@ impl Plugin {
                 .first()
                 .map_or_else(|| Path::new(FILE), PathBuf::as_path);
             return Err(format!(
-                "{} is not there: install DPDK (package libdpdk-dev) and run cargo xtask install again",
+                "{} is not there: install DPDK (package libdpdk-dev; for AF_XDP also libxdp-dev) and run cargo xtask install again",
                 beside.display()
             ));
         };
@@ -114,18 +132,20 @@ impl Plugin {
 }
 
 /// Which functions there are.
-const ABI: u32 = 1;
+const ABI: u32 = 2;
 
 /// Where the plug-in may be: beside the library that this code is in, or in the installation of the program.
-fn places() -> Vec<PathBuf> {
+fn places(name: &str) -> Vec<PathBuf> {
     let file = own_file();
     let folders = file.iter().filter_map(|file| file.parent());
     folders
-        .flat_map(|folder| ["rmpi", "../lib/rmpi"].map(|within| folder.join(within).join(FILE)))
+        .flat_map(|folder| ["rmpi", "../lib/rmpi"].map(|within| folder.join(within).join(name)))
         .collect()
 }
 
 const FILE: &str = "librmpi_dpdk.so";
+/// One that needs the library libxdp on each host.
+const FILE_WITH_XDP: &str = "librmpi_dpdk_xdp.so";
 
 /// The file that this code was loaded from.
 fn own_file() -> Option<PathBuf> {

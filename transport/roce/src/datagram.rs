@@ -205,6 +205,7 @@ impl DatagramPair {
                 Kept::Inline(bytes) => Payload::Inline(bytes),
                 Kept::Piece(piece) => Payload::Piece(*piece),
             },
+            is_repeated: false,
         })
     }
 

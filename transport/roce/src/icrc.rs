@@ -34,6 +34,11 @@ impl Icrc {
         self.0.update(bytes);
     }
 
+    /// The CRC-32 of all that was added, for whoever goes on.
+    pub fn so_far(&self) -> u32 {
+        self.0.clone().finalize()
+    }
+
     /// The checksum as it stands on the wire.
     pub fn finish(self) -> [u8; ICRC_BYTES] {
         self.0.finalize().to_le_bytes()

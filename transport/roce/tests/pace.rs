@@ -64,6 +64,30 @@ fn s9_7_6_1_3_what_has_no_answer_is_asked_for_again_until_the_count_is_over() {
 }
 
 #[test]
+fn a_packet_that_may_have_left_before_says_so() {
+    let mut end = end(impatient());
+    post_sends(&mut end, 2);
+    let leaves = |end: &mut End, now_ns| {
+        let outgoing = end.pair.next_outgoing(now_ns, &end.arena);
+        outgoing.map(|it| it.is_repeated)
+    };
+    assert_eq!(
+        [0; 3].map(|now| leaves(&mut end, now)),
+        [Some(false), Some(false), None]
+    );
+    assert_eq!(
+        [8192; 2].map(|now| leaves(&mut end, now)),
+        [Some(true), None],
+        "a probe"
+    );
+    answer(&mut end, 8200, FIRST, ACK);
+    assert_eq!(
+        [8200; 2].map(|now| leaves(&mut end, now)),
+        [Some(true), None]
+    );
+}
+
+#[test]
 fn the_rest_leaves_again_when_the_peer_has_the_probe_and_no_more() {
     let mut end = end(impatient());
     post_sends(&mut end, 4);

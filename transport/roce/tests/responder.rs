@@ -273,6 +273,21 @@ fn a_read_is_answered_in_packets_that_have_its_numbers() {
 }
 
 #[test]
+fn answers_to_a_read_that_came_before_say_so() {
+    let mut end = listening();
+    let leaves = |end: &mut End| {
+        let outgoing = end.pair.next_outgoing(0, &end.arena);
+        outgoing.map(|it| it.is_repeated)
+    };
+    for is_repeated in [false, true, true] {
+        read(100, 0, 300).to(&mut end, 0);
+        assert_eq!(leaves(&mut end), Some(is_repeated));
+        assert_eq!(leaves(&mut end), Some(is_repeated));
+        assert_eq!(leaves(&mut end), None);
+    }
+}
+
+#[test]
 fn s9_7_5_1_a_read_that_comes_again_is_answered_from_where_it_asks() {
     let mut end = listening();
     read(100, 0, 600).to(&mut end, 0);

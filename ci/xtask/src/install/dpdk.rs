@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `librmpi_dpdk.so`, through which ranks use DPDK (crate `dpdk-sys`): built where the system has DPDK with its static libraries, and
-//! left out elsewhere.
+//! `librmpi_dpdk.so`, through which ranks use DPDK (crate `dpdk-sys`), and the same with the driver of AF_XDP: built where the system has
+//! DPDK with its static libraries, and left out elsewhere.
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,8 @@ use super::rename;
 use crate::process::{quiet, show};
 use crate::tree::{command, find_program, make_folder, root};
 use std::time::Duration;
+
+const SOURCES: &[&str] = &["rmpi_dpdk.c", "lent.c", "pair.c", "crc.c"];
 
 /// Drivers of devices and buses, which enter themselves when the plug-in is loaded. Those of virtual devices first. Adapters of
 /// Mellanox and Broadcom, whose drivers need libraries of theirs, have RDMA of their own (provider `verbs`).
@@ -59,7 +61,33 @@ const LIBRARIES: &[&str] = &[
 /// What both need of the system, each only if it is needed and there.
 const OF_THE_SYSTEM: &[&str] = &["numa", "bsd", "fdt", "m", "dl", "pthread", "atomic"];
 
-/// Builds and installs it, if DPDK is there.
+/// A plug-in.
+struct Plan {
+    file: &'static str,
+    /// A driver more than [`DRIVERS`].
+    driver: Option<&'static str>,
+    /// Shared libraries that this needs, and what the shim does because of them.
+    libraries: &'static [&'static str],
+    define: &'static str,
+}
+
+const PLANS: [Plan; 2] = [
+    Plan {
+        file: "librmpi_dpdk.so",
+        driver: None,
+        libraries: &[],
+        define: "-DRMPI_USUAL",
+    },
+    // Its libraries are found by the dynamic linker, or the plug-in is not loaded: those who use other devices need none of them.
+    Plan {
+        file: "librmpi_dpdk_xdp.so",
+        driver: Some("net_af_xdp"),
+        libraries: &["xdp", "bpf"],
+        define: "-DRMPI_XDP",
+    },
+];
+
+/// Builds and installs them, if DPDK is there.
 pub(super) fn install(prefix: &Path) -> Result<(), String> {
     let Some(folder) = libraries() else {
         println!("without DPDK: `pkg-config libdpdk` finds none (package libdpdk-dev)");
@@ -67,12 +95,28 @@ pub(super) fn install(prefix: &Path) -> Result<(), String> {
     };
     let to = prefix.join("lib/rmpi");
     make_folder(&to)?;
-    let fresh = to.join(".librmpi_dpdk.so.new");
-    let from = root().join("transport/dpdk-sys/shim/rmpi_dpdk.c");
+    for plan in &PLANS {
+        if found(plan.libraries).len() == plan.libraries.len() {
+            let fresh = to.join(format!(".{}.new", plan.file));
+            build(&folder, plan, &fresh)?;
+            rename(&fresh, &to.join(plan.file))?;
+        } else {
+            let missing = plan.libraries.join(" or lib");
+            println!("without {}: lib{missing} is missing", plan.file);
+        }
+    }
+    Ok(())
+}
+
+fn build(folder: &Path, plan: &Plan, to: &Path) -> Result<(), String> {
+    let shim = root().join("transport/dpdk-sys/shim");
+    let drivers: Vec<&str> = DRIVERS.iter().copied().chain(plan.driver).collect();
     let mut build = command("cc");
     build.args("-std=gnu11 -O2 -Wall -Wextra -shared -fPIC -fvisibility=hidden -s".split(' '));
+    build.arg(plan.define);
     build.args(asked(&["--cflags", "libdpdk"])?.split_whitespace());
-    build.arg(from).arg("-o").arg(&fresh);
+    build.args(SOURCES.iter().map(|name| shim.join(name)));
+    build.arg("-o").arg(to);
     build.args([
         "-Wl,--wrap=getpid",
         "-Wl,--wrap=rte_intr_callback_register",
@@ -86,15 +130,15 @@ pub(super) fn install(prefix: &Path) -> Result<(), String> {
     ]);
     build
         .arg("-Wl,--whole-archive")
-        .args(archives(&folder, DRIVERS));
+        .args(archives(folder, &drivers));
     build
         .args(["-Wl,--no-whole-archive", "-Wl,--start-group"])
-        .args(archives(&folder, LIBRARIES));
+        .args(archives(folder, LIBRARIES));
     build
         .args(["-Wl,--end-group", "-Wl,--as-needed"])
-        .args(of_the_system());
-    show(build)?;
-    rename(&fresh, &to.join("librmpi_dpdk.so"))
+        .args(found(plan.libraries))
+        .args(found(OF_THE_SYSTEM));
+    show(build)
 }
 
 /// Where its static libraries are.
@@ -120,13 +164,13 @@ fn archives(folder: &Path, names: &[&str]) -> Vec<PathBuf> {
 }
 
 /// Those that the compiler finds.
-fn of_the_system() -> Vec<String> {
+fn found(names: &[&str]) -> Vec<String> {
     let is_there = |name: &&&str| {
         let mut ask = command("cc");
         ask.arg(format!("-print-file-name=lib{name}.so"));
         // It answers a path, or the name as it was given.
         quiet(ask, Duration::from_secs(10)).is_ok_and(|answer| answer.contains('/'))
     };
-    let found = OF_THE_SYSTEM.iter().filter(is_there);
+    let found = names.iter().filter(is_there);
     found.map(|name| format!("-l{name}")).collect()
 }

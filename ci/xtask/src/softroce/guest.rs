@@ -20,6 +20,7 @@ pub(crate) struct Guest {
     pub(super) memory_mib: u32,
     pub(super) share: Option<PathBuf>,
     pub(super) netem: String,
+    pub(super) has_cards: bool,
     log: Option<PathBuf>,
     limit: Duration,
     target: Target,
@@ -56,6 +57,7 @@ impl Guest {
             memory_mib: 1024,
             share: None,
             netem: String::new(),
+            has_cards: false,
             log: None,
             limit: Duration::from_secs(300),
             target: Target::Kept,
@@ -95,6 +97,12 @@ impl Guest {
     /// Words for `tc netem` on every device that sends: `loss 1%`.
     pub(crate) fn netem(mut self, words: &str) -> Self {
         self.netem = words.into();
+        self
+    }
+
+    /// Two network cards more, on one wire and behind an IOMMU, for whoever drives them without the kernel.
+    pub(crate) fn cards(mut self) -> Self {
+        self.has_cards = true;
         self
     }
 

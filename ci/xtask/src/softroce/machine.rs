@@ -217,14 +217,26 @@ fn arguments(cache: &Cache, guest: &Guest, wire: &Wire<'_>) -> Result<Vec<OsStri
     let processors = format!("{processors},maxcpus={most_processors}");
     let memory = guest.memory_mib.to_string();
     // In software, always: where the machine is itself a virtual one, /dev/kvm may be there and hang the guest.
-    let fixed = "-machine pc -cpu max -accel tcg,thread=multi -nodefaults -no-user-config -display none -no-reboot \
+    let board = if guest.has_cards {
+        WITH_CARDS
+    } else {
+        "-machine pc"
+    };
+    let fixed = "-cpu max -accel tcg,thread=multi -nodefaults -no-user-config -display none -no-reboot \
                  -initrd initramfs -serial file:console -device virtio-serial-pci,max_ports=3 \
                  -chardev file,id=out,path=/dev/fd/4 -device virtserialport,nr=1,chardev=out \
                  -chardev file,id=err,path=/dev/fd/5 -device virtserialport,nr=2,chardev=err";
-    let mut all: Vec<OsString> = fixed.split_whitespace().map(OsString::from).collect();
+    let words = board.split_whitespace().chain(fixed.split_whitespace());
+    let mut all: Vec<OsString> = words.map(OsString::from).collect();
     all.extend(["-smp", &processors, "-m", &memory].map(OsString::from));
     // A panic ends the emulator: it asks for a reboot, which -no-reboot refuses.
-    all.extend(["-append", KERNEL_LINE].map(OsString::from));
+    let iommu = if guest.has_cards {
+        " intel_iommu=on"
+    } else {
+        ""
+    };
+    let line = format!("{KERNEL_LINE}{iommu}");
+    all.extend(["-append", &line].map(OsString::from));
     all.extend([
         "-kernel".into(),
         kernel.join(format!("boot/vmlinuz-{version}")).into(),
@@ -235,6 +247,14 @@ fn arguments(cache: &Cache, guest: &Guest, wire: &Wire<'_>) -> Result<Vec<OsStri
             cache.qemu().join("usr/share").join(firmware).into(),
         ]);
     }
+    all.extend(shares(cache, guest, kernel).into_iter().map(OsString::from));
+    all.extend(wire.card(guest.mtu_bytes).into_iter().map(OsString::from));
+    Ok(all)
+}
+
+/// Folders that the guest sees.
+fn shares(cache: &Cache, guest: &Guest, kernel: PathBuf) -> Vec<String> {
+    let mut all = Vec::new();
     let mut shares = vec![
         ("machine", PathBuf::from("/"), ",readonly=on"),
         ("tools", cache.tools(), ",readonly=on"),
@@ -246,15 +266,9 @@ fn arguments(cache: &Cache, guest: &Guest, wire: &Wire<'_>) -> Result<Vec<OsStri
         let dir = dir.to_string_lossy().replace(',', ",,");
         let place = format!("local,id={tag},path={dir},security_model=none,multidevs=remap{more}");
         let device = format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}");
-        all.extend([
-            "-fsdev".into(),
-            place.into(),
-            "-device".into(),
-            device.into(),
-        ]);
+        all.extend(["-fsdev".into(), place, "-device".into(), device]);
     }
-    all.extend(wire.card(guest.mtu_bytes).into_iter().map(OsString::from));
-    Ok(all)
+    all
 }
 
 /// What `guest` reads first.
@@ -312,6 +326,10 @@ fn new_folder(runs: &Path) -> Result<PathBuf, String> {
 /// `no_timer_check`: under load the test of the timer may fail and stop the boot.
 const KERNEL_LINE: &str =
     "console=ttyS0 quiet no_timer_check mitigations=off nokaslr panic=-1 random.trust_cpu=on";
+/// A board with an IOMMU, which other devices come behind, for addresses as long as a process's; and two cards on a wire of their own.
+const WITH_CARDS: &str = "-machine q35,kernel-irqchip=split -device intel-iommu,caching-mode=on,intremap=off,aw-bits=48 \
+                          -netdev hubport,id=wire0,hubid=0 -device e1000e,netdev=wire0,addr=0x10,romfile= \
+                          -netdev hubport,id=wire1,hubid=0 -device e1000e,netdev=wire1,addr=0x11,romfile=";
 const NAMING: &[&str] = &["Kernel panic", "BUG:", "Oops", "Out of memory", "guest:"];
 const NAMING_SHOWN: usize = 5;
 const LAST_SHOWN: usize = 10;

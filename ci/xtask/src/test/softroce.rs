@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stage `softroce`: one boot of the virtual machine, and `ci/softroce/checks` in it; then two machines on one wire, and
-//! `ci/softroce/between`.
+//! `ci/softroce/between`; then one with network cards for DPDK, and `ci/softroce/cards`.
 
 use super::{Context, Tally, cargo_tests, compiling};
 use crate::process::seconds;
@@ -64,7 +64,27 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         &channels,
     ];
     // Larger packets than one guest has: both sizes are tried.
-    told(tally, "two guests", &guest.mtu(4200).run_beside(&words)?);
+    let outcome = guest.clone().mtu(4200).run_beside(&words)?;
+    told(tally, "two guests", &outcome);
+    with_cards(tally, guest, [&rmpiexec, &programs], &prefix)
+}
+
+/// One boot of a guest whose cards DPDK has.
+fn with_cards(
+    tally: &mut Tally,
+    guest: Guest,
+    [rmpiexec, programs]: [&str; 2],
+    prefix: &Path,
+) -> Result<(), String> {
+    if prefix.join("lib/rmpi/librmpi_dpdk.so").exists() {
+        let script = root().join("ci/softroce/cards");
+        let words = ["sh", &*script.to_string_lossy(), rmpiexec, programs];
+        let outcome = guest.cards().memory(2048).run(&words)?;
+        told(tally, "a guest with cards", &outcome);
+    } else {
+        let why = "DPDK is not installed".to_owned();
+        tally.expected.push(("cards under DPDK".into(), why));
+    }
     Ok(())
 }
 

@@ -147,6 +147,8 @@ impl NetCounts {
             repeated: self.ports.repeated.get(),
             timeouts: self.ports.timeouts.get(),
             window_cuts: self.ports.window_cuts.get(),
+            in_place: self.ports.in_place.get(),
+            in_place_bytes: self.ports.in_place_bytes.get(),
         };
         (stats, net)
     }

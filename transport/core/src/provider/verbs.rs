@@ -180,6 +180,10 @@ pub struct NetStats {
     pub timeouts: u64,
     /// Times that less was sent at once, because of congestion or losses.
     pub window_cuts: u64,
+    /// Packets of RoCE whose payload the device has read where it is; adapters, which do so with all, are not counted.
+    pub in_place: u64,
+    /// The bytes of these payloads.
+    pub in_place_bytes: u64,
 }
 
 impl<P: Port> Verbs<P> {

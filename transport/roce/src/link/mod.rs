@@ -84,6 +84,20 @@ impl Link {
         }
     }
 
+    /// The same for a packet of `bytes` of which only the beginning stands in `frame`; it is not kept. Answers how long the headers are.
+    pub fn wrap_known(
+        &mut self,
+        now_ns: u64,
+        frame: &mut [u8],
+        bytes: usize,
+        to: SocketAddr,
+    ) -> Option<usize> {
+        let hop = self.next_hop(to.ip());
+        let is_near = to.is_ipv4() == self.address.is_ipv4();
+        let mac = is_near.then(|| self.neighbours.find(now_ns, hop))??;
+        self.write(frame, bytes, mac, to).map(|all| all - bytes)
+    }
+
     /// Writes the next frame that is due beside packets: an answer, a question, or a packet whose way has become known. Answers how
     /// long it is.
     pub fn next_kept(&mut self, now_ns: u64, frame: &mut [u8]) -> Option<usize> {

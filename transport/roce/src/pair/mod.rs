@@ -260,7 +260,7 @@ impl QueuePair {
         self.counts.sent += 1;
         let payload = match source {
             Source::Nothing => Payload::Nothing,
-            Source::Piece(piece) => Payload::Piece(piece),
+            Source::Piece(piece) | Source::Repeated(piece) => Payload::Piece(piece),
             Source::Inline {
                 index,
                 offset,
@@ -271,6 +271,7 @@ impl QueuePair {
             to: self.config.to,
             headers: &self.headers,
             payload,
+            is_repeated: matches!(source, Source::Repeated(_)),
         })
     }
 
@@ -404,7 +405,10 @@ impl QueuePair {
         match self.requester.next(memory, &mut self.headers) {
             Next::Packet(source, leaves) => {
                 self.has_left(now_ns, leaves);
-                Some(source)
+                Some(match leaves {
+                    Leaves::Again(_) => source.repeated(),
+                    Leaves::First(_) | Leaves::Unasked => source,
+                })
             }
             Next::Nothing => None,
             Next::Failed(status) => {

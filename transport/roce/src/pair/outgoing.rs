@@ -17,6 +17,8 @@ pub struct Outgoing<'a> {
     pub headers: &'a Headers,
     /// What it carries.
     pub payload: Payload<'a>,
+    /// It may have left before, and then it is not known when what it carries may change.
+    pub is_repeated: bool,
 }
 
 /// What a packet carries.
@@ -65,6 +67,18 @@ pub(super) enum Source {
         bytes: u32,
     },
     Piece(Piece),
+    /// The packet may have left before.
+    Repeated(Piece),
+}
+
+impl Source {
+    /// The same of a packet that may have left before.
+    pub(super) fn repeated(self) -> Self {
+        match self {
+            Self::Piece(piece) => Self::Repeated(piece),
+            other => other,
+        }
+    }
 }
 
 /// What all packets of a queue pair have in common.

@@ -42,6 +42,8 @@ enum What {
         /// What has not left.
         rest: Piece,
         has_begun: bool,
+        /// It was answered before.
+        is_repeated: bool,
     },
     Atomic(u64),
 }
@@ -80,10 +82,11 @@ impl Replies {
         });
     }
 
-    pub(super) fn read(&mut self, psn: Psn, rest: Piece, msn: u32) {
+    pub(super) fn read(&mut self, psn: Psn, rest: Piece, msn: u32, is_repeated: bool) {
         let what = What::Read {
             rest,
             has_begun: false,
+            is_repeated,
         };
         self.insert(Reply { psn, msn, what });
     }
@@ -180,7 +183,12 @@ impl Replies {
             return NextReply::Nothing;
         };
         let Reply { psn, msn, what } = *reply;
-        let What::Read { rest, has_begun } = what else {
+        let What::Read {
+            rest,
+            has_begun,
+            is_repeated,
+        } = what
+        else {
             return NextReply::Nothing;
         };
         let part = rest.part(0, rest.bytes.min(self.mtu_bytes));
@@ -206,12 +214,14 @@ impl Replies {
         reply.what = What::Read {
             rest: left,
             has_begun: true,
+            is_repeated,
         };
         if left.bytes == 0 {
             self.waiting.pop_front();
         }
         NextReply::Packet(match part.bytes {
             0 => Source::Nothing,
+            _ if is_repeated => Source::Repeated(part),
             _ => Source::Piece(part),
         })
     }
@@ -283,7 +293,7 @@ mod tests {
     fn answers_stand_in_the_order_of_their_numbers() {
         let mut replies = replies();
         replies.acknowledge(Psn::new(4), Syndrome::UNLIMITED, 0);
-        replies.read(Psn::new(5), Piece::default(), 0);
+        replies.read(Psn::new(5), Piece::default(), 0, false);
         replies.acknowledge(Psn::new(6), Syndrome::UNLIMITED, 0);
         replies.atomic(Psn::new(2), 0, 0);
         assert_eq!(psns(&replies), [2, 4, 5, 6]);

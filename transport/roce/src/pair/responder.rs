@@ -320,7 +320,7 @@ impl Responder {
             address: reth.address,
             bytes: reth.bytes,
         };
-        self.replies.read(psn, piece, self.msn);
+        self.replies.read(psn, piece, self.msn, false);
         Ok(())
     }
 
@@ -367,12 +367,12 @@ impl Responder {
                 if self.ahead.is_some() {
                     let (first, packets) = (carried.first, carried.packets);
                     if !self.replies.will_answer(first, packets, psn, again.bytes) {
-                        self.replies.read(psn, piece, self.msn);
+                        self.replies.read(psn, piece, self.msn, true);
                     }
                     return;
                 }
                 self.replies.forget(carried.first, carried.packets);
-                self.replies.read(psn, piece, self.msn);
+                self.replies.read(psn, piece, self.msn, true);
             }
             _ => {
                 if let Some(value) = self.replay.atomic(psn) {

@@ -609,6 +609,20 @@ pub const GAUGES: &[Gauge] = &[
         "Times that this process has sent less of RoCE at once, because of congestion or losses.",
     ),
     gauge(
+        "net_packets_in_place",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.in_place)),
+        "Packets of RoCE over DPDK whose payload was not copied into a frame: the device has read it where it is. Adapters do so with all, and are not counted.",
+    ),
+    gauge(
+        "net_bytes_in_place",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.in_place_bytes)),
+        "Bytes of these payloads.",
+    ),
+    gauge(
         "receives_truncated",
         PROTOCOL,
         Class::Counter,
@@ -833,7 +847,7 @@ pub const GAUGES: &[Gauge] = &[
     ),
 ];
 
-const _: () = assert!(GAUGES.len() == 87 + 3 * COLLECTIVES.len());
+const _: () = assert!(GAUGES.len() == 89 + 3 * COLLECTIVES.len());
 
 #[cfg(test)]
 mod tests {

@@ -172,6 +172,9 @@ pub(crate) struct PortCounts {
     pub(crate) timeouts: Count,
     /// Times that less was sent at once, because of congestion or losses.
     pub(crate) window_cuts: Count,
+    /// Packets whose payload was not copied, and its bytes. Adapters copy none.
+    pub(crate) in_place: Count,
+    pub(crate) in_place_bytes: Count,
 }
 
 impl PortCounts {

@@ -13,6 +13,7 @@
 //! | `shared.rs`, `claim.rs` | the port to which adapters send, shared by the ranks of a job on a host |
 //! | `dpdk.rs`, `dpdk_ports.rs` | a port of DPDK, and which one is this process's |
 //! | `faulty.rs` | a network with faults, within one process, for tests |
+//! | `writing.rs` | packets that leave, whole or in front of a payload that stays where it is |
 //! | `regions.rs` | registered memory |
 //! | `pairs.rs` | reliable queue pairs |
 //! | `ends.rs` | completions |
@@ -39,6 +40,7 @@ mod sign;
 mod system;
 mod trains;
 mod udp;
+mod writing;
 
 #[cfg(test)]
 mod tests;
@@ -46,10 +48,9 @@ mod tests;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use roce::format::{ICRC_BYTES, Network, Packet};
-use roce::icrc::Icrc;
+use roce::format::Packet;
 use roce::link::Carried;
-use roce::{DatagramPair, Outgoing, Payload, Piece, ReceiveQueue};
+use roce::{DatagramPair, Piece, ReceiveQueue};
 
 use super::port::{Done, Facts, PortCounts, Queue};
 use super::slab::Slab;
@@ -63,6 +64,7 @@ use pairs::Pairs;
 use regions::Regions;
 use sign::{Sign, Wanted};
 pub(in crate::provider) use udp::Udp;
+use writing::Exit;
 
 /// A port over a carrier.
 #[derive(Debug)]
@@ -180,13 +182,9 @@ impl<C: Carrier> RocePort<C> {
         if self.carrier.has_unsent() {
             self.carrier.flush();
         }
+        let mut exit = Exit::new(&mut self.carrier, &self.counts);
         for _ in 0..MOST_SENT {
-            if self.carrier.buffer().is_none() {
-                self.carrier.flush();
-                if self.carrier.has_unsent() {
-                    break;
-                }
-            } else if !self.queues.send_next(now_ns, &mut self.carrier) {
+            if !exit.makes_room() || !self.queues.send_next(now_ns, &mut exit) {
                 break;
             }
         }
@@ -292,13 +290,14 @@ impl Queues {
         count
     }
 
-    /// Hands the next packet that is to leave to a carrier that has room; `false`: there is none.
-    fn send_next(&mut self, now_ns: u64, carrier: &mut impl Carrier) -> bool {
+    /// Hands over the next packet that is to leave, for which there is room; `false`: there is none.
+    fn send_next(&mut self, now_ns: u64, exit: &mut Exit<'_, impl Carrier>) -> bool {
         if self.has_datagrams {
             let outgoing = self.datagrams.next_outgoing(&self.regions);
             self.has_datagrams = outgoing.is_some();
             if let Some(outgoing) = outgoing {
-                push(&outgoing, &self.regions, carrier);
+                // Their buffers are free when they were handed over.
+                exit.push_copied(&outgoing, &self.regions);
                 return true;
             }
         }
@@ -306,7 +305,7 @@ impl Queues {
             let outgoing = pair.next_outgoing(now_ns, &self.regions);
             let has_sent = outgoing.is_some();
             if let Some(outgoing) = outgoing {
-                push(&outgoing, &self.regions, carrier);
+                exit.push(&outgoing, &self.regions);
                 self.pairs.turn_ready();
             } else {
                 self.pairs.leave_ready();
@@ -318,41 +317,6 @@ impl Queues {
         }
         false
     }
-}
-
-/// Writes a packet where the carrier has it. One that cannot be written is lost.
-fn push(outgoing: &Outgoing<'_>, regions: &Regions, carrier: &mut impl Carrier) {
-    let from = carrier.source(outgoing.to);
-    let buffer = carrier.buffer();
-    let bytes = buffer.and_then(|buffer| write(outgoing, regions, from, buffer));
-    if let Some(bytes) = bytes {
-        carrier.push(bytes, outgoing.to);
-    }
-}
-
-/// Writes a packet that comes from there; answers its length, or `None` if that cannot be done.
-fn write(
-    outgoing: &Outgoing<'_>,
-    regions: &Regions,
-    from: SocketAddr,
-    to: &mut [u8],
-) -> Option<usize> {
-    let bytes = outgoing.bytes();
-    let network = Network::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
-    let (packet, rest) = to.split_at_mut_checked(bytes)?;
-    let checksum = rest.first_chunk_mut::<ICRC_BYTES>()?;
-    let at = outgoing.headers.write_to(packet)?;
-    let (payload, pad) = packet
-        .get_mut(at..)?
-        .split_at_mut_checked(usize::try_from(outgoing.payload.bytes()).ok()?)?;
-    match outgoing.payload {
-        Payload::Nothing => {}
-        Payload::Inline(inline) => payload.copy_from_slice(inline),
-        Payload::Piece(piece) => regions.gather(piece, payload).ok()?,
-    }
-    pad.fill(0);
-    *checksum = Icrc::new(&network, packet).finish();
-    Some(bytes + ICRC_BYTES)
 }
 
 /// A piece in the engine's words.

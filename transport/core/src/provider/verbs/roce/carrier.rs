@@ -6,8 +6,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
+use dpdk_sys::{Lent, Loan};
 use roce::format::{Headers, ICRC_BYTES, Network, PAYLOAD_BYTES_MAX, PORT};
 use roce::link::Carried;
+
+use super::writing::Behind;
 
 /// What packets go through. It may lose them, and bring them twice, in another order, or damaged.
 pub(crate) trait Carrier: fmt::Debug + Send {
@@ -41,6 +44,25 @@ pub(crate) trait Carrier: fmt::Debug + Send {
 
     /// The first `bytes` of [`buffer`](Self::buffer) are a packet, which is to go there.
     fn push(&mut self, bytes: usize, to: SocketAddr);
+
+    /// Lets it send from memory without copying that; `None`: it copies all, or what lies there.
+    fn lend(&mut self, _: Lent) -> Option<Loan> {
+        None
+    }
+
+    /// Takes memory back that it has, and returns when nothing reads it any more.
+    fn take_back(&mut self, _: Loan) {}
+
+    /// Payloads of at least so many bytes are better not copied.
+    fn lends_from(&self) -> u32 {
+        u32::MAX
+    }
+
+    /// The first `bytes` of [`buffer`](Self::buffer) are a packet up to its payload, which is to go there without being copied.
+    /// `false`: that cannot be done now, and the packet is as it was.
+    fn push_around(&mut self, _bytes: usize, _behind: &Behind, _to: SocketAddr) -> bool {
+        false
+    }
 
     /// Sends what was pushed, as far as the system takes it now. What can never leave counts as lost on the way.
     fn flush(&mut self);

@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use dpdk_sys::Port;
+use dpdk_sys::{Lent, Loan, Port};
 use roce::format::{Network, PORT};
 use roce::link::{Carried, HEAD_BYTES_MAX, Link, Mac};
 
@@ -16,6 +16,7 @@ use super::RocePort;
 use super::carrier::{Carrier, PACKET_BYTES};
 use super::dpdk_ports::Configured;
 use super::pairs::Numbers;
+use super::writing::Behind;
 use crate::wait;
 
 /// A port of DPDK, and this end of its link.
@@ -64,10 +65,11 @@ impl RocePort<Dpdk> {
 
 impl Dpdk {
     fn open(configured: &Configured) -> Result<Self, String> {
-        dpdk_sys::start(configured.memory, configured.on_bus())
+        dpdk_sys::start(configured.memory, &configured.device)
             .map_err(|why| format!("DPDK cannot be started: {why}"))?;
         let device = &configured.device;
-        let port = Port::open(device, HEAD_BYTES_MAX + PACKET_BYTES, configured.mtu)
+        let frame_bytes = HEAD_BYTES_MAX + PACKET_BYTES;
+        let port = Port::open(device, frame_bytes, configured.mtu, configured.in_place)
             .map_err(|why| format!("DPDK cannot open {device}: {why}"))?;
         let facts = port.facts();
         let (mac, mtu) = (Mac(facts.mac), configured.mtu.unwrap_or(facts.mtu));
@@ -156,6 +158,35 @@ impl Carrier for Dpdk {
         self.has_kept |= self.link.has_kept();
     }
 
+    fn lend(&mut self, lent: Lent) -> Option<Loan> {
+        self.port.lend(lent)
+    }
+
+    fn take_back(&mut self, loan: Loan) {
+        self.port.take_back(loan);
+    }
+
+    fn lends_from(&self) -> u32 {
+        match self.port.facts().sends_in_place() {
+            true => LEAST_LENT_BYTES,
+            false => u32::MAX,
+        }
+    }
+
+    fn push_around(&mut self, bytes: usize, behind: &Behind, to: SocketAddr) -> bool {
+        let Some(frame) = self.port.buffer() else {
+            return false;
+        };
+        let all = bytes + behind.bytes();
+        let head_bytes = self.link.wrap_known(self.now_ns, frame, all, to);
+        self.has_kept |= self.link.has_kept();
+        head_bytes.is_some_and(|head_bytes| {
+            let pad = u32::try_from(behind.pad.len()).unwrap_or(0);
+            let crc = behind.icrc.so_far();
+            (self.port).attach(head_bytes + bytes, &behind.part, pad, crc)
+        })
+    }
+
     fn flush(&mut self) {
         // First, so that there is room for what was kept.
         self.port.flush();
@@ -198,5 +229,7 @@ impl Carrier for Dpdk {
     }
 }
 
+/// For less, three buffers cost more than a copy.
+const LEAST_LENT_BYTES: u32 = 1024;
 /// Bursts of frames for others in one turn: more than wait in a device.
 const MOST_FOREIGN_BURSTS: usize = 64;

@@ -8,7 +8,7 @@
 
 use std::net::IpAddr;
 
-use dpdk_sys::Memory;
+use dpdk_sys::{InPlace, Memory};
 use roce::link::{Route, is_near};
 
 /// A port, as it is configured.
@@ -21,6 +21,7 @@ pub(super) struct Configured {
     /// Bytes that a frame carries behind the header of Ethernet, if the driver does not know.
     pub(super) mtu: Option<u16>,
     pub(super) memory: Memory,
+    pub(super) in_place: InPlace,
 }
 
 impl Configured {
@@ -57,15 +58,18 @@ impl Configured {
             device: whole(device),
             mtu: None,
             memory: Memory::Ordinary,
+            in_place: InPlace::IfFaster,
         };
         for word in words {
             match word.split_once('=').unwrap_or((word, "")) {
                 ("huge", "") => port.memory = Memory::Huge,
+                ("in-place", "yes") => port.in_place = InPlace::IfPossible,
+                ("in-place", "no") => port.in_place = InPlace::Never,
                 ("mtu", bytes) => port.mtu = Some(mtu_of(bytes)?),
                 ("gateway", gateway) => port.route.gateway = Some(address_of(gateway)?),
                 _ => {
                     return Err(format!(
-                        "{word}, expected mtu=BYTES, gateway=ADDRESS or huge"
+                        "{word}, expected mtu=BYTES, gateway=ADDRESS, in-place=yes or no, or huge"
                     ));
                 }
             }
@@ -107,26 +111,12 @@ impl Configured {
             _ => Ok(()),
         }
     }
-
-    /// The device with its arguments, if it is on a bus of this host, as in `0000:3b:00.2`.
-    pub(super) fn on_bus(&self) -> Option<&str> {
-        let name = self.device.split(',').next()?;
-        is_on_bus(name).then_some(self.device.as_str())
-    }
-}
-
-/// Whether it is the address of a device on a bus.
-fn is_on_bus(name: &str) -> bool {
-    name.contains(':')
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_hexdigit() || b":.".contains(&byte))
 }
 
 /// The whole address of a device on a bus: the first of its domains may be left out.
 fn whole(device: &str) -> String {
     let name = device.split(',').next().unwrap_or_default();
-    match is_on_bus(name) && name.matches(':').count() == 1 {
+    match dpdk_sys::is_on_bus(name) && name.matches(':').count() == 1 {
         true => format!("0000:{device}"),
         false => device.to_owned(),
     }
@@ -209,21 +199,29 @@ mod tests {
                 first.device.as_str(),
                 first.address,
                 first.route.prefix_bits,
-                first.on_bus()
+                dpdk_sys::is_on_bus(&first.device)
             ),
             (
                 "net_af_packet0,iface=dp0",
                 "10.9.0.1".parse().unwrap(),
                 24,
-                None
+                false
             )
         );
         let second = Configured::of_local_rank(said, 1).unwrap();
         assert_eq!(
-            (second.on_bus(), second.mtu, second.memory),
-            (Some("0000:3b:00.2"), Some(4200), Memory::Huge)
+            (second.device.as_str(), second.mtu, second.memory),
+            ("0000:3b:00.2", Some(4200), Memory::Huge)
         );
         assert_eq!(second.route.gateway, "10.9.0.254".parse().ok());
+        let in_place = |said: &str| Configured::of_local_rank(said, 0).unwrap().in_place;
+        for (words, expected) in [
+            ("", InPlace::IfFaster),
+            (" in-place=yes", InPlace::IfPossible),
+            (" in-place=no", InPlace::Never),
+        ] {
+            assert_eq!(in_place(&format!("10.9.0.1 net_memif0{words}")), expected);
+        }
         let six = Configured::of_local_rank("fd00::1/64 net_memif0 gateway=fd00::ff", 0).unwrap();
         assert_eq!(
             (six.address, six.route.prefix_bits),
@@ -285,7 +283,7 @@ mod tests {
             ("10.9.0.1 net_memif0 mtu=99", "mtu=99, expected 576 to 9216"),
             (
                 "10.9.0.1 net_memif0 big",
-                "big, expected mtu=BYTES, gateway=ADDRESS or huge",
+                "big, expected mtu=BYTES, gateway=ADDRESS, in-place=yes or no, or huge",
             ),
         ] {
             assert_eq!(words(said), format!("RMPI_DPDK: \"{said}\": {why}"));

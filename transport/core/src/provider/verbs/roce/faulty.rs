@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce::link::Carried;
 
+use dpdk_sys::{Lent, Loan};
+
 use super::carrier::{Carrier, PACKET_BYTES, assumed};
 use crate::provider::sim::Random;
 
@@ -167,6 +169,15 @@ impl Carrier for Faulty {
         self.unsent.push_back(Flying { from, to, bytes });
     }
 
+    /// It takes all memory, and then copies what lies there, as a carrier may at any time.
+    fn lend(&mut self, _: Lent) -> Option<Loan> {
+        Some(Loan(0))
+    }
+
+    fn lends_from(&self) -> u32 {
+        LEAST_LENT_BYTES
+    }
+
     fn flush(&mut self) {
         let mut air = self.net.air();
         let full = air.faults.full;
@@ -204,3 +215,4 @@ impl Carrier for Faulty {
 }
 
 const BURST: usize = 8;
+const LEAST_LENT_BYTES: u32 = 500;

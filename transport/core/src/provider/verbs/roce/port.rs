@@ -3,13 +3,15 @@
 //!
 //! # Safety
 //! [`RocePort::register`](Port::register) passes the promise of its caller on to the table of regions, word for word. The table ends
-//! with the port, so that nothing touches their memory after the last one who could deregister it.
+//! with the port, so that nothing touches their memory after the last one who could deregister it. A carrier that sends from a region gives it
+//! back before [`deregister`](Port::deregister) returns, or ends with the port too.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use dpdk_sys::Lent;
 use roce::{Config, Datagram, Psn};
 
 use super::super::address::Address;
@@ -57,6 +59,12 @@ impl<C: Carrier> Port for RocePort<C> {
         // and the table with it.
         let key = unsafe { regions.add(base, bytes, access) };
         let key = key.ok_or_else(|| failed("ibv_reg_mr", libc::ENOMEM))?;
+        // SAFETY: the same promise, which lasts until `deregister` has returned, and that takes back from the carrier what this lends it
+        // (it stands in the table with the region), or until the port was dropped, and the carrier with it.
+        let lent = unsafe { Lent::new(base, bytes) };
+        if let Some(loan) = self.carrier.lend(lent) {
+            regions.lend(key, loan);
+        }
         self.counts.add(bytes as u64);
         Ok(Region {
             id: key,
@@ -66,8 +74,14 @@ impl<C: Carrier> Port for RocePort<C> {
     }
 
     fn deregister(&mut self, region: Region) {
-        let bytes = self.queues.regions.remove(region.id);
-        self.counts.take(bytes.unwrap_or(0));
+        // First from the table, where nothing finds it any more that would be sent.
+        let Some(removed) = self.queues.regions.remove(region.id) else {
+            return;
+        };
+        if let Some(loan) = removed.loan {
+            self.carrier.take_back(loan);
+        }
+        self.counts.take(removed.bytes);
     }
 
     fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Piece)]) -> usize {

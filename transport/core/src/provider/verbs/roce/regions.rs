@@ -19,6 +19,7 @@
 
 use std::ptr::NonNull;
 
+use dpdk_sys::{Loan, Part};
 use ring::copy::copy_overlapping;
 use roce::{Access, AccessError, Memory, Piece};
 
@@ -48,6 +49,16 @@ struct Held {
     base: NonNull<u8>,
     bytes: u64,
     access: Granted,
+    /// What names it to a carrier that sends from there.
+    loan: Option<Loan>,
+}
+
+/// A region that was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Removed {
+    pub(super) bytes: u64,
+    /// A carrier still has it.
+    pub(super) loan: Option<Loan>,
 }
 
 /// So many bytes inside a region, found in the table just now.
@@ -86,17 +97,46 @@ impl Regions {
             base,
             bytes: bytes as u64,
             access,
+            loan: None,
         });
         Some(place.key)
     }
 
-    /// Removes one; answers its bytes, if there was one with this key.
-    pub(super) fn remove(&mut self, key: u32) -> Option<u64> {
+    /// A carrier sends from the region with this key.
+    pub(super) fn lend(&mut self, key: u32, loan: Loan) {
+        let place = self
+            .places
+            .get_mut(index_of(key))
+            .filter(|it| it.key == key);
+        if let Some(held) = place.and_then(|place| place.held.as_mut()) {
+            held.loan = Some(loan);
+        }
+    }
+
+    /// Removes one, if there is one with this key.
+    pub(super) fn remove(&mut self, key: u32) -> Option<Removed> {
         let index = index_of(key);
         let place = self.places.get_mut(index).filter(|it| it.key == key)?;
         let held = place.held.take()?;
         self.free.push(index);
-        Some(held.bytes)
+        Some(Removed {
+            bytes: held.bytes,
+            loan: held.loan,
+        })
+    }
+
+    /// A piece as the carrier knows it that sends from there; `None`: it does not, or the region is gone or ends before.
+    pub(super) fn lent(&self, piece: Piece) -> Option<Part> {
+        let held = self.find(piece.key).ok()?;
+        let loan = held.loan?;
+        let spot = self
+            .spot(piece.key, piece.address, piece.bytes.into())
+            .ok()?;
+        Some(Part {
+            loan,
+            offset: spot.base.addr().get() - held.base.addr().get(),
+            bytes: piece.bytes,
+        })
     }
 
     /// Copies a piece to `target`, which is as long.
@@ -309,7 +349,8 @@ mod tests {
             assert_eq!(gather(&regions, wrong, base, 8), None, "{wrong:#x}");
             assert_eq!(regions.remove(wrong), None);
         }
-        assert_eq!((regions.remove(key), regions.remove(key)), (Some(16), None));
+        let removed = regions.remove(key).map(|it| (it.bytes, it.loan));
+        assert_eq!((removed, regions.remove(key)), (Some((16, None)), None));
         assert_eq!(gather(&regions, key, base, 8), None);
         let checked = regions.check(key, base, 8, Access::LocalRead);
         assert_eq!(checked, Err(AccessError::Key { key }));

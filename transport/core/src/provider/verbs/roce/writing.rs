@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets that leave: headers, payload, pad and checksum, one behind the other in a carrier's buffer, or the headers alone in front of
+//! a payload that the carrier sends from where it is.
+//!
+//! Such a payload may change as soon as its request is complete, and the carrier may still have the packet then, as little as that
+//! happens: W1 says why that does no harm.
+//!
+//! **W1.** A packet has its payload in place only when it leaves for the first time, and never a datagram; one that leaves again is copied. A carrier sends
+//! in order. So when a packet is acknowledged, whichever of its copies has come, the carrier has read the payload of the first. A
+//! queue pair that breaks has its memory back earlier: what leaves then with other bytes has a wrong checksum, and is dropped as damaged.
+//! The same holds for a peer's read of memory that changes meanwhile: it is answered with a copy the next time.
+
+use std::net::SocketAddr;
+
+use dpdk_sys::Part;
+use roce::format::{ICRC_BYTES, Network};
+use roce::icrc::Icrc;
+use roce::{Outgoing, Payload, Piece};
+
+use super::super::port::PortCounts;
+use super::carrier::Carrier;
+use super::regions::Regions;
+
+/// What packets leave by.
+#[derive(Debug)]
+pub(super) struct Exit<'a, C> {
+    carrier: &'a mut C,
+    counts: &'a PortCounts,
+    /// Payloads of at least so many bytes stay where they are.
+    lends_from: u32,
+}
+
+impl<'a, C: Carrier> Exit<'a, C> {
+    /// By this carrier; packets whose payload stays in its place are counted.
+    pub(super) fn new(carrier: &'a mut C, counts: &'a PortCounts) -> Self {
+        Self {
+            lends_from: carrier.lends_from(),
+            carrier,
+            counts,
+        }
+    }
+
+    /// Whether there is room for one more, or was made.
+    pub(super) fn makes_room(&mut self) -> bool {
+        if self.carrier.buffer().is_some() {
+            return true;
+        }
+        self.carrier.flush();
+        !self.carrier.has_unsent() && self.carrier.buffer().is_some()
+    }
+
+    /// Hands a packet over. One that cannot be written is lost.
+    pub(super) fn push(&mut self, outgoing: &Outgoing<'_>, regions: &Regions) {
+        match lent(outgoing, regions, self.lends_from) {
+            Some((piece, part)) => self.push_around(outgoing, regions, (piece, part)),
+            None => self.push_copied(outgoing, regions),
+        }
+    }
+
+    /// The same with a copy of its payload.
+    pub(super) fn push_copied(&mut self, outgoing: &Outgoing<'_>, regions: &Regions) {
+        let from = self.carrier.source(outgoing.to);
+        let buffer = self.carrier.buffer();
+        let bytes = buffer.and_then(|buffer| write(outgoing, regions, from, buffer));
+        if let Some(bytes) = bytes {
+            self.carrier.push(bytes, outgoing.to);
+        }
+    }
+
+    /// The same, with its payload where it is, if the carrier can do that now.
+    #[cold]
+    fn push_around(&mut self, outgoing: &Outgoing<'_>, regions: &Regions, at: (Piece, Part)) {
+        let from = self.carrier.source(outgoing.to);
+        let buffer = self.carrier.buffer();
+        let written = buffer.and_then(|buffer| write_head(outgoing, at, from, buffer));
+        let Some((bytes, behind)) = written else {
+            return;
+        };
+        if self.carrier.push_around(bytes, &behind, outgoing.to) {
+            self.counts.in_place.add(1);
+            self.counts.in_place_bytes.add(behind.part.bytes.into());
+            return;
+        }
+        let buffer = self.carrier.buffer();
+        let copied = buffer.and_then(|buffer| behind.copy(regions, bytes, buffer));
+        if let Some(bytes) = copied {
+            self.carrier.push(bytes, outgoing.to);
+        }
+    }
+}
+
+/// The rest of a packet whose headers are written.
+#[derive(Debug)]
+pub(crate) struct Behind {
+    /// The payload, as the carrier knows it, and as the table of regions does.
+    pub(super) part: Part,
+    piece: Piece,
+    pub(super) pad: &'static [u8],
+    /// The checksum of the headers.
+    pub(super) icrc: Icrc,
+}
+
+impl Behind {
+    /// How long it is, with the checksum at its end.
+    pub(super) fn bytes(&self) -> usize {
+        let payload = usize::try_from(self.part.bytes).unwrap_or(usize::MAX);
+        payload + self.pad.len() + ICRC_BYTES
+    }
+
+    /// Copies it behind the headers in `buffer`, which are so long; answers how long the packet is.
+    pub(super) fn copy(&self, regions: &Regions, at: usize, buffer: &mut [u8]) -> Option<usize> {
+        let place = buffer.get_mut(at..at + self.bytes())?;
+        let (behind, checksum) = place.split_last_chunk_mut::<ICRC_BYTES>()?;
+        let (payload, pad) = behind.split_at_mut(behind.len() - self.pad.len());
+        regions.gather(self.piece, payload).ok()?;
+        pad.copy_from_slice(self.pad);
+        let mut icrc = self.icrc.clone();
+        icrc.add(behind);
+        *checksum = icrc.finish();
+        Some(at + self.bytes())
+    }
+}
+
+/// The payload of a packet, if it is one that can stay where it is (W1).
+fn lent(outgoing: &Outgoing<'_>, regions: &Regions, lends_from: u32) -> Option<(Piece, Part)> {
+    match outgoing.payload {
+        Payload::Piece(piece) if piece.bytes >= lends_from && !outgoing.is_repeated => {
+            Some((piece, regions.lent(piece)?))
+        }
+        _ => None,
+    }
+}
+
+/// Writes what stands in front of a payload that stays where it is; answers how long that is, and what follows.
+fn write_head(
+    outgoing: &Outgoing<'_>,
+    (piece, part): (Piece, Part),
+    from: SocketAddr,
+    to: &mut [u8],
+) -> Option<(usize, Behind)> {
+    let bytes = outgoing.bytes();
+    let network = Network::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
+    let at = outgoing.headers.write_to(to)?;
+    let behind = Behind {
+        part,
+        piece,
+        pad: outgoing.pad(),
+        icrc: Icrc::new(&network, to.get(..at)?),
+    };
+    Some((at, behind))
+}
+
+/// Writes a whole packet that comes from there; answers its length.
+fn write(
+    outgoing: &Outgoing<'_>,
+    regions: &Regions,
+    from: SocketAddr,
+    to: &mut [u8],
+) -> Option<usize> {
+    let bytes = outgoing.bytes();
+    let network = Network::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
+    let (packet, rest) = to.split_at_mut_checked(bytes)?;
+    let checksum = rest.first_chunk_mut::<ICRC_BYTES>()?;
+    let at = outgoing.headers.write_to(packet)?;
+    let (payload, pad) = packet
+        .get_mut(at..)?
+        .split_at_mut_checked(usize::try_from(outgoing.payload.bytes()).ok()?)?;
+    match outgoing.payload {
+        Payload::Nothing => {}
+        Payload::Inline(inline) => payload.copy_from_slice(inline),
+        Payload::Piece(piece) => regions.gather(piece, payload).ok()?,
+    }
+    pad.fill(0);
+    *checksum = Icrc::new(&network, packet).finish();
+    Some(bytes + ICRC_BYTES)
+}

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory that is lent to a port, over devices that hand frames on by reference: two ports of this process on two software rings. They need the plug-in beside the program: `cargo xtask test hosts` puts it there.
+//!
+//! # Safety
+//! Memory that is lent is a leaked block, which stays for ever and is touched through its address alone.
+#![allow(unsafe_code)]
+
+use std::process::Command;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use dpdk_sys::{InPlace, Lent, Loan, Memory, Part, Port, start};
+
+/// Bytes in front of what is lent.
+const HEAD: [u8; 60] = [0x5a; 60];
+const FRAME_BYTES: usize = 4400;
+
+/// Tests share a process, in which DPDK is started once and a device is opened once.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A block of memory, and its address.
+struct Block {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Block {
+    fn new(bytes: usize) -> Self {
+        let block = Box::leak(vec![0u8; bytes].into_boxed_slice());
+        let base = NonNull::from(block).cast();
+        Self { base, bytes }
+    }
+
+    fn fill(&self, seed: u8) -> Vec<u8> {
+        let bytes: Vec<u8> = (0..self.bytes)
+            .map(|at| u8::try_from((at * 31 + at / 251) % 256).unwrap_or(0) ^ seed)
+            .collect();
+        // SAFETY: a leaked block as long, and no reference to it.
+        unsafe { self.base.as_ptr().copy_from(bytes.as_ptr(), self.bytes) };
+        bytes
+    }
+
+    fn lend(&self, port: &mut Port) -> Loan {
+        // SAFETY: it stays mapped for ever, and everybody here expects that it is read.
+        let lent = unsafe { Lent::new(self.base, self.bytes) };
+        port.lend(lent).expect("a software ring takes memory")
+    }
+}
+
+/// Starts DPDK, with huge pages if `RMPI_TEST_MEMORY` says so.
+fn begin() {
+    let memory = match std::env::var("RMPI_TEST_MEMORY").as_deref() {
+        Ok("huge") => Memory::Huge,
+        _ => Memory::Ordinary,
+    };
+    start(memory, "net_ring0").expect("DPDK starts");
+}
+
+/// Two ports on the ring of this name.
+fn ports(name: &str) -> [Port; 2] {
+    begin();
+    let open = |end| {
+        let device = format!("net_ring_pair_{name}_{end}");
+        Port::open(&device, FRAME_BYTES, None, InPlace::IfPossible).expect("a ring opens")
+    };
+    [open(0), open(1)]
+}
+
+/// A frame with that part; whether it could be made.
+fn push(port: &mut Port, part: Part, pad: u32) -> bool {
+    let frame = port.buffer().expect("a buffer");
+    frame[..HEAD.len()].copy_from_slice(&HEAD);
+    port.attach(HEAD.len(), &part, pad, crc(0, &HEAD))
+}
+
+/// The next frame, without what is in front of the part.
+fn pull(port: &mut Port) -> Option<Vec<u8>> {
+    (port.receive() != 0).then(|| {
+        let frame = port.received(0).expect("a frame");
+        let (head, rest) = frame.split_at(HEAD.len());
+        assert_eq!(head, HEAD);
+        rest.to_vec()
+    })
+}
+
+/// As it is defined.
+fn crc(before: u32, bytes: &[u8]) -> u32 {
+    let with_bit = |crc: u32, _| crc >> 1 ^ if crc & 1 != 0 { 0xedb8_8320 } else { 0 };
+    let with_byte = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), with_bit);
+    !bytes.iter().fold(!before, with_byte)
+}
+
+/// What follows the head of a frame with these bytes.
+fn sealed(bytes: &[u8], pad: usize) -> Vec<u8> {
+    let mut all = bytes.to_vec();
+    all.resize(bytes.len() + pad, 0);
+    let sum = crc(crc(0, &HEAD), &all);
+    all.extend(sum.to_le_bytes());
+    all
+}
+
+#[test]
+#[ignore = "needs DPDK: cargo xtask test hosts"]
+fn frames_have_the_bytes_and_the_checksum_of_what_is_lent() {
+    let _turn = TURN.lock();
+    let [mut one, mut other] = ports("sums");
+    assert!(one.facts().sends_in_place());
+    let block = Block::new(4200);
+    let bytes = block.fill(1);
+    let loan = block.lend(&mut one);
+    for (offset, length) in [
+        (0, 1024),
+        (7, 4096),
+        (3, 63),
+        (100, 64),
+        (1, 65),
+        (9, 1039),
+        (4199, 1u32),
+    ] {
+        let pad = length.wrapping_neg() % 4;
+        let part = Part {
+            loan,
+            offset,
+            bytes: length,
+        };
+        assert!(push(&mut one, part, pad));
+        one.flush();
+        let expected = sealed(&bytes[offset..offset + length as usize], pad as usize);
+        assert!(pull(&mut other) == Some(expected), "{length} at {offset}");
+    }
+    one.take_back(loan);
+    let part = Part {
+        loan,
+        offset: 0,
+        bytes: 64,
+    };
+    assert!(!push(&mut one, part, 0), "it was taken back");
+}
+
+#[test]
+#[ignore = "needs DPDK: cargo xtask test hosts"]
+fn nothing_outside_of_what_is_lent_is_sent() {
+    let _turn = TURN.lock();
+    let [mut one, mut other] = ports("bounds");
+    let block = Block::new(2000);
+    let loan = block.lend(&mut one);
+    for (offset, bytes) in [
+        (0, 2001),
+        (1000, 1001),
+        (2000, 1),
+        (usize::MAX, 2),
+        (0, u32::MAX),
+    ] {
+        assert!(
+            !push(
+                &mut one,
+                Part {
+                    loan,
+                    offset,
+                    bytes
+                },
+                0
+            ),
+            "{bytes} at {offset}"
+        );
+    }
+    one.flush();
+    assert_eq!(pull(&mut other), None);
+}
+
+#[test]
+#[ignore = "needs DPDK: cargo xtask test hosts"]
+fn it_is_not_copied_and_a_change_on_the_way_shows_in_the_checksum() {
+    let _turn = TURN.lock();
+    let [mut one, mut other] = ports("change");
+    let block = Block::new(1024);
+    let before = block.fill(1);
+    let loan = block.lend(&mut one);
+    assert!(push(
+        &mut one,
+        Part {
+            loan,
+            offset: 0,
+            bytes: 1024
+        },
+        0
+    ));
+    one.flush();
+    let after = block.fill(2);
+    let came = pull(&mut other).expect("a frame");
+    assert!(came[..1024] == after);
+    assert!(came[1024..] == sealed(&before, 0)[1024..]);
+    assert!(came != sealed(&after, 0));
+}
+
+#[test]
+#[ignore = "needs DPDK: cargo xtask test hosts"]
+fn what_was_not_sent_is_copied_when_memory_is_taken_back() {
+    let _turn = TURN.lock();
+    let [mut one, mut other] = ports("unsent");
+    let (block, kept) = (Block::new(1500), Block::new(1024));
+    let (before, theirs) = (block.fill(1), kept.fill(7));
+    let (loan, theirs_loan) = (block.lend(&mut one), kept.lend(&mut one));
+    let all = |loan, bytes| Part {
+        loan,
+        offset: 0,
+        bytes,
+    };
+    assert!(push(&mut one, all(loan, 1500), 0));
+    assert!(push(&mut one, all(theirs_loan, 1024), 0));
+    let begun = Instant::now();
+    one.take_back(loan);
+    assert!(begun.elapsed() < Duration::from_millis(20), "nobody has it");
+    block.fill(2);
+    one.flush();
+    assert!(other.receive() == 2);
+    let rest = |index| {
+        other
+            .received(index)
+            .map(|frame| frame[HEAD.len()..].to_vec())
+    };
+    assert!(rest(0) == Some(sealed(&before, 0)));
+    assert!(rest(1) == Some(sealed(&theirs, 0)));
+}
+
+#[test]
+#[ignore = "needs DPDK: cargo xtask test hosts"]
+fn memory_comes_back_when_nobody_has_a_frame_with_it() {
+    let _turn = TURN.lock();
+    let [mut one, mut other] = ports("late");
+    let block = Block::new(1024);
+    let bytes = block.fill(1);
+    let loan = block.lend(&mut one);
+    assert!(push(
+        &mut one,
+        Part {
+            loan,
+            offset: 0,
+            bytes: 1024
+        },
+        0
+    ));
+    one.flush();
+    let begun = Instant::now();
+    let late = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        let came = pull(&mut other);
+        (came, other)
+    });
+    one.take_back(loan);
+    assert!(begun.elapsed() >= Duration::from_millis(20));
+    let (came, _other) = late.join().expect("it ends");
+    assert!(came == Some(sealed(&bytes, 0)));
+}
+
+/// A device that keeps frames is started anew, and goes on.
+#[test]
+#[ignore = "needs DPDK: cargo xtask test hosts"]
+fn a_device_that_keeps_memory_is_stopped_and_started() {
+    let _turn = TURN.lock();
+    let [mut one, mut other] = ports("stuck");
+    let block = Block::new(1024);
+    let loan = block.lend(&mut one);
+    let part = |loan| Part {
+        loan,
+        offset: 0,
+        bytes: 1024,
+    };
+    assert!(push(&mut one, part(loan), 0));
+    one.flush();
+    one.take_back(loan);
+    assert_eq!(pull(&mut other), None, "it was lost");
+    let (bytes, loan) = (block.fill(3), block.lend(&mut one));
+    assert!(push(&mut one, part(loan), 0));
+    one.flush();
+    assert!(pull(&mut other) == Some(sealed(&bytes, 0)));
+}
+
+/// The process ends that would have to leave its memory to a device.
+#[test]
+#[ignore = "needs DPDK: cargo xtask test hosts"]
+fn memory_that_does_not_come_back_ends_the_process() {
+    const NAME: &str = "memory_that_does_not_come_back_ends_the_process";
+    let _turn = TURN.lock();
+    if std::env::var_os(NAME).is_none() {
+        let mut again = Command::new(std::env::current_exe().expect("a program"));
+        again
+            .args(["--ignored", "--exact", "--nocapture", NAME])
+            .env(NAME, "1");
+        let done = again.output().expect("it starts");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(
+            !done.status.success() && said.contains("does not give memory back"),
+            "{said}"
+        );
+        return;
+    }
+    begin();
+    // This one sends to itself, and a stop does not empty it.
+    let opened = Port::open("net_ring0", FRAME_BYTES, None, InPlace::IfPossible);
+    let mut one = opened.expect("a ring opens");
+    let loan = Block::new(1024).lend(&mut one);
+    assert!(push(
+        &mut one,
+        Part {
+            loan,
+            offset: 0,
+            bytes: 1024
+        },
+        0
+    ));
+    one.flush();
+    one.take_back(loan);
+}
+
+/// A port that is closed gives back what is lent to it.
+#[test]
+#[ignore = "needs DPDK: cargo xtask test hosts"]
+fn a_port_that_is_closed_gives_all_back() {
+    let _turn = TURN.lock();
+    let [mut one, mut other] = ports("closed");
+    let block = Block::new(1024);
+    let bytes = block.fill(1);
+    let loan = block.lend(&mut one);
+    assert!(push(
+        &mut one,
+        Part {
+            loan,
+            offset: 0,
+            bytes: 1024
+        },
+        0
+    ));
+    let closed = std::thread::spawn(move || drop(one));
+    let begun = Instant::now();
+    let came = loop {
+        match pull(&mut other) {
+            Some(came) => break came,
+            None => assert!(begun.elapsed() < Duration::from_secs(5)),
+        }
+    };
+    assert!(came == sealed(&bytes, 0));
+    closed.join().expect("it ends");
+}
