@@ -80,8 +80,6 @@ pub(crate) struct RocePort<C> {
     has_turned: bool,
     /// Packets have come since that was asked.
     has_stirred: bool,
-    /// Turns in a row that found nothing to do.
-    idle_turns: u32,
 }
 
 /// How much of everything its queue pairs have.
@@ -117,27 +115,13 @@ struct Queues {
 impl<C: Carrier> RocePort<C> {
     /// Takes what has come, and sends what there is, both as much as a burst or some.
     fn turn(&mut self) {
-        let count = self.carrier.receive();
-        if count == 0 && self.is_idle() {
-            return;
-        }
         let now_ns = self.carrier.begin();
-        self.hear(now_ns, count);
+        self.receive(now_ns);
         self.receive_late(now_ns);
         self.queues.pairs.wake_due(now_ns);
         self.send(now_ns);
         // Whoever asked for this turn takes its completions.
         self.follow_sign(false);
-    }
-
-    /// Where nothing has come: whether nothing waits to be sent, and it is not yet time to look at the clock, which takes as long as all
-    /// else of such a turn.
-    fn is_idle(&mut self) -> bool {
-        let queues = &self.queues;
-        let may_send = queues.has_datagrams || queues.pairs.is_any_ready();
-        let looks_at_clock = self.idle_turns.is_multiple_of(CLOCK_EVERY);
-        self.idle_turns = self.idle_turns.wrapping_add(1);
-        !may_send && !looks_at_clock && !self.carrier.has_unsent()
     }
 
     /// Takes a burst of what has come; answers how many packets.
@@ -150,10 +134,7 @@ impl<C: Carrier> RocePort<C> {
     /// Hands so many packets of the last burst to their queue pairs. What they ask for leaves before all of a long one is done, so that
     /// the other end does not wait for it.
     fn hear(&mut self, now_ns: u64, count: usize) {
-        if count == 0 {
-            return;
-        }
-        (self.has_stirred, self.idle_turns) = (true, 0);
+        self.has_stirred |= count != 0;
         for index in 0..count {
             if index % MOST_HEARD == MOST_HEARD - 1 {
                 self.queues.settle();
@@ -328,8 +309,6 @@ fn piece(piece: super::port::Piece) -> Piece {
     }
 }
 
-/// Turns without anything between two looks at the clock.
-const CLOCK_EVERY: u32 = 16;
 /// Packets of a burst that are heard before something is sent.
 const MOST_HEARD: usize = 32;
 /// Packets that leave in one turn, at most: others wait for the next, so that what comes is not lost meanwhile.

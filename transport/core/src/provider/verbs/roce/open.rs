@@ -127,7 +127,6 @@ impl<C: Carrier> RocePort<C> {
             counts: Arc::default(),
             has_turned: false,
             has_stirred: false,
-            idle_turns: 0,
         })
     }
 }

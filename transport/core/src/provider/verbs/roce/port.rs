@@ -231,7 +231,6 @@ impl<C: Carrier> Port for RocePort<C> {
     }
 
     fn take_signs(&mut self) {
-        self.idle_turns = 0;
         if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
             sign.disarm(packets, self.carrier.now_ns());
         }
