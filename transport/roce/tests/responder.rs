@@ -300,6 +300,9 @@ fn s9_7_5_1_a_read_that_comes_again_is_answered_from_where_it_asks() {
     read(101, 255, 344).to(&mut end, 0);
     read(101, 256, 345).to(&mut end, 0);
     assert_eq!(end.leaving(0), [], "that is another read");
+    read(101, 256, 88).to(&mut end, 0);
+    read(101, 256, 256).to(&mut end, 0);
+    assert_eq!(end.leaving(0), [], "the read would end before its end");
 }
 
 #[test]

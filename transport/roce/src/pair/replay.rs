@@ -57,9 +57,16 @@ impl Replay {
         })
     }
 
-    /// The read of which this request asks the rest again, from packet number `psn` on. Nothing else than that rest can be
-    /// asked for.
-    pub(super) fn read(&self, psn: Psn, again: &Reth, mtu: PathMtu) -> Option<Carried> {
+    /// The read of which this request asks the rest again, from packet number `psn` on, or `in_parts` some whole packets of that. Nothing
+    /// else can be asked for: an answer that ends elsewhere would carry other bytes under a number than before, or end the read there.
+    /// (Linux's `rdma_rxe` takes the length from what has come so far, which may be more by now than when it took the number.)
+    pub(super) fn read(
+        &self,
+        psn: Psn,
+        again: &Reth,
+        mtu: PathMtu,
+        in_parts: bool,
+    ) -> Option<Carried> {
         self.kept.iter().copied().find(|carried| {
             let Was::Read(reth) = carried.what else {
                 return false;
@@ -71,7 +78,9 @@ impl Replay {
             let offset = packet * mtu.bytes();
             let rest = reth.bytes - offset.min(reth.bytes);
             let from = reth.address.wrapping_add(offset.into());
-            again.key == reth.key && again.address == from && again.bytes <= rest
+            let is_part = in_parts && again.bytes < rest && again.bytes.is_multiple_of(mtu.bytes());
+            let is_it = again.bytes == rest || is_part;
+            again.key == reth.key && again.address == from && is_it
         })
     }
 }
@@ -111,16 +120,19 @@ mod tests {
                 key,
                 bytes,
             };
-            let found = replay.read(Psn::new(psn), &again, PathMtu::Bytes256);
-            found.is_some()
+            let found = |in_parts| replay.read(Psn::new(psn), &again, PathMtu::Bytes256, in_parts);
+            (found(false).is_some(), found(true).is_some())
         };
-        assert!(finds(0x00ff_ffff, 7, 4096, 700));
-        assert!(finds(0, 7, 4352, 444));
-        assert!(finds(1, 7, 4608, 188));
-        assert!(!finds(2, 7, 4864, 0), "behind it");
-        assert!(!finds(0, 8, 4352, 444), "another key");
-        assert!(!finds(0, 7, 4353, 443), "another address");
-        assert!(!finds(0, 7, 4352, 445), "more than the rest");
+        let (both, neither) = ((true, true), (false, false));
+        assert_eq!(finds(0x00ff_ffff, 7, 4096, 700), both);
+        assert_eq!(finds(0, 7, 4352, 444), both);
+        assert_eq!(finds(1, 7, 4608, 188), both);
+        assert_eq!(finds(2, 7, 4864, 0), neither, "behind it");
+        assert_eq!(finds(0, 8, 4352, 444), neither, "another key");
+        assert_eq!(finds(0, 7, 4353, 443), neither, "another address");
+        assert_eq!(finds(0, 7, 4352, 445), neither, "more than the rest");
+        assert_eq!(finds(0, 7, 4352, 188), neither, "what follows the next");
+        assert_eq!(finds(0, 7, 4352, 256), (false, true), "a whole packet");
     }
 
     #[test]

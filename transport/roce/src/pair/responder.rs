@@ -356,7 +356,9 @@ impl Responder {
             }
             Kind::ReadRequest => {
                 let Some(again) = packet.reth() else { return };
-                let Some(carried) = self.replay.read(psn, &again, self.mtu) else {
+                let in_parts = self.ahead.is_some();
+                let carried = self.replay.read(psn, &again, self.mtu, in_parts);
+                let Some(carried) = carried else {
                     return;
                 };
                 let piece = Piece {
@@ -364,7 +366,7 @@ impl Responder {
                     address: again.address,
                     bytes: again.bytes,
                 };
-                if self.ahead.is_some() {
+                if in_parts {
                     let (first, packets) = (carried.first, carried.packets);
                     if !self.replies.will_answer(first, packets, psn, again.bytes) {
                         self.replies.read(psn, piece, self.msn, true);
