@@ -273,6 +273,21 @@ fn a_read_is_answered_in_packets_that_have_its_numbers() {
 }
 
 #[test]
+fn what_comes_again_before_a_read_does_not_acknowledge_the_read() {
+    let mut end = listening();
+    let write = |psn| ByHand::new(0x0a, psn, &[]).reth(0, 0, 0);
+    write(100).to(&mut end, 0);
+    assert_eq!(brief(&end.leaving(0)), [(0x11, 100)]);
+    read(101, 0, 300).to(&mut end, 0);
+    write(103).to(&mut end, 0);
+    end.leaving(0);
+    write(100).to(&mut end, 0);
+    assert_eq!(brief(&end.leaving(0)), [(0x11, 100)], "up to the read");
+    write(103).to(&mut end, 0);
+    assert_eq!(brief(&end.leaving(0)), [(0x11, 103)], "behind it");
+}
+
+#[test]
 fn answers_to_a_read_that_came_before_say_so() {
     let mut end = listening();
     let leaves = |end: &mut End| {

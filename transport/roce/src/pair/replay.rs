@@ -49,6 +49,12 @@ impl Replay {
         oldest
     }
 
+    /// The first packet number behind this one that has an answer of its own, as far as is known.
+    pub(super) fn first_behind(&self, psn: Psn) -> Option<Psn> {
+        let mut firsts = self.kept.iter().map(|carried| carried.first);
+        firsts.find(|first| psn.is_before(*first))
+    }
+
     /// What the atomic operation of this packet number found.
     pub(super) fn atomic(&self, psn: Psn) -> Option<u64> {
         self.kept.iter().find_map(|carried| match carried.what {

@@ -352,7 +352,10 @@ impl Responder {
         let psn = packet.bth.psn;
         match packet.bth.opcode.kind() {
             Kind::Send | Kind::Write => {
-                self.acknowledge(self.order.expected().previous(), Syndrome::UNLIMITED);
+                // A read has its own answer: rdma_rxe takes an acknowledgement of its number for the end of it, without the data.
+                let fetches = self.replay.first_behind(psn);
+                let behind = fetches.unwrap_or(self.order.expected());
+                self.acknowledge(behind.previous(), Syndrome::UNLIMITED);
             }
             Kind::ReadRequest => {
                 let Some(again) = packet.reth() else { return };
