@@ -354,7 +354,7 @@ impl Responder {
             Kind::Send | Kind::Write => {
                 // A read has its own answer: rdma_rxe takes an acknowledgement of its number for the end of it, without the data.
                 let fetches = self.replay.first_behind(psn);
-                let behind = fetches.unwrap_or(self.order.expected());
+                let behind = fetches.unwrap_or_else(|| self.order.expected());
                 self.acknowledge(behind.previous(), Syndrome::UNLIMITED);
             }
             Kind::ReadRequest => {
