@@ -49,10 +49,13 @@ impl Replay {
         oldest
     }
 
-    /// The first packet number behind this one that has an answer of its own, as far as is known.
-    pub(super) fn first_behind(&self, psn: Psn) -> Option<Psn> {
-        let mut firsts = self.kept.iter().map(|carried| carried.first);
-        firsts.find(|first| psn.is_before(*first))
+    /// The first packet number behind this one, and before `expected`, that has an answer of its own. What is kept may be older than half of
+    /// all numbers.
+    pub(super) fn first_behind(&self, psn: Psn, expected: Psn) -> Option<Psn> {
+        let all = 1..expected.packets_since(psn);
+        let distances = self.kept.iter().map(|it| it.first.packets_since(psn));
+        let nearest = distances.filter(|distance| all.contains(distance)).min();
+        nearest.map(|distance| psn.plus(distance))
     }
 
     /// What the atomic operation of this packet number found.
@@ -139,6 +142,24 @@ mod tests {
         assert_eq!(finds(0, 7, 4352, 445), neither, "more than the rest");
         assert_eq!(finds(0, 7, 4352, 188), neither, "what follows the next");
         assert_eq!(finds(0, 7, 4352, 256), (false, true), "a whole packet");
+    }
+
+    #[test]
+    fn the_next_read_behind_a_number_is_found_among_those_of_this_round() {
+        let mut replay = Replay::new(3);
+        for first in [0x00ff_fff0, 5, 20] {
+            replay.keep(read(first, 1));
+        }
+        let next = |psn, expected| {
+            let next = replay.first_behind(Psn::new(psn), Psn::new(expected));
+            next.map(Psn::get)
+        };
+        assert_eq!(next(0x00ff_fff0, 30), Some(5), "not itself");
+        assert_eq!(next(5, 30), Some(20));
+        assert_eq!(next(20, 30), None);
+        // These are as far behind as numbers go.
+        assert_eq!(next(0x0080_0001, 0x0080_0002), None);
+        assert_eq!(next(0x0070_0000, 0x0070_0009), None);
     }
 
     #[test]

@@ -96,6 +96,16 @@ impl Replies {
         self.insert(Reply { psn, msn, what });
     }
 
+    /// The read with these packet numbers is answered again: what waits of its answer may leave after that.
+    pub(super) fn repeat(&mut self, first: Psn, packets: u32) {
+        for reply in &mut self.waiting {
+            let is_of_it = reply.psn.packets_since(first) < packets;
+            if let What::Read { is_repeated, .. } = &mut reply.what {
+                *is_repeated |= is_of_it;
+            }
+        }
+    }
+
     /// Whether an answer that waits, to the read with these packet numbers, will bring these bytes from packet number `psn` on; or so
     /// many wait that no more are taken.
     pub(super) fn will_answer(&self, first: Psn, packets: u32, psn: Psn, bytes: u32) -> bool {
@@ -287,6 +297,19 @@ mod tests {
         replies.acknowledge(Psn::new(5), Syndrome::UNLIMITED, 0);
         let what = replies.waiting.back().map(|reply| reply.what);
         assert_eq!(what, Some(What::Acknowledge(Syndrome::UNLIMITED)));
+    }
+
+    #[test]
+    fn what_waits_of_an_answer_may_have_left_before_when_it_is_given_again() {
+        let mut replies = replies();
+        for first in [100, 200] {
+            replies.read(Psn::new(first), Piece::default(), 0, false);
+        }
+        replies.repeat(Psn::new(90), 20);
+        let says =
+            |reply: &Reply| matches!(reply.what, What::Read { is_repeated, .. } if is_repeated);
+        let repeated: Vec<_> = replies.waiting.iter().map(says).collect();
+        assert_eq!(repeated, [true, false]);
     }
 
     #[test]

@@ -352,9 +352,14 @@ impl Responder {
         let psn = packet.bth.psn;
         match packet.bth.opcode.kind() {
             Kind::Send | Kind::Write => {
-                // A read has its own answer: rdma_rxe takes an acknowledgement of its number for the end of it, without the data.
-                let fetches = self.replay.first_behind(psn);
-                let behind = fetches.unwrap_or_else(|| self.order.expected());
+                // A read has its own answer: rdma_rxe takes an acknowledgement of its number for the end of it, without the data. A peer that
+                // repeats selectively knows better, and is told of all.
+                let expected = self.order.expected();
+                let fetches = match self.ahead {
+                    None => self.replay.first_behind(psn, expected),
+                    Some(_) => None,
+                };
+                let behind = fetches.unwrap_or(expected);
                 self.acknowledge(behind.previous(), Syndrome::UNLIMITED);
             }
             Kind::ReadRequest => {
@@ -371,6 +376,7 @@ impl Responder {
                 };
                 if in_parts {
                     let (first, packets) = (carried.first, carried.packets);
+                    self.replies.repeat(first, packets);
                     if !self.replies.will_answer(first, packets, psn, again.bytes) {
                         self.replies.read(psn, piece, self.msn, true);
                     }
