@@ -4,7 +4,7 @@
 //
 // Each buffer that leads to memory counts there (`shared`), until whoever has the buffer gives it back: the device, or the library for a
 // frame that was not sent. So L1: while the count is above 1, a device may read the memory, and otherwise none does. Memory is taken
-// back (rmpi_dpdk_forget) when the count is 1, or when the device cannot reach it any more.
+// back (rmpi_dpdk_forget) when the count is 1.
 // Mapping for a device has been there since release 19.05, and counted as an experiment until 24.
 #define ALLOW_EXPERIMENTAL_API
 #define _GNU_SOURCE
@@ -41,9 +41,10 @@ struct rmpi_dpdk_memory {
     int is_mapped;
 };
 
+// By the address of its name, as start.rs knows one: virtual devices have names of several forms.
 int rmpi_port_is_on_bus(const struct rmpi_dpdk_port *port)
 {
-    return strncmp(port->device, "net_", 4) != 0;
+    return memchr(port->device, ':', strcspn(port->device, ",")) != NULL;
 }
 
 int rmpi_port_can_send_in_place(const struct rmpi_dpdk_port *port, const struct rte_eth_dev_info *info)
@@ -54,7 +55,7 @@ int rmpi_port_can_send_in_place(const struct rmpi_dpdk_port *port, const struct 
     // Physical addresses of the program's pages are not known, and may change. Behind an IOMMU the device takes virtual ones.
     if (rmpi_port_is_on_bus(port))
         return rte_eal_iova_mode() == RTE_IOVA_VA;
-    // These copy frames, wherever they are. One that shares DPDK's own memory with another process cannot show it any other.
+    // These copy frames, wherever they are, or hand them on within the process. One that shares DPDK's own memory with another process cannot show it any other.
     static const char *const COPYING[] = {"net_af_packet", "net_memif", "net_tap", "net_ring"};
     for (size_t i = 0; i < RTE_DIM(COPYING); i++)
         if (!strncmp(port->device, COPYING[i], strlen(COPYING[i])))
@@ -98,16 +99,14 @@ static int map(const struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memor
     return 0;
 }
 
-// Whether the device had a way to this memory that it has no more.
-static int unmap(const struct rmpi_dpdk_port *port, const struct rmpi_dpdk_memory *memory)
+static void unmap(const struct rmpi_dpdk_port *port, const struct rmpi_dpdk_memory *memory)
 {
     struct rte_eth_dev_info info;
     if (!memory->is_mapped)
-        return 0;
-    int is_cut = !rte_eth_dev_info_get(port->id, &info) && !rte_dev_dma_unmap((struct rte_device *)info.device, memory->base,
-                                                                              (uintptr_t)memory->base, memory->bytes);
+        return;
+    if (!rte_eth_dev_info_get(port->id, &info))
+        rte_dev_dma_unmap((struct rte_device *)info.device, memory->base, (uintptr_t)memory->base, memory->bytes);
     rte_extmem_unregister(memory->base, memory->bytes);
-    return is_cut;
 }
 
 struct rmpi_dpdk_memory *rmpi_dpdk_lend(struct rmpi_dpdk_port *port, void *base, size_t bytes)
@@ -198,15 +197,17 @@ static void ask_back(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memor
     while (!is_back(memory) && port->is_started && rte_get_timer_cycles() - begun < most) {
         lock(port);
         rte_eth_tx_done_cleanup(port->id, 0, 0);
-        if (!is_back(memory))
+        int is_done = is_back(memory);
+        if (!is_done)
             push_through(port);
         unlock(port);
-        rte_delay_us_sleep(20);
+        if (!is_done)
+            rte_delay_us_sleep(20);
     }
 }
 
-// A device that is stopped sends nothing, and one whose queue is made anew has none of the buffers of the old one.
-static void begin_anew(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memory)
+// A device that is stopped sends nothing, and one whose queue is made anew has none of the buffers of the old one. 0, or -1: it cannot go on.
+static int begin_anew(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memory)
 {
     lock(port);
     rte_eth_dev_stop(port->id);
@@ -214,9 +215,7 @@ static void begin_anew(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *mem
     port->is_started = 0;
     int error = rmpi_port_set_up_sends(port);
     unlock(port);
-    // One that keeps them stays stopped.
-    if (!error && is_back(memory))
-        rmpi_port_begin(port);
+    return error || !is_back(memory) || rmpi_port_begin(port) ? -1 : 0;
 }
 
 int rmpi_dpdk_forget(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memory, struct rmpi_dpdk_frame *unsent, uint32_t count)
@@ -225,12 +224,10 @@ int rmpi_dpdk_forget(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memor
         copy_into(memory, unsent, count);
     if (!is_back(memory))
         ask_back(port, memory);
-    if (!is_back(memory))
-        begin_anew(port, memory);
-    int is_cut = unmap(port, memory);
-    // What is stopped and has no way to memory any more reads none. The count stays, for a buffer may be given back later.
-    if (!is_back(memory))
-        return is_cut ? 0 : -1;
+    // A device that keeps it could still read it; one that does not start again would leave the program waiting without a word.
+    if (!is_back(memory) && begin_anew(port, memory))
+        return -1;
+    unmap(port, memory);
     free(memory);
     return 0;
 }

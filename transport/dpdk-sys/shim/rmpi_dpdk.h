@@ -73,7 +73,8 @@ int rmpi_dpdk_attach(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *frame,
 
 /* Takes memory back, whoever has it: no device reads it when this has returned 0. Frames that lead to it and were not sent are among
  * `unsent`; they carry copies afterwards. It takes a moment where the device has some, and when it does not give them back the
- * device is started anew. -1: they have gone where they cannot be had back, and may be read at any time. */
+ * device is started anew. -1: they have gone where they cannot be had back, and may be read at any
+ * time, or the device does not start again. */
 int rmpi_dpdk_forget(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memory, struct rmpi_dpdk_frame *unsent, uint32_t count);
 
 #pragma GCC visibility pop

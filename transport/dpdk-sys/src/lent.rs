@@ -102,7 +102,9 @@ impl Loans {
         let result = unsafe { (plugin.forget)(port, held.raw, unsent.as_mut_ptr(), count) };
         if result != 0 {
             // L2.
-            eprintln!("rmpi: a device of DPDK does not give memory back that it was lent");
+            eprintln!(
+                "rmpi: a device of DPDK does not give memory back that it was lent, or does not start again; in-place=no avoids that"
+            );
             std::process::abort();
         }
     }

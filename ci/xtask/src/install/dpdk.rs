@@ -68,7 +68,7 @@ struct Plan {
     driver: Option<&'static str>,
     /// Shared libraries that this needs, and what the shim does because of them.
     libraries: &'static [&'static str],
-    define: &'static str,
+    define: Option<&'static str>,
 }
 
 const PLANS: [Plan; 2] = [
@@ -76,14 +76,14 @@ const PLANS: [Plan; 2] = [
         file: "librmpi_dpdk.so",
         driver: None,
         libraries: &[],
-        define: "-DRMPI_USUAL",
+        define: None,
     },
     // Its libraries are found by the dynamic linker, or the plug-in is not loaded: those who use other devices need none of them.
     Plan {
         file: "librmpi_dpdk_xdp.so",
         driver: Some("net_af_xdp"),
         libraries: &["xdp", "bpf"],
-        define: "-DRMPI_XDP",
+        define: Some("-DRMPI_XDP"),
     },
 ];
 
@@ -113,7 +113,7 @@ fn build(folder: &Path, plan: &Plan, to: &Path) -> Result<(), String> {
     let drivers: Vec<&str> = DRIVERS.iter().copied().chain(plan.driver).collect();
     let mut build = command("cc");
     build.args("-std=gnu11 -O2 -Wall -Wextra -shared -fPIC -fvisibility=hidden -s".split(' '));
-    build.arg(plan.define);
+    build.args(plan.define);
     build.args(asked(&["--cflags", "libdpdk"])?.split_whitespace());
     build.args(SOURCES.iter().map(|name| shim.join(name)));
     build.arg("-o").arg(to);
