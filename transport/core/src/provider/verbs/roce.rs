@@ -132,13 +132,15 @@ impl<C: Carrier> RocePort<C> {
     }
 
     /// Hands so many packets of the last burst to their queue pairs. What they ask for leaves before all of a long one is done, so that
-    /// the other end does not wait for it.
+    /// the other end does not wait for it; but not where an answer is overdue that may be among the rest.
     fn hear(&mut self, now_ns: u64, count: usize) {
         self.has_stirred |= count != 0;
         for index in 0..count {
             if index % MOST_HEARD == MOST_HEARD - 1 {
                 self.queues.settle();
-                self.send(now_ns);
+                if !self.queues.pairs.is_any_due(now_ns) {
+                    self.send(now_ns);
+                }
             }
             if let Some(carried) = self.carrier.received(index) {
                 self.queues.hear(now_ns, &carried);
@@ -149,10 +151,8 @@ impl<C: Carrier> RocePort<C> {
 
     /// Where an answer is overdue, takes all that has come: this process may have computed for long, and answers wait in the socket.
     fn receive_late(&mut self, now_ns: u64) {
-        let is_due = |due_ns| due_ns <= now_ns;
         for _ in 0..MOST_LATE {
-            let is_any_due = self.queues.pairs.next_due_ns().is_some_and(is_due);
-            if !is_any_due || self.receive(now_ns) == 0 {
+            if !self.queues.pairs.is_any_due(now_ns) || self.receive(now_ns) == 0 {
                 break;
             }
         }
@@ -189,14 +189,17 @@ impl<C: Carrier> RocePort<C> {
         let is_now = queues.ends.has_events()
             || (ends && !queues.ends.is_empty())
             || (may_send && !is_stuck);
-        Wanted {
-            at_ns: if is_now {
-                Some(0)
-            } else {
-                queues.pairs.next_due_ns()
-            },
-            for_room: is_stuck,
-        }
+        let due_ns = queues.pairs.next_due_ns();
+        let for_room = is_stuck && self.carrier.shows_room();
+        let at_ns = match (is_now, is_stuck && !for_room) {
+            (true, _) => Some(0),
+            (false, true) => {
+                let again_ns = self.carrier.now_ns() + ROOM_AFTER_NS;
+                Some(due_ns.map_or(again_ns, |due_ns| due_ns.min(again_ns)))
+            }
+            (false, false) => due_ns,
+        };
+        Wanted { at_ns, for_room }
     }
 
     /// Wakes another thread, which may sleep, no later than it is to be.
@@ -313,5 +316,7 @@ fn piece(piece: super::port::Piece) -> Piece {
 const MOST_HEARD: usize = 32;
 /// Packets that leave in one turn, at most: others wait for the next, so that what comes is not lost meanwhile.
 const MOST_SENT: usize = 62;
+/// When to look for room again that nothing shows: a socket holds more than leaves meanwhile.
+const ROOM_AFTER_NS: u64 = 200_000;
 /// Bursts that are taken before somebody counts as silent: more than a socket holds.
 const MOST_LATE: usize = 1024;

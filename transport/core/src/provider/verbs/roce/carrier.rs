@@ -76,6 +76,11 @@ pub(crate) trait Carrier: fmt::Debug + Send {
     /// One of them.
     fn received(&self, index: usize) -> Option<Carried<'_>>;
 
+    /// Whether [`descriptor`](Self::descriptor) shows when there is room for what was pushed.
+    fn shows_room(&self) -> bool {
+        true
+    }
+
     /// A descriptor that is readable while a packet waits, and writable while there is room to send; `None`: there is none,
     /// and time passes only when somebody lets it.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;

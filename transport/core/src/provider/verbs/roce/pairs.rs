@@ -249,6 +249,11 @@ impl Pairs {
         self.due.first().map(|(due_ns, _)| *due_ns)
     }
 
+    /// Whether something is to be done by now for any.
+    pub(super) fn is_any_due(&self, now_ns: u64) -> bool {
+        self.next_due_ns().is_some_and(|due_ns| due_ns <= now_ns)
+    }
+
     /// Something was done with a queue pair: takes its completions, keeps its deadline. `may_send`: it may have something to
     /// send.
     pub(super) fn settle(&mut self, number: u32, may_send: bool, ends: &mut Ends) {

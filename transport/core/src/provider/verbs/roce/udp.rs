@@ -179,14 +179,22 @@ impl Carrier for Udp {
     }
 
     fn flush(&mut self) {
+        let mut was_refused = false;
         while !self.trains.is_empty() {
             match self.send_some() {
-                Ok(count) => self.trains.have_left(count),
+                Ok(count) => {
+                    self.trains.have_left(count);
+                    was_refused = false;
+                }
                 Err(error) => match (error.kind(), error.raw_os_error()) {
-                    // The second is of what was sent before.
-                    (ErrorKind::Interrupted | ErrorKind::ConnectionRefused, _) => {}
+                    (ErrorKind::Interrupted, _) => {}
                     (ErrorKind::WouldBlock, _) | (_, Some(libc::ENOBUFS)) => return,
-                    (_, code) => self.lose_first(code),
+                    // A socket may say so of what was sent before; the next call tells.
+                    _ if !was_refused => was_refused = true,
+                    (_, code) => {
+                        self.lose_first(code);
+                        was_refused = false;
+                    }
                 },
             }
         }
@@ -217,6 +225,12 @@ impl Carrier for Udp {
     fn received(&self, index: usize) -> Option<Carried<'_>> {
         let Packet { at, bytes, from } = *self.packets.get(index)?;
         assumed(self.buffers.get(at..at + bytes)?, from, self.local)
+    }
+
+    fn shows_room(&self) -> bool {
+        // The descriptor is that of the socket at which packets come.
+        let first = self.trains.waiting().next();
+        first.is_none_or(|first| self.connected.socket(first.to).is_none())
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
