@@ -331,8 +331,8 @@ fn three(number: f64, is_whole: bool) -> String {
     match number {
         0.0 => "0".to_owned(),
         _ if is_whole => format!("{number:.0}"),
-        ..10.0 => format!("{number:.2}"),
-        ..100.0 => format!("{number:.1}"),
+        ..9.995 => format!("{number:.2}"),
+        ..99.95 => format!("{number:.1}"),
         _ => format!("{number:.0}"),
     }
 }
@@ -514,7 +514,7 @@ KiB sent:
     fn units_have_three_digits() {
         let words: Vec<String> = [0.0, 1023.0, 10_240.0, 1.5e9, 5e11].map(bytes).to_vec();
         assert_eq!(words, ["0 B", "1023 B", "10.0 KiB", "1.40 GiB", "466 GiB"]);
-        let words: Vec<String> = [2e-6, 0.0123, 100.0].map(seconds).to_vec();
-        assert_eq!(words, ["2.00 us", "12.3 ms", "100 s"]);
+        let words: Vec<String> = [2e-6, 9.996e-6, 0.0123, 0.09996, 100.0].map(seconds).to_vec();
+        assert_eq!(words, ["2.00 us", "10.0 us", "12.3 ms", "100 ms", "100 s"]);
     }
 }
