@@ -54,7 +54,7 @@ const LONG_STAGES: &[TestStage] = &[
     },
     TestStage {
         name: "soak",
-        budget: minutes(25),
+        budget: minutes(120),
         run: softroce::soak,
     },
 ];

@@ -514,7 +514,9 @@ KiB sent:
     fn units_have_three_digits() {
         let words: Vec<String> = [0.0, 1023.0, 10_240.0, 1.5e9, 5e11].map(bytes).to_vec();
         assert_eq!(words, ["0 B", "1023 B", "10.0 KiB", "1.40 GiB", "466 GiB"]);
-        let words: Vec<String> = [2e-6, 9.996e-6, 0.0123, 0.09996, 100.0].map(seconds).to_vec();
+        let words: Vec<String> = [2e-6, 9.996e-6, 0.0123, 0.09996, 100.0]
+            .map(seconds)
+            .to_vec();
         assert_eq!(words, ["2.00 us", "10.0 us", "12.3 ms", "100 ms", "100 s"]);
     }
 }

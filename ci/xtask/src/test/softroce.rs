@@ -11,6 +11,16 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
+    in_guests(tally, context, "AT_LENGTH=", LIMIT)
+}
+
+/// What is tried in guests; with `AT_LENGTH=1` all of it.
+fn in_guests(
+    tally: &mut Tally,
+    context: &mut Context,
+    how: &str,
+    limit: Duration,
+) -> Result<(), String> {
     let folder = programs::folder()?;
     let share = folder.join("share");
     make_folder(&share)?;
@@ -35,8 +45,10 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     layout(tally)?;
     let guest = Guest::new()
         .kernel(context.kernel.unwrap_or_default())
-        .limit(LIMIT);
+        .limit(limit);
     let words = [
+        "env",
+        how,
         "sh",
         &script("checks"),
         &rmpiexec,
@@ -56,6 +68,8 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         }
     });
     let words = [
+        "env",
+        how,
         "sh",
         &script("between"),
         &rmpiexec,
@@ -105,7 +119,9 @@ fn told(tally: &mut Tally, who: &str, outcome: &Outcome) {
 }
 
 /// Stage `soak`: an hour of what the stage `unit` has some seconds of, on a simulated network; its jobs of 10,000 hosts with more that is
-/// said; 10 GiB over a bad link, 100 million changed packets and Wireshark's word on each opcode for the engine of RoCE; and ten minutes of what the stage `softroce` has some seconds of.
+/// said; 10 GiB over a bad link, 100 million changed packets and
+/// Wireshark's word on each opcode for the engine of RoCE; all that guests are for, where the stage `softroce` has the most telling
+/// part; and ten minutes of its random traffic.
 pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let mut simulated = cargo();
     simulated
@@ -127,6 +143,7 @@ pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), Strin
         "RoCE over a bad link, changed packets, and what Wireshark says",
         roce,
     )?;
+    in_guests(tally, context, "AT_LENGTH=1", LONG_LIMIT)?;
     let command = soak::command_line(&context.prefix()?, SOAK, None)?;
     let guest = Guest::new().kernel(context.kernel.unwrap_or_default());
     let outcome = soak::guest(guest, SOAK).run(&command)?;
@@ -220,6 +237,8 @@ fn code(outcome: &Outcome) -> Result<(), String> {
 const WRITTEN: &str = "softroce-was-here";
 /// All that the guest does; a machine with other work emulates several times slower.
 const LIMIT: Duration = Duration::from_secs(1200);
+/// All that it does at length, with 10 GiB over a bad link.
+const LONG_LIMIT: Duration = Duration::from_secs(7200);
 /// Programs of the stage `ranks` that run there, by their names in `ci/softroce/checks` and `between`.
 const RANKS: [&str; 23] = [
     "cancel",
@@ -247,7 +266,8 @@ const RANKS: [&str; 23] = [
     "wildcards",
 ];
 /// Programs from other places.
-const OTHERS: [&str; 6] = [
+const OTHERS: [&str; 7] = [
+    "ci/hosts/bulk.c",
     "ci/hosts/computes.c",
     "ci/demo/hello.c",
     "ci/hosts/far.c",
