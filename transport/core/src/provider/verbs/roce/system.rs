@@ -30,8 +30,11 @@ pub(super) struct Came {
 
 /// The address of nobody.
 pub(super) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-/// Messages of one call, at most.
-pub(super) const BURST: usize = 16;
+/// Trains that are sent by one call, at most.
+const SENT_AT_ONCE: usize = 16;
+/// Trains that are received by one call, at most. What the peer waits for leaves only when all of these were looked at: with 16 both
+/// ends had to wait for each other more often.
+pub(super) const RECEIVED_AT_ONCE: usize = 8;
 
 /// Sends a train by a socket that is connected to where it goes, without waiting; answers 1.
 pub(super) fn send_train(socket: &UdpSocket, train: Leaving<'_>) -> io::Result<usize> {
@@ -51,17 +54,17 @@ pub(super) fn send_train(socket: &UdpSocket, train: Leaving<'_>) -> io::Result<u
     Ok(1)
 }
 
-/// Sends datagrams, at most [`BURST`] trains of them, without waiting; answers how many trains the system took, from the first on.
+/// Sends datagrams, at most [`SENT_AT_ONCE`] trains of them, without waiting; answers how many trains the system took, from the first on.
 pub(super) fn send_burst<'a>(
     socket: &UdpSocket,
     burst: impl Iterator<Item = Leaving<'a>>,
 ) -> io::Result<usize> {
-    let mut names = [Name::default(); BURST];
-    let mut parts = [NO_PART; BURST];
-    let mut controls = [ControlMessage::default(); BURST];
-    let mut messages = no_messages::<BURST>();
+    let mut names = [Name::default(); SENT_AT_ONCE];
+    let mut parts = [NO_PART; SENT_AT_ONCE];
+    let mut controls = [ControlMessage::default(); SENT_AT_ONCE];
+    let mut messages = no_messages::<SENT_AT_ONCE>();
     let mut count = 0;
-    for (index, leaving) in burst.take(BURST).enumerate() {
+    for (index, leaving) in burst.take(SENT_AT_ONCE).enumerate() {
         names[index] = Name::of(leaving.to);
         parts[index] = part_of(leaving.bytes);
         let message = &mut messages[index].msg_hdr;
@@ -88,7 +91,7 @@ pub(super) fn receive_burst<const MOST: usize>(
     socket: &UdpSocket,
     buffers: &mut [u8],
     buffer_bytes: usize,
-    came: &mut [Came; BURST],
+    came: &mut [Came; RECEIVED_AT_ONCE],
 ) -> io::Result<usize> {
     let mut names = [Name::default(); MOST];
     let mut parts = [NO_PART; MOST];

@@ -14,7 +14,7 @@ use super::carrier::{Carrier, assumed};
 use super::claim::Claim;
 use super::connected::Connected;
 use super::looks::{Look, Looks};
-use super::system::{self, BURST, Came, Leaving, NOBODY};
+use super::system::{self, Came, Leaving, NOBODY, RECEIVED_AT_ONCE};
 use super::trains::Trains;
 use crate::wait;
 
@@ -32,7 +32,7 @@ pub(crate) struct Udp {
     connected: Connected,
     looks: Looks,
     /// What has come, and into which of the buffers.
-    came: [Came; BURST],
+    came: [Came; RECEIVED_AT_ONCE],
     buffers: Box<[u8]>,
     /// Where each packet of it is, and whose.
     packets: Vec<Packet>,
@@ -86,8 +86,8 @@ impl Udp {
             connected: Connected::new(local),
             // Where processes share a port, the kernel would join packets to several of them.
             looks: Looks::new(local.port() != PORT),
-            came: [nothing; BURST],
-            buffers: vec![0; BURST * BUFFER_BYTES].into_boxed_slice(),
+            came: [nothing; RECEIVED_AT_ONCE],
+            buffers: vec![0; RECEIVED_AT_ONCE * BUFFER_BYTES].into_boxed_slice(),
             packets: Vec::new(),
         })
     }
@@ -129,7 +129,9 @@ impl Udp {
                 })
             }
             Look::Train => system::receive_burst::<1>(socket, buffers, BUFFER_BYTES, came),
-            Look::Trains => system::receive_burst::<BURST>(socket, buffers, BUFFER_BYTES, came),
+            Look::Trains => {
+                system::receive_burst::<RECEIVED_AT_ONCE>(socket, buffers, BUFFER_BYTES, came)
+            }
         };
         // Errors are of what was sent before, and say nothing of what comes.
         count.unwrap_or(0)
