@@ -2,13 +2,16 @@
 //! Queue pairs for datagrams (UD). IBTA vol. 1 section 9.8.
 //!
 //! A datagram is one packet; it may be lost, and nobody says so. Its request has ended when it was handed out. One that comes
-//! without a receive buffer, or with the wrong key, is dropped.
+//! without a receive buffer, or with the wrong key, is dropped. Between two of these engines it may be a little longer than an
+//! adapter's ([`DATAGRAM_BYTES_MORE`](crate::format::DATAGRAM_BYTES_MORE)).
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::format::{Bth, DEFAULT_PARTITION, Deth, Headers, ImmDt, Opcode, Packet, Service};
+use crate::format::{
+    Bth, DATAGRAM_BYTES_MORE, DEFAULT_PARTITION, Deth, Headers, ImmDt, Opcode, Packet, Service,
+};
 use crate::memory::{Access, Memory, Piece};
 use crate::pair::{Body, Completion, Outgoing, PathMtu, Payload, ReceiveQueue, Status};
 use crate::psn::Psn;
@@ -37,7 +40,7 @@ pub struct DatagramConfig {
     pub key: u32,
     /// P_Key.
     pub partition: u16,
-    /// Most bytes of a datagram.
+    /// Bytes of a packet: most of a datagram that an adapter takes.
     pub path_mtu: PathMtu,
     /// Datagrams that wait, or whose completions were not polled.
     pub send_depth: usize,
@@ -121,6 +124,13 @@ impl DatagramConfig {
             send_depth: 256,
         }
     }
+
+    /// Most bytes of a datagram.
+    fn most_bytes(&self) -> u32 {
+        #[allow(clippy::cast_possible_truncation, reason = "some bytes")]
+        let more = DATAGRAM_BYTES_MORE as u32;
+        self.path_mtu.bytes() + more
+    }
 }
 
 impl DatagramPair {
@@ -157,8 +167,8 @@ impl DatagramPair {
             Body::Inline(bytes) => bytes.len(),
             Body::Piece(piece) => usize::try_from(piece.bytes).unwrap_or(usize::MAX),
         };
-        let most = self.config.path_mtu.bytes();
-        if u32::try_from(bytes).is_ok_and(|bytes| bytes > most) || bytes > u32::MAX as usize {
+        let most = self.config.most_bytes();
+        if bytes > most as usize {
             return Err(DatagramError::TooLong { bytes, most });
         }
         if self.waiting.len() + self.done.len() >= self.config.send_depth {
@@ -264,7 +274,7 @@ impl DatagramPair {
             && bth.destination == self.config.number
             && deth.key == self.config.key
             && bth.is_of_partition(self.config.partition)
-            && packet.payload.len() <= self.config.path_mtu.bytes() as usize;
+            && packet.payload.len() <= self.config.most_bytes() as usize;
         is_ours.then_some(deth.source)
     }
 

@@ -5,16 +5,17 @@ mod common;
 
 use common::arena::{Arena, piece};
 use common::end::{address, numbers};
-use roce::format::{Bth, Packet};
+use roce::format::{Bth, DATAGRAM_BYTES_MORE, Opcode, PAYLOAD_BYTES_MAX, Packet};
 use roce::{
-    Body, Datagram, DatagramConfig, DatagramError, DatagramPair, Payload, ReceiveQueue, Status,
+    Body, Datagram, DatagramConfig, DatagramError, DatagramPair, PathMtu, Payload, ReceiveQueue,
+    Status,
 };
 
 const SENDER: DatagramConfig = DatagramConfig {
     number: 17,
     key: 170,
     partition: 0xffff,
-    path_mtu: roce::PathMtu::Bytes256,
+    path_mtu: PathMtu::Bytes256,
     send_depth: 4,
 };
 const RECEIVER: DatagramConfig = DatagramConfig {
@@ -161,14 +162,44 @@ fn one_that_is_longer_than_its_buffer_spoils_that_alone() {
 }
 
 #[test]
+fn the_longest_is_as_long_as_any_packet_of_a_reliable_queue_pair() {
+    let opcodes = (0..=u8::MAX).filter_map(Opcode::parse);
+    let with_payload = opcodes.filter(|opcode| opcode.has_payload());
+    let headers = with_payload.map(Opcode::extension_bytes).max().unwrap();
+    let longest = PAYLOAD_BYTES_MAX + DATAGRAM_BYTES_MORE;
+    let filled = u32::try_from(40 + longest).unwrap();
+    let config = |config| DatagramConfig {
+        path_mtu: PathMtu::Bytes4096,
+        ..config
+    };
+    let mut sender = DatagramPair::new(config(SENDER));
+    let body = vec![7; longest];
+    sender.post(&datagram(Body::Inline(&body))).unwrap();
+    let mut arena = Arena::default();
+    arena.add(8, vec![0; 40 + longest]);
+    let packets = leaving(&mut sender, &arena);
+    assert_eq!(packets[0].len(), Bth::BYTES + headers + PAYLOAD_BYTES_MAX);
+
+    let mut receives = ReceiveQueue::new(4);
+    receives.post(5, piece(8, 0, filled));
+    let packet = Packet::parse(&packets[0]).unwrap();
+    let from = address(1).ip();
+    let mut pair = DatagramPair::new(config(RECEIVER));
+    pair.receive(from, &packet, &mut arena, &mut receives);
+    let done = pair.poll_receives().unwrap().completion;
+    assert_eq!((done.status, done.bytes), (Status::Success, filled));
+    assert_eq!(arena.bytes(8)[40..], body);
+}
+
+#[test]
 fn what_cannot_leave_is_refused_or_told() {
     let mut sender = DatagramPair::new(SENDER);
-    let long = sender.post(&datagram(Body::Inline(&[0; 257])));
+    let long = sender.post(&datagram(Body::Inline(&[0; 269])));
     assert_eq!(
         long,
         Err(DatagramError::TooLong {
-            bytes: 257,
-            most: 256
+            bytes: 269,
+            most: 268
         })
     );
     let unknown = datagram(Body::Piece(piece(9, 0, 1)));

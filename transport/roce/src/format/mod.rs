@@ -37,6 +37,10 @@ pub use selective::PacketSet;
 pub const PORT: u16 = 4791;
 /// Most payload of one packet in bytes: the largest path MTU.
 pub const PAYLOAD_BYTES_MAX: usize = 4096;
+/// So much more than a path MTU a datagram may carry here: then it is as long on the wire as the longest packet of a reliable queue pair,
+/// which has a RETH and immediate data where a datagram has its DETH. Whoever wants to know which packets arrive sends such ones.
+/// Adapters neither send nor take them.
+pub const DATAGRAM_BYTES_MORE: usize = Reth::BYTES + ImmDt::BYTES - Deth::BYTES;
 /// Bytes of the checksum behind each packet.
 pub const ICRC_BYTES: usize = 4;
 /// The partition that everybody belongs to, as a full member.

@@ -5,7 +5,8 @@ use std::fmt;
 
 use super::opcode::extension;
 use super::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ieth, ImmDt, Kind, PAYLOAD_BYTES_MAX, PacketSet, Reth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, DATAGRAM_BYTES_MORE, Deth, Ieth, ImmDt, Kind,
+    PAYLOAD_BYTES_MAX, PacketSet, Reth, Service,
 };
 
 /// A packet whose lengths are right: its opcode is known, all of its extension headers are there, and pad and payload are
@@ -89,8 +90,11 @@ impl<'a> Packet<'a> {
         let most = match bth.opcode.kind() {
             Kind::CongestionNotification => CNP_BYTES,
             Kind::Acknowledge if PacketSet::parse(payload).is_some() => PacketSet::BYTES_MAX,
-            _ if bth.opcode.has_payload() => PAYLOAD_BYTES_MAX,
-            _ => 0,
+            _ if !bth.opcode.has_payload() => 0,
+            _ if bth.opcode.service() == Service::UnreliableDatagram => {
+                PAYLOAD_BYTES_MAX + DATAGRAM_BYTES_MORE
+            }
+            _ => PAYLOAD_BYTES_MAX,
         };
         if payload.len() > most {
             return Err(Malformed::Payload {
