@@ -346,6 +346,14 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         }
     }
 
+    /// The peer looks and has not got what was said last, or its answer was lost: it is said again at this time, and then as slowly as
+    /// at first.
+    pub fn hasten(&mut self, at_ns: u64) {
+        if self.deadline_ns != NEVER {
+            (self.tries, self.deadline_ns) = (0, at_ns);
+        }
+    }
+
     /// Time has come to `now_ns`: what was said last is to be said again, if nobody answered. Answers since when nobody does.
     pub fn timeout(&mut self, now_ns: u64) -> Option<Overdue> {
         if now_ns < self.deadline_ns {
@@ -480,7 +488,10 @@ mod tests {
         assert_eq!(it.timeout(FIRST_PAUSE_NS - 1), None);
         assert_eq!(it.timeout(FIRST_PAUSE_NS), Some(Overdue { tries: 1 }));
         assert_eq!(it.deadline_ns(), Some(3 * FIRST_PAUSE_NS));
+        it.hasten(5);
+        assert_eq!(it.timeout(5), Some(Overdue { tries: 1 }));
         it.refused(100);
+        it.hasten(7);
         assert_eq!(it.deadline_ns(), None);
         assert!(!it.may_ask(99) && it.may_ask(100));
         it.heard();
