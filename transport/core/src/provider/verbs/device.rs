@@ -341,11 +341,11 @@ impl Port for Device {
     fn open_way(&mut self, to: &Address) -> Result<Way, CallError> {
         let attributes = pair::way(&self.facts, to);
         let way = make::address_handle(self.verbs, &self.domain, attributes)?;
-        Ok(Way(self.ways.insert(way)))
+        Ok(Way::at(self.ways.insert(way)))
     }
 
     fn close_way(&mut self, way: Way) {
-        self.ways.remove(way.0);
+        self.ways.remove(way.place());
     }
 
     #[inline]

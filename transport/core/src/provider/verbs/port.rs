@@ -15,6 +15,7 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -311,9 +312,22 @@ pub(crate) enum Queue {
     Receives,
 }
 
-/// A way for datagrams.
+/// A way for datagrams: its place among those of the port. Never zero inside, so that one that may be missing takes no more room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Way(pub(crate) u32);
+pub(crate) struct Way(NonZeroU32);
+
+impl Way {
+    /// The way at a place.
+    pub(crate) fn at(place: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(place))
+    }
+
+    /// Its place.
+    #[inline(always)]
+    pub(crate) fn place(self) -> u32 {
+        self.0.get() - 1
+    }
+}
 
 /// Where a datagram goes: the way, the queue pair that receives it, and the key that it must name to be heard there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -164,7 +164,7 @@ impl Device {
         body: Body<'_>,
         is_signaled: bool,
     ) -> Result<(), Refused> {
-        let handle = self.ways.get(to.way.0).ok_or(Refused)?;
+        let handle = self.ways.get(to.way.place()).ok_or(Refused)?;
         let (bytes, most) = match body {
             Body::Inline(bytes) => (bytes.len(), self.facts.inline_bytes),
             Body::Piece(piece) => (piece.bytes as usize, self.facts.packet_bytes),

@@ -84,12 +84,12 @@ impl Net {
         let adapter = self.port(port);
         adapter.ways.insert(way, target);
         adapter.stats.ways += 1;
-        Ok(Way(way))
+        Ok(Way::at(way))
     }
 
     pub(super) fn close_way(&mut self, port: u32, way: Way) {
         let adapter = self.port(port);
-        let found = adapter.ways.remove(&way.0);
+        let found = adapter.ways.remove(&way.place());
         adapter.stats.ways -= u64::from(found.is_some());
         adapter.stats.wrong += u64::from(found.is_none() && !adapter.is_gone());
     }
@@ -135,7 +135,8 @@ impl Net {
         };
         let most = most.min(adapter.facts.packet_bytes);
         let datagrams = &mut adapter.datagrams;
-        if body.bytes() > most || datagrams.is_broken || !adapter.ways.contains_key(&to.way.0) {
+        if body.bytes() > most || datagrams.is_broken || !adapter.ways.contains_key(&to.way.place())
+        {
             adapter.stats.wrong += 1;
             return Err(Refused);
         }
@@ -168,7 +169,7 @@ impl Net {
             Kept::Inline(bytes) => Some(bytes.to_vec()),
             Kept::Piece(piece) => adapter.regions.load(*piece),
         };
-        let target = adapter.ways.get(&posted.to.way.0).copied();
+        let target = adapter.ways.get(&posted.to.way.place()).copied();
         adapter.stats.wrong += u64::from(target.is_none());
         let status = match (&bytes, &target) {
             (None, _) => Status::LocalProtection,

@@ -107,11 +107,11 @@ impl<C: Carrier> Port for RocePort<C> {
     fn open_way(&mut self, to: &Address) -> Result<Way, CallError> {
         let to = socket_of(to, self.queues.local);
         let to = to.ok_or_else(|| failed("ibv_create_ah", libc::EHOSTUNREACH))?;
-        Ok(Way(self.ways.insert(to)))
+        Ok(Way::at(self.ways.insert(to)))
     }
 
     fn close_way(&mut self, way: Way) {
-        self.ways.remove(way.0);
+        self.ways.remove(way.place());
     }
 
     fn post_datagram(
@@ -121,7 +121,7 @@ impl<C: Carrier> Port for RocePort<C> {
         body: Body<'_>,
         signaled: bool,
     ) -> Result<(), Refused> {
-        let way = *self.ways.get(to.way.0).ok_or(Refused)?;
+        let way = *self.ways.get(to.way.place()).ok_or(Refused)?;
         let posted = self.queues.datagrams.post(&Datagram {
             work,
             to: way,
