@@ -18,6 +18,7 @@ use super::pairs::{Numbers, Pairs};
 use super::regions::Regions;
 use super::shared::{self, Shared};
 use super::sign::Sign;
+use super::system;
 use super::udp::Udp;
 use super::{Limits, Queues, RocePort};
 use crate::net_info;
@@ -43,7 +44,8 @@ impl RocePort<Udp> {
             } = fit;
             format!("RoCE over UDP cannot be had at {interface} {address}: {what}: {why}")
         };
-        let link_bytes = link_bytes(&fit.interface);
+        let link_bytes = system::link_bytes(fit.address, &fit.interface);
+        let link_bytes = link_bytes.unwrap_or(ETHERNET_BYTES);
         let shared =
             for_adapters.then(|| shared::join(fit.address, network.local_rank, network.job));
         let (shared, why_not) = match shared {
@@ -211,13 +213,6 @@ fn window_packets(waiting_bytes: usize, path_mtu: PathMtu) -> u32 {
     packets.clamp(LEAST_WINDOW, MOST_WINDOW)
 }
 
-/// What an interface carries in one packet, its MTU.
-fn link_bytes(interface: &str) -> usize {
-    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu"));
-    let bytes = text.ok().and_then(|text| text.trim().parse().ok());
-    bytes.unwrap_or(ETHERNET_BYTES)
-}
-
 /// What the device is called.
 const DEVICE: &str = "udp";
 /// Reads and atomics under way, at most.
@@ -248,6 +243,14 @@ mod tests {
             packet_bytes: 1024,
             gid,
         }
+    }
+
+    #[test]
+    fn the_kernel_tells_what_an_interface_carries() {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        assert!(system::link_bytes(here, "lo").is_some_and(|bytes| bytes >= 1280));
+        assert_eq!(system::link_bytes(here, "none-of-that-name"), None);
+        assert_eq!(system::link_bytes(here, &"l".repeat(99)), None);
     }
 
     #[test]

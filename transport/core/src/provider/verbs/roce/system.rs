@@ -317,6 +317,26 @@ pub(super) fn forbid_fragments(socket: &UdpSocket, address: IpAddr) -> io::Resul
     set_option(socket, level, name, value)
 }
 
+/// What an interface, which has this address, carries in one packet: its MTU. The kernel is asked, since `/sys` may show the interfaces of
+/// another network namespace.
+pub(super) fn link_bytes(address: IpAddr, interface: &str) -> Option<usize> {
+    let socket = UdpSocket::bind((address, 0)).ok()?;
+    // SAFETY: numbers, bytes and addresses, for all of which zeros are values.
+    let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };
+    // A zero stays behind it.
+    let room = asked.ifr_name.len() - 1;
+    for (place, byte) in asked.ifr_name[..room].iter_mut().zip(interface.bytes()) {
+        *place = byte.cast_signed();
+    }
+    let (descriptor, place) = (socket.as_raw_fd(), &raw mut asked);
+    // SAFETY: a request with a name that ends with zero; the call writes the number into it.
+    if unsafe { libc::ioctl(descriptor, libc::SIOCGIFMTU, place) } < 0 {
+        return None;
+    }
+    // SAFETY: what this call writes.
+    usize::try_from(unsafe { asked.ifr_ifru.ifru_mtu }).ok()
+}
+
 /// Asks for room for so many bytes in each direction, beyond the system's limit if this user may; answers how much there is for
 /// what comes.
 pub(super) fn ask_for_room(socket: &UdpSocket, bytes: libc::c_int) -> usize {
