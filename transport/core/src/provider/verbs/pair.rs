@@ -316,6 +316,12 @@ impl Pairs {
         pairs.min_by_key(|pair| pair.used_at).map(|pair| pair.line)
     }
 
+    /// Whether one on this line is broken and not yet taken apart.
+    pub(super) fn is_any_going(&self, line: Line) -> bool {
+        self.iter()
+            .any(|pair| pair.line == line && !pair.is_whole())
+    }
+
     /// Posts a note over one. `false`: there is no room.
     pub(super) fn post_note<P: Port>(
         &mut self,

@@ -88,7 +88,9 @@ impl<P: Port> Links<P> {
             Some(index) => self.break_pair(index),
             None => {}
         }
-        if !again && !self.rails.has_room_for_pair(&self.limits) {
+        // Where one broke here too, its place becomes free.
+        let has_place = again && self.pairs.is_any_going(line);
+        if !has_place && !self.rails.has_room_for_pair(&self.limits) {
             self.give_one_up();
             return self.refuse(line, attempt);
         }
