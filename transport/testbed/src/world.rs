@@ -470,6 +470,7 @@ pub fn packets(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
             full: permille,
             late: permille,
             most_delay_ns: seed % 5 * 100_000,
+            ..PacketFaults::default()
         });
         let limits = NetLimits {
             datagrams_first: (seed % 5) as u32,

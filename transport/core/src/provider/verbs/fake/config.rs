@@ -45,6 +45,8 @@ pub struct FakeConfig {
     pub infiniband: bool,
     /// Bytes of one packet, a power of two from 256 to 4096.
     pub packet_bytes: u32,
+    /// Bytes of a packet that the network carries; longer ones are lost. 0: as many as the ports.
+    pub way_bytes: u32,
     /// Most bytes that travel inside a work request.
     pub inline_bytes: u32,
     /// Most bytes of one work request.
@@ -72,6 +74,11 @@ pub struct FakeConfig {
 }
 
 impl FakeConfig {
+    /// Whether the network carries a packet of so many bytes.
+    pub(super) fn carries(&self, bytes: u64) -> bool {
+        self.way_bytes == 0 || bytes <= self.way_bytes.into()
+    }
+
     /// A network on which nothing goes wrong, of devices like Soft-RoCE.
     #[must_use]
     pub fn calm(seed: u64) -> Self {
@@ -93,6 +100,7 @@ impl FakeConfig {
             down_permille: 0,
             infiniband: false,
             packet_bytes: 1024,
+            way_bytes: 0,
             inline_bytes: 512,
             message_bytes: 1 << 31,
             reads: 16,

@@ -215,7 +215,8 @@ impl Net {
         adapter.stats.datagrams_doubled += copies - 1;
         let is_doomed = adapter.datagrams.doomed > 0;
         adapter.datagrams.doomed = adapter.datagrams.doomed.saturating_sub(1);
-        let leaves = adapter.carries() && adapter.is_still(&datagram.target.source);
+        let is_carried = self.config.carries(datagram.bytes.len() as u64);
+        let leaves = adapter.carries() && adapter.is_still(&datagram.target.source) && is_carried;
         for _ in 0..copies {
             if is_doomed || !leaves || self.random.chance(self.config.loss_permille) {
                 self.port(datagram.from).stats.datagrams_lost += 1;

@@ -115,6 +115,17 @@ pub(super) enum What {
     Answer(Answer),
 }
 
+impl What {
+    /// Bytes that it carries.
+    pub(super) fn bytes(&self) -> u32 {
+        let bytes = match self {
+            Self::Request { bytes, .. } | Self::Answer(Answer::Done(bytes)) => bytes.len(),
+            Self::Answer(_) => 0,
+        };
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum Answer {
     /// It was carried out; what was read, or found.

@@ -252,7 +252,9 @@ impl Net {
             return;
         };
         let adapter = &mut self.ports[from as usize];
-        let leaves = adapter.carries() && adapter.is_still(&joined.source);
+        let longest = joined.packet_bytes.min(what.bytes());
+        let is_carried = self.config.carries(longest.into());
+        let leaves = adapter.carries() && adapter.is_still(&joined.source) && is_carried;
         if !leaves || self.random.chance(self.config.pair_loss_permille) {
             adapter.stats.packets_lost += 1;
             return;

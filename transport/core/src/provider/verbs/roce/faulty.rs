@@ -31,6 +31,10 @@ pub struct PacketFaults {
     pub late: u32,
     /// How late at most.
     pub most_delay_ns: u64,
+    /// Longer packets never arrive, counted from the header of IP on; 0: all may.
+    pub most_bytes: usize,
+    /// Of those, only what the place of this number sends, from 1 on, as they are opened; 0: whoever sends them.
+    pub narrow_from: u16,
 }
 
 /// A network. Clones are the same one.
@@ -41,6 +45,8 @@ pub struct PacketNet(Arc<Mutex<Air>>);
 struct Air {
     faults: PacketFaults,
     random: Random,
+    /// What each place believes to be carried.
+    link_bytes: usize,
     now_ns: u64,
     sent: u64,
     places: Vec<SocketAddr>,
@@ -56,12 +62,19 @@ struct Flying {
 }
 
 impl PacketNet {
-    /// A new network, without places.
+    /// A new network, without places. Interfaces carry 1500 bytes.
     #[must_use]
     pub fn new(faults: PacketFaults) -> Self {
+        Self::of_links(faults, 1500)
+    }
+
+    /// The same with interfaces that carry so much in a packet, from the header of IP on.
+    #[must_use]
+    pub fn of_links(faults: PacketFaults, link_bytes: usize) -> Self {
         Self(Arc::new(Mutex::new(Air {
             faults,
             random: Random::new(faults.seed),
+            link_bytes,
             now_ns: 1,
             sent: 0,
             places: Vec::new(),
@@ -89,6 +102,12 @@ impl PacketNet {
         self.air().now_ns += time_ns;
     }
 
+    /// How much has passed since the beginning.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.air().now_ns
+    }
+
     /// What happens from now on.
     pub fn set_faults(&self, faults: PacketFaults) {
         self.air().faults = faults;
@@ -100,6 +119,17 @@ impl PacketNet {
 }
 
 impl Air {
+    /// Whether something on the way drops a packet for its length.
+    fn is_too_long(&self, flying: &Flying) -> bool {
+        let PacketFaults {
+            most_bytes,
+            narrow_from,
+            ..
+        } = self.faults;
+        let is_narrow = narrow_from == 0 || narrow_from == flying.from.port();
+        most_bytes != 0 && is_narrow && flying.bytes.len() + IP_UDP_BYTES > most_bytes
+    }
+
     fn send(&mut self, flying: &Flying) {
         let PacketFaults {
             loss,
@@ -110,8 +140,9 @@ impl Air {
             ..
         } = self.faults;
         let copies = 1 + u32::from(self.random.chance(twice));
+        let is_too_long = self.is_too_long(flying);
         for _ in 0..copies {
-            if self.random.chance(loss) {
+            if self.random.chance(loss) || is_too_long {
                 continue;
             }
             let mut flying = flying.clone();
@@ -152,7 +183,7 @@ impl Carrier for Faulty {
     }
 
     fn most_bytes(&self) -> usize {
-        1500
+        self.net.air().link_bytes
     }
 
     fn waiting_bytes(&self) -> usize {
@@ -216,3 +247,5 @@ impl Carrier for Faulty {
 
 const BURST: usize = 8;
 const LEAST_LENT_BYTES: u32 = 500;
+/// Headers that stand before a packet: those of IPv4 and UDP.
+const IP_UDP_BYTES: usize = 28;

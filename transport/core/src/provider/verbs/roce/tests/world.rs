@@ -212,6 +212,7 @@ fn three_processes_talk_over_a_network_that_loses_doubles_delays_and_damages() {
             full: 4 * permille,
             late: permille,
             most_delay_ns: seed * 7_000,
+            ..PacketFaults::default()
         });
         world.chat(40);
         for bytes in [8, 5000, 100_000] {
