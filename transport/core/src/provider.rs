@@ -500,7 +500,8 @@ impl Fabric {
         self.net.as_mut()?.next_complaint()
     }
 
-    /// What the user should know once of a job, whoever finds it: that connections carry what devices of two hosts do not, and why.
+    /// What the user should know once of a job, whoever finds it: that connections carry what devices of two hosts do not, and why; that a way
+    /// carries less than the ports at its ends.
     pub fn next_remark(&mut self) -> Option<String> {
         self.net.as_mut()?.next_remark()
     }

@@ -257,9 +257,10 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
         tcp || self.verbs.has_news() || here
     }
 
-    /// That `tcp` carries what the devices of two hosts do not, and why: told once.
+    /// That `tcp` carries what the devices of two hosts do not, and why, told once; and what `verbs` has to say.
     pub(super) fn next_remark(&mut self) -> Option<String> {
-        self.remarks.next.take()
+        let apart = self.remarks.next.take();
+        apart.or_else(|| self.verbs.next_remark())
     }
 
     pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {

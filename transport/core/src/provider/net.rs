@@ -219,7 +219,7 @@ impl Net {
     }
 
     pub(super) fn next_remark(&mut self) -> Option<String> {
-        either!(self, _ => None, _ => None, it => it.next_remark())
+        either!(self, it => it.next_remark(), _ => None, it => it.next_remark())
     }
 
     pub(super) fn next_port_change(&mut self) -> Option<PortChange> {

@@ -45,10 +45,12 @@ mod news;
 mod owned;
 mod pair;
 mod pairs;
+mod path;
 mod peers;
 mod plain;
 mod pools;
 mod port;
+mod probe;
 mod rail;
 mod rails;
 mod ready;
@@ -115,7 +117,7 @@ pub(super) use work::Kind;
 /// | what comes | `take_filled`: `take_packet`, then `deliver` or `assemble`, `hand_up`, `deliver_held`; later `copy_lent`, `release` | `arrive.rs` |
 /// | the fast path | `look`: `take_first`, then `take_word` or `take_other`; `catch_up` with what a word left, before anything else | `arrive.rs` |
 /// | waiting | `prepare_sleep`, `fall_asleep` (`until_due`), `wake`; `needs_cores`, `wakes` | `turn.rs`, `verbs.rs` |
-/// | loss | `lose`, `why_lost`; `has_news`, `next_complaint`, `next_port_change` | `verbs.rs`, `turn.rs` |
+/// | loss | `lose`, `why_lost`; `has_news`, `next_complaint`, `next_remark`, `next_port_change` | `verbs.rs`, `turn.rs` |
 /// | the end | `is_quiet`, `drop` | `turn.rs`, `verbs.rs` |
 /// | counts | `counts`, `memory` | `verbs.rs` |
 #[derive(Debug)]
@@ -150,7 +152,9 @@ pub struct NetStats {
     pub packets: u64,
     /// Reliable queue pairs that were joined.
     pub joined: u64,
-    /// Of those, the ones that broke.
+    /// Of those that this process had asked for, the ones with shorter packets than both ports carry, since others do not arrive.
+    pub narrow: u64,
+    /// Of those that were joined, the ones that broke.
     pub broken: u64,
     /// Of those, the ones that broke because the peer had no buffers for too long.
     pub not_ready: u64,

@@ -532,6 +532,13 @@ pub const GAUGES: &[Gauge] = &[
         "Reliable queue pairs that were joined.",
     ),
     gauge(
+        "net_pairs_narrow",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.narrow)),
+        "Reliable queue pairs that the process has asked for and whose packets are shorter than both ports carry, since longer ones do not arrive.",
+    ),
+    gauge(
         "net_pairs_broken",
         NETWORK,
         Class::Counter,
@@ -847,7 +854,7 @@ pub const GAUGES: &[Gauge] = &[
     ),
 ];
 
-const _: () = assert!(GAUGES.len() == 89 + 3 * COLLECTIVES.len());
+const _: () = assert!(GAUGES.len() == 90 + 3 * COLLECTIVES.len());
 
 #[cfg(test)]
 mod tests {

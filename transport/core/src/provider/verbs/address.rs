@@ -124,8 +124,8 @@ impl Address {
 }
 
 const VERSION: u8 = 1;
-/// An older one began with [`VERSION`].
-const FORM: u8 = 0x23;
+/// Older ones were 0x23, of processes whose notes had no sizes and whose buffers were too short for such, and before began with [`VERSION`].
+const FORM: u8 = 0x24;
 /// Bytes of a port in a record: its address and its rate.
 const PORT_BYTES: usize = Address::BYTES + 4;
 /// Bytes of a host's name in a record.

@@ -32,47 +32,35 @@ impl<P: Port> Verbs<P> {
         }
         let mut start = [0; SHORT_BYTES];
         let short = receives.copy_start(buffer, &mut start);
-        match wire::read(&start[..short]) {
-            Some(Message::Packet(packet))
-                if self.streams.links.pairs.is_from(
-                    packet.source,
-                    done,
-                    buffer,
-                    &self.streams.links.sides,
-                    &self.streams.links.rails,
-                ) =>
-            {
+        match wire::read(&start[..short], receives.bytes_in(buffer)) {
+            Some(Message::Packet(packet)) if self.is_from(packet.source, done, buffer) => {
                 self.take_packet(packet, &start, buffer, completions);
             }
-            Some(Message::Note { source, ack, say })
-                if self.streams.links.pairs.is_from(
-                    source,
-                    done,
-                    buffer,
-                    &self.streams.links.sides,
-                    &self.streams.links.rails,
-                ) =>
-            {
+            Some(Message::Note { source, ack, say }) if self.is_from(source, done, buffer) => {
                 self.streams.links.rails.give_back(buffer);
                 self.streams
                     .links
                     .hear(line(source, buffer), ack, say, is_datagram(buffer));
             }
-            Some(Message::Moved { source, address })
-                if self.streams.links.pairs.is_from(
-                    source,
-                    done,
-                    buffer,
-                    &self.streams.links.sides,
-                    &self.streams.links.rails,
-                ) =>
-            {
+            Some(Message::Echo {
+                source,
+                attempt,
+                asks,
+            }) if is_datagram(buffer) && self.is_from(source, done, buffer) => {
+                self.streams.links.rails.give_back(buffer);
+                self.streams
+                    .links
+                    .hear_echo(line(source, buffer), attempt, asks);
+            }
+            Some(Message::Moved { source, address }) if self.is_from(source, done, buffer) => {
                 self.streams.links.rails.give_back(buffer);
                 self.streams.links.follow(line(source, buffer), address);
             }
-            Some(Message::Packet(Packet { source, .. }) | Message::Note { source, .. })
-                if self.is_stranger(source, buffer) =>
-            {
+            Some(
+                Message::Packet(Packet { source, .. })
+                | Message::Note { source, .. }
+                | Message::Echo { source, .. },
+            ) if self.is_stranger(source, buffer) => {
                 self.streams
                     .links
                     .strangers
@@ -83,6 +71,14 @@ impl<P: Port> Verbs<P> {
                 self.streams.links.rails.give_back(buffer);
             }
         }
+    }
+
+    /// Whether what came in a buffer can be from this peer.
+    #[inline(always)]
+    fn is_from(&self, source: u32, done: &Done, buffer: Slot) -> bool {
+        let links = &self.streams.links;
+        let (sides, rails) = (&links.sides, &links.rails);
+        links.pairs.is_from(source, done, buffer, sides, rails)
     }
 
     /// Whether a datagram is from a peer whose address is asked for; there is room for some of those.
@@ -117,29 +113,18 @@ impl<P: Port> Verbs<P> {
             let mut start = [0; SHORT_BYTES];
             let receives = self.streams.links.rails.receives(buffer);
             let short = receives.copy_start(buffer, &mut start);
-            match wire::read(&start[..short]) {
-                Some(Message::Packet(packet))
-                    if self.streams.links.pairs.is_from(
-                        peer,
-                        &done,
-                        buffer,
-                        &self.streams.links.sides,
-                        &self.streams.links.rails,
-                    ) =>
-                {
+            match wire::read(&start[..short], receives.bytes_in(buffer)) {
+                Some(Message::Packet(packet)) if self.is_from(peer, &done, buffer) => {
                     self.take_packet(packet, &start, buffer, &mut completions);
                 }
-                Some(Message::Note { ack, say, .. })
-                    if self.streams.links.pairs.is_from(
-                        peer,
-                        &done,
-                        buffer,
-                        &self.streams.links.sides,
-                        &self.streams.links.rails,
-                    ) =>
-                {
+                Some(Message::Note { ack, say, .. }) if self.is_from(peer, &done, buffer) => {
                     self.streams.links.rails.give_back(buffer);
                     self.streams.links.hear(line(peer, buffer), ack, say, true);
+                }
+                Some(Message::Echo { attempt, asks, .. }) if self.is_from(peer, &done, buffer) => {
+                    self.streams.links.rails.give_back(buffer);
+                    let line = line(peer, buffer);
+                    self.streams.links.hear_echo(line, attempt, asks);
                 }
                 _ => {
                     self.streams.links.counts.refused.add(1);
@@ -224,7 +209,9 @@ impl<P: Port> Verbs<P> {
             let mut start = [0; SHORT_BYTES];
             let receives = self.streams.links.rails.receives(buffer);
             let short = receives.copy_start(buffer, &mut start);
-            if let Some(Message::Packet(packet)) = wire::read(&start[..short]) {
+            if let Some(Message::Packet(packet)) =
+                wire::read(&start[..short], receives.bytes_in(buffer))
+            {
                 self.deliver(packet, &start, buffer, completions);
             }
         }

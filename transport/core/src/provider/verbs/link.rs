@@ -3,9 +3,10 @@
 //!
 //! Both processes make the same table of the same two records, each for itself: a port has at most one link to a peer.
 
-use session::Connection;
+use session::{Connection, State};
 
 use super::address::{Address, Link as Kind};
+use super::path::Path;
 use super::port::Way;
 
 /// A port of a peer, as one rail of this process reaches it.
@@ -20,6 +21,8 @@ pub(super) struct Link {
     pub(super) way_after_ns: u64,
     /// The queue pair, by its place among [`Pairs`](super::pair::Pairs).
     pub(super) connection: Connection<u32>,
+    /// How long packets may be on the way.
+    pub(super) path: Path,
     /// Reads and writes that wait to be posted, oldest first.
     pub(super) waiting: Vec<u32>,
     /// How often its queue pair broke without anything between.
@@ -37,10 +40,33 @@ impl Link {
             way: None,
             way_after_ns: 0,
             connection: Connection::new(),
+            path: Path::default(),
             waiting: Vec::new(),
             breaks: 0,
             is_suspected: false,
         }
+    }
+
+    /// Whether a queue pair was asked for, and nobody has answered yet.
+    pub(super) fn is_asking(&self) -> bool {
+        matches!(self.connection.state(), State::Asking { .. })
+    }
+
+    /// A datagram of the peer has come on it, or must have. `true`: it was asked for a queue pair and seemed to look no more; the ask is said
+    /// again soon, now that it does.
+    pub(super) fn heard(&mut self, now_ns: u64) -> bool {
+        self.connection.heard();
+        let is_back = self.path.shows_life() && self.is_asking();
+        if is_back {
+            self.connection.hasten(now_ns);
+        }
+        is_back
+    }
+
+    /// What a packet carries to that port, as far as is known; `None`: nothing is.
+    pub(super) fn packet_bytes(&self) -> Option<u32> {
+        let port = self.address.map(|address| address.packet_bytes);
+        port.map(|bytes| self.path.limit(bytes))
     }
 }
 

@@ -7,6 +7,7 @@
 //! |------|---------------------|
 //! | `peers.rs` | find peers, open ways to them, take other rails, give peers up |
 //! | `pairs.rs` | make queue pairs, break them, and say what has to be said about that |
+//! | `probe.rs` | find out how long their packets may be |
 //! | `events.rs` | follow what happens to ports |
 
 use std::collections::VecDeque;

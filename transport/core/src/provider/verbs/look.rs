@@ -16,7 +16,7 @@ use super::pools::{RecvPool, SendPool};
 use super::port::{Access, CallError, Facts};
 use super::settings::Network;
 use super::words::{of_registration, remedy_of, state_in_words};
-use super::{COMPLETION_BYTES, MOST_DATAGRAM_BYTES, NetLimits};
+use super::{COMPLETION_BYTES, NetLimits};
 use crate::net_info::{Device, Gid, Memory, Port, Report, Way};
 
 /// Looks at this host.
@@ -120,7 +120,7 @@ fn memory(locked: LockedMemory, rails: usize, limits: &NetLimits) -> Memory {
 /// they are under way. With the queues, as far as they are known before a device makes them; on so many rails, each of which
 /// registers the slots for sends, too; with the bounce buffers of a job that is not very large.
 fn registered_bytes(limits: &NetLimits, rails: usize) -> (usize, usize) {
-    let receives = RecvPool::new(0, MOST_DATAGRAM_BYTES, limits);
+    let receives = RecvPool::new(0, limits.terms.most_packet_bytes(), limits);
     let sends = SendPool::new();
     let queues = 2 * COMPLETION_BYTES * limits.depths().completions as usize;
     let first = sends.first_bytes() + receives.first_bytes();

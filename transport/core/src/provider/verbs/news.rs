@@ -16,12 +16,15 @@ pub(super) struct News {
     complaints: VecDeque<String>,
     changes: VecDeque<PortChange>,
     told_of_registration: bool,
+    told_of_way: bool,
+    /// What others of the job find too.
+    remark: Option<String>,
 }
 
 impl News {
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
-        self.complaints.is_empty() && self.changes.is_empty()
+        self.complaints.is_empty() && self.changes.is_empty() && self.remark.is_none()
     }
 
     /// Keeps words for the user; there is an end to what anybody wants to read.
@@ -44,6 +47,18 @@ impl News {
         }
         let words = words::of_registration(error, facts, bytes, LockedMemory::now());
         self.complain(format!("{words}; such messages go through buffers"));
+    }
+
+    /// A way carries less than the ports at its ends. Large messages are slower then: told once, since others are most likely so for the
+    /// same reason.
+    pub(super) fn remark_on_way(&mut self, words: String) {
+        if !std::mem::replace(&mut self.told_of_way, true) {
+            self.remark = Some(words);
+        }
+    }
+
+    pub(super) fn next_remark(&mut self) -> Option<String> {
+        self.remark.take()
     }
 
     pub(super) fn next_complaint(&mut self) -> Option<String> {
@@ -101,6 +116,16 @@ mod tests {
         assert_eq!(told.len(), MOST_COMPLAINTS);
         assert_eq!((&*told[0], &*told[MOST_COMPLAINTS - 1]), ("0", "15"));
         assert!(news.is_empty());
+    }
+
+    #[test]
+    fn a_narrow_way_is_told_once() {
+        let mut news = News::default();
+        news.remark_on_way("one".to_owned());
+        assert!(!news.is_empty());
+        assert_eq!(news.next_remark().as_deref(), Some("one"));
+        news.remark_on_way("another".to_owned());
+        assert!(news.is_empty() && news.next_remark().is_none());
     }
 
     #[test]

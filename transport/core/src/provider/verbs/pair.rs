@@ -79,10 +79,11 @@ impl Pair {
     }
 
     /// What the peer is told to join its end to.
-    pub(super) fn as_end(&self) -> End {
+    pub(super) fn as_end(&self, packet_bytes: u32) -> End {
         End {
             number: self.end.number,
             first: self.first,
+            packet_bytes,
         }
     }
 
@@ -330,7 +331,7 @@ impl Pairs {
         sends: &mut SendPool,
         rails: &mut Rails<P>,
     ) -> bool {
-        let Some(slot) = sends.note(rails, note) else {
+        let Some(slot) = sends.note(rails, note, NOTE_BYTES) else {
             return false;
         };
         let Some(pair) = self.get_mut(index) else {

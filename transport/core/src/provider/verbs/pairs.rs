@@ -19,7 +19,7 @@ use super::pair::Pair;
 use super::port::{CallError, Done, Port, Status};
 use super::rail::Line;
 use super::side::Side;
-use super::wire::{self, End, Say};
+use super::wire::{self, End, NOTE_BYTES, Say};
 use super::words::{self, Ends};
 
 impl<P: Port> Links<P> {
@@ -47,15 +47,13 @@ impl<P: Port> Links<P> {
         }
         // Where the device has no more: stay with datagrams for now.
         let made = has_room.then(|| self.make_pair(line).ok()).flatten();
-        let Some(link) = self.sides.link(line) else {
-            return;
-        };
         let Some(index) = made else {
-            link.connection.refused(now_ns + REFUSED_NS);
+            if let Some(link) = self.sides.link(line) {
+                link.connection.refused(now_ns + REFUSED_NS);
+            }
             return self.sides.arm(line.peer, self.schedule.now_ns);
         };
-        link.connection.ask(index, now_ns);
-        self.say_again(line);
+        self.ask(line, index);
     }
 
     fn make_pair(&mut self, line: Line) -> Result<u32, CallError> {
@@ -64,9 +62,14 @@ impl<P: Port> Links<P> {
         self.pairs.make(line, rail, &self.limits, now)
     }
 
-    /// Connects an end of ours to one of the peer's; takes it apart if that fails.
+    /// Connects an end of ours to one of the peer's, whose packets are as long as it says; takes it apart if that fails.
     fn connect(&mut self, index: u32, address: Address, theirs: End) -> Result<u32, CallError> {
         let patience = (self.limits.terms.patience(), self.schedule.now_ns);
+        let packet_bytes = theirs.packet_bytes;
+        let address = Address {
+            packet_bytes,
+            ..address
+        };
         let theirs = (address, theirs);
         self.pairs
             .connect(index, theirs, &mut self.rails, patience)?;
@@ -82,12 +85,17 @@ impl<P: Port> Links<P> {
         let Some(address) = link.address else {
             return;
         };
-        let was_asking = matches!(link.connection.state(), State::Asking { .. });
-        match link.connection.end() {
-            Some(index) if was_asking => self.break_quietly(index),
-            Some(index) => self.break_pair(index),
-            None => {}
+        match link.connection.state() {
+            State::Apart => {}
+            // Nothing has gone over it.
+            State::Asking { end } | State::Answered { end } => self.break_quietly(end),
+            State::Joined { end, .. } | State::Leaving { end, .. } => self.break_pair(end),
         }
+        let most = self.most_packet_bytes(line);
+        let theirs = End {
+            packet_bytes: theirs.packet_bytes.min(most.unwrap_or(u32::MAX)),
+            ..theirs
+        };
         // Where one broke here too, its place becomes free.
         let has_place = again && self.pairs.is_any_going(line);
         if !has_place && !self.rails.has_room_for_pair(&self.limits) {
@@ -99,6 +107,7 @@ impl<P: Port> Links<P> {
             return self.refuse(line, attempt);
         };
         let now_ns = self.schedule.now_ns;
+        self.agree(line, theirs.packet_bytes, false);
         if let Some(link) = self.sides.link(line) {
             link.connection.answered(attempt, index, now_ns);
             self.say_again(line);
@@ -122,9 +131,15 @@ impl<P: Port> Links<P> {
             link.address,
             link.connection.attempt(),
         );
-        let (Some(index), Some(address)) = (end, address) else {
+        let asked_bytes = link.packet_bytes();
+        let (Some(index), Some(address), Some(asked_bytes)) = (end, address, asked_bytes) else {
             return;
         };
+        let theirs = End {
+            packet_bytes: theirs.packet_bytes.min(asked_bytes),
+            ..theirs
+        };
+        self.agree(line, theirs.packet_bytes, true);
         if self.connect(index, address, theirs).is_err() {
             return self.abandon(line);
         }
@@ -307,15 +322,10 @@ impl<P: Port> Links<P> {
         let Some(pair) = self.pairs.get(index) else {
             return;
         };
-        let Some(side) = self.sides.get(pair.line.peer) else {
-            return;
-        };
-        let link = side.link(pair.line.rail);
+        let line = pair.line;
         let often = match done.status {
             // A process that computes gives no buffers back; whoever is told wants to know of one that does so for long.
-            Status::NotReady => {
-                self.pairs.not_ready(pair.line, self.schedule.now_ns) != TOLD_NOT_READY
-            }
+            Status::NotReady => self.pairs.not_ready(line, self.schedule.now_ns) != TOLD_NOT_READY,
             // Most of them heal, and where many break they do so for one reason.
             _ => !(self.counts.broken.get() + 1).is_power_of_two(),
         };
@@ -326,17 +336,26 @@ impl<P: Port> Links<P> {
             Posted::Part { bytes, .. } => format!("a transfer of {bytes} bytes"),
             Posted::Packet { .. } | Posted::Mark { .. } => "a message".to_owned(),
         };
-        let ends = Ends {
-            rank: self.me,
-            host: self.hosts.here(),
-            facts: self.rails[pair.line.at()].port.facts(),
-            peer: pair.line.peer,
-            is_of_another_job: self.sides.known().is_of_another_job(pair.line.peer),
-            peer_host: self.hosts.name(side.host),
-            address: link.and_then(|link| link.address.as_ref()),
+        let Some(ends) = self.ends_of(line) else {
+            return;
         };
         let words = words::of_failure(&what, done.status, done.vendor, &ends);
         self.news.complain(words);
+    }
+
+    /// The two ends of a line, in words that say what befell it.
+    pub(super) fn ends_of(&self, line: Line) -> Option<Ends<'_>> {
+        let side = self.sides.get(line.peer)?;
+        let link = side.link(line.rail);
+        Some(Ends {
+            rank: self.me,
+            host: self.hosts.here(),
+            facts: self.rails[line.at()].port.facts(),
+            peer: line.peer,
+            is_of_another_job: self.sides.known().is_of_another_job(line.peer),
+            peer_host: self.hosts.name(side.host),
+            address: link.and_then(|link| link.address.as_ref()),
+        })
     }
 
     /// A queue pair is broken; if there is work for it, another one is asked for as soon as its last work request is back.
@@ -423,9 +442,8 @@ impl<P: Port> Links<P> {
         side.session
             .acknowledge(ack, now_ns, |slot| sends.release(slot));
         let mut link = side.link_mut(line.rail);
-        if let Some(link) = link.as_mut().filter(|_| by_datagram) {
-            link.connection.heard();
-        }
+        let heard_on = link.as_mut().filter(|_| by_datagram);
+        let is_back = heard_on.is_some_and(|link| link.heard(now_ns));
         if let Say::Ack { asks } = say {
             if let Some(link) = link.filter(|_| !by_datagram) {
                 link.connection.was_used();
@@ -440,6 +458,9 @@ impl<P: Port> Links<P> {
                 let todo = link.connection.hear(say, is_first);
                 self.carry_out(line, say, todo);
             }
+        }
+        if is_back {
+            self.sides.arm(peer, now_ns);
         }
         if self.sides.of(peer).session.has_unsent() {
             self.sides.list_unsent(peer);
@@ -468,7 +489,12 @@ impl<P: Port> Links<P> {
                 }
                 self.may_go_on(line.peer);
             }
-            Do::Abandon => self.abandon(line),
+            Do::Abandon => {
+                if let Some(link) = self.sides.link(line) {
+                    link.path.refused();
+                }
+                self.abandon(line);
+            }
             Do::Leave => self.sides.leave(line, true),
             Do::TakeApart { asked } => {
                 if asked {
@@ -496,7 +522,7 @@ impl<P: Port> Links<P> {
                 self.break_quietly(end);
             }
             _ if self.detour_if_silent(line, overdue.tries) => {}
-            _ => self.say_again(line),
+            _ => self.say_once_more(line, overdue.tries),
         }
     }
 
@@ -507,10 +533,12 @@ impl<P: Port> Links<P> {
         };
         let (attempt, again) = (link.connection.attempt(), link.breaks != 0);
         let (state, end) = (link.connection.state(), link.connection.end());
+        let packet_bytes = link.packet_bytes();
         let pair = end.and_then(|index| self.pairs.get(index));
-        let Some(end) = pair.map(Pair::as_end) else {
+        let (Some(pair), Some(packet_bytes)) = (pair, packet_bytes) else {
             return;
         };
+        let end = pair.as_end(packet_bytes);
         let say = match state {
             State::Asking { .. } => Say::Connect {
                 attempt,
@@ -535,10 +563,12 @@ impl<P: Port> Links<P> {
         let rail = &self.rails[line.at()];
         if rail.has_moved {
             let note = wire::moved(source, rail.address());
-            self.rails.send_note(line.rail, to, &note, &mut self.sends);
+            let note = (&note, NOTE_BYTES);
+            self.rails.send_note(line.rail, to, note, &mut self.sends);
         }
-        let note = wire::note(source, ack, say);
-        self.rails.send_note(line.rail, to, &note, &mut self.sends);
+        let bytes = self.note_bytes(line, &say);
+        let note = (&wire::note(source, ack, say), bytes);
+        self.rails.send_note(line.rail, to, note, &mut self.sends);
         self.sides.arm(line.peer, self.schedule.now_ns);
     }
 

@@ -7,6 +7,7 @@ use session::Slot;
 use super::NetLimits;
 use super::ledger::Posted;
 use super::memory::Block;
+use super::path::{MORE_BYTES, MOST_NOTE_BYTES};
 use super::port::{Access, Body, CallError, GRH_BYTES, Piece, Port, Receives};
 use super::rail::{RAIL_SHIFT, Rail};
 use super::wire::{HEADER_BYTES, NOTE_BYTES};
@@ -56,7 +57,12 @@ impl SendPool {
         if bytes <= SMALL_SLOT_BYTES {
             return self.small.has(count + FOR_NOTES);
         }
-        self.large.has(count)
+        self.large.has(count + FOR_LONG_NOTES)
+    }
+
+    /// Whether a note of any length finds room.
+    pub(super) fn has_for_long_note(&self) -> bool {
+        self.large.has(1)
     }
 
     /// A free slot for a packet of so many bytes, which the caller's session keeps; `None`: all are in use.
@@ -65,22 +71,31 @@ impl SendPool {
         if bytes <= SMALL_SLOT_BYTES {
             return self.small.take(rails, FOR_NOTES);
         }
-        self.large.take(rails, 0).map(|slot| slot | MARK)
+        let slot = self.large.take(rails, FOR_LONG_NOTES);
+        slot.map(|slot| slot | MARK)
     }
 
     /// A free slot for a note. Packets leave some for these, or nobody could be asked which packets have arrived.
-    fn take_for_note<P: Port>(&mut self, rails: &mut [Rail<P>]) -> Option<Slot> {
-        self.small.take(rails, 0)
+    fn take_for_note<P: Port>(&mut self, rails: &mut [Rail<P>], bytes: usize) -> Option<Slot> {
+        if bytes <= SMALL_SLOT_BYTES {
+            return self.small.take(rails, 0);
+        }
+        self.large.take(rails, 0).map(|slot| slot | MARK)
     }
 
-    /// The same with the note in it.
+    /// The same with the note in it, and zeros up to so many bytes.
     pub(super) fn note<P: Port>(
         &mut self,
         rails: &mut [Rail<P>],
         note: &[u8; NOTE_BYTES],
+        bytes: usize,
     ) -> Option<Slot> {
-        let slot = self.take_for_note(rails)?;
-        self.bytes_mut(slot, NOTE_BYTES).copy_from_slice(note);
+        let slot = self.take_for_note(rails, bytes)?;
+        let place = self.bytes_mut(slot, bytes);
+        if let Some((start, rest)) = place.split_first_chunk_mut() {
+            *start = *note;
+            rest.fill(0);
+        }
         Some(slot)
     }
 
@@ -188,9 +203,10 @@ pub(super) struct RecvPool {
 }
 
 impl RecvPool {
-    /// Of rail number `rail`. `datagram_bytes`: of the largest datagram.
-    pub(super) fn new(rail: u8, datagram_bytes: usize, limits: &NetLimits) -> Self {
-        let datagram_bytes = (GRH_BYTES + datagram_bytes).next_multiple_of(64);
+    /// Of rail number `rail`. `packet_bytes`: what a packet of its port carries; no packet that goes as a datagram is longer, and notes hardly.
+    pub(super) fn new(rail: u8, packet_bytes: u32, limits: &NetLimits) -> Self {
+        let datagram_bytes = GRH_BYTES + packet_bytes as usize + MORE_BYTES;
+        let datagram_bytes = datagram_bytes.next_multiple_of(64);
         let buffers = |queue, bytes, depth: u32, block: usize| {
             let depth = depth as usize;
             Buffers::new(queue, bytes, block.min(depth), depth.div_ceil(block))
@@ -670,10 +686,14 @@ const MARK: Slot = 1 << 31;
 
 /// Small slots that packets leave free.
 const FOR_NOTES: usize = 16;
+/// The same of large ones: where packets wait for queue pairs, these can be made.
+const FOR_LONG_NOTES: usize = 4;
 /// Bytes of a small slot.
 const SMALL_SLOT_BYTES: usize = 256;
 /// Bytes of a large slot, and of a buffer that takes what is in one.
 const LARGE_BYTES: usize = (HEADER_BYTES + ring::layout::POOL_BUFFER_BYTES).next_multiple_of(64);
+
+const _: () = assert!(MOST_NOTE_BYTES <= LARGE_BYTES, "a slot takes any note");
 
 /// Buffers of a block of each queue.
 const SHARED_BUFFERS: usize = 32;

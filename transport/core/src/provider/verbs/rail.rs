@@ -18,6 +18,8 @@ pub(super) const MOST_RAILS: usize = 4;
 #[derive(Debug)]
 pub(super) struct Rail<P: Port> {
     pub(super) port: P,
+    /// What a packet carried when the port was opened: its buffers take no more.
+    most_packet_bytes: u32,
     pub(super) receives: RecvPool,
     /// Datagrams that were posted and have not ended.
     pub(super) datagrams: Ledger,
@@ -53,10 +55,12 @@ impl Line {
 impl<P: Port> Rail<P> {
     /// Takes a port, which becomes rail number `at`, and gives it its first buffers.
     pub(super) fn open(at: u8, mut port: P, limits: &NetLimits) -> Result<Self, CallError> {
-        let mut receives = RecvPool::new(at, largest_datagram(&port), limits);
+        let most_packet_bytes = port.facts().packet_bytes;
+        let mut receives = RecvPool::new(at, most_packet_bytes, limits);
         receives.open(&mut port)?;
         Ok(Self {
             port,
+            most_packet_bytes,
             receives,
             datagrams: Ledger::default(),
             old_ways: VecDeque::new(),
@@ -70,7 +74,16 @@ impl<P: Port> Rail<P> {
 
     /// Where the port is found.
     pub(super) fn address(&self) -> Address {
-        self.port.address()
+        Address {
+            packet_bytes: self.packet_bytes(),
+            ..self.port.address()
+        }
+    }
+
+    /// What a packet carries.
+    pub(super) fn packet_bytes(&self) -> u32 {
+        let now = self.port.facts().packet_bytes;
+        now.min(self.most_packet_bytes)
     }
 
     #[inline(always)]

@@ -198,16 +198,16 @@ impl<P: Port> Rails<P> {
         }
     }
 
-    /// Sends a note as a datagram. One that finds no room is lost, as it may be on its way.
+    /// Sends a note as a datagram, filled up to so many bytes. One that finds no room is lost, as it may be on its way.
     pub(super) fn send_note(
         &mut self,
         rail: u8,
         to: Mailbox,
-        note: &[u8; NOTE_BYTES],
+        (note, bytes): (&[u8; NOTE_BYTES], usize),
         sends: &mut SendPool,
     ) {
-        if let Some(slot) = sends.note(self, note) {
-            self.post_datagram(rail, to, sends, (slot, NOTE_BYTES));
+        if let Some(slot) = sends.note(self, note, bytes) {
+            self.post_datagram(rail, to, sends, (slot, bytes));
             sends.release(slot);
         }
     }

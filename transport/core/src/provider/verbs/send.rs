@@ -233,7 +233,10 @@ impl<P: Port> Streams<P> {
         let first = self.links.limits.datagrams_first;
         let side = self.links.sides.of(peer);
         let line = side.line(peer);
-        let wants_pair = side.packets > first || due.bytes as usize > side.datagram_bytes();
+        let is_too_long = due.bytes as usize > side.datagram_bytes();
+        // While a queue pair is made, it is found out how long packets may be on the way.
+        let may_be = due.bytes > SURE_BYTES && side.session.timeouts() >= SOME_TIMEOUTS;
+        let wants_pair = side.packets > first || is_too_long || may_be;
         if wants_pair && !side.waits_for_last {
             self.links.want_pair(line);
         }
@@ -483,6 +486,10 @@ fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[Due]) {
     }
 }
 
+/// Packets of so many bytes arrive on any way.
+const SURE_BYTES: u32 = 256;
+/// A longer one that has not arrived after so many times may be too long.
+const SOME_TIMEOUTS: u8 = 2;
 const EMPTY: Request<'static> = Request {
     work: 0,
     operation: Operation::Send,

@@ -269,8 +269,7 @@ impl Side {
     /// Largest packet that goes there as a datagram.
     pub(super) fn datagram_bytes(&self) -> usize {
         // Whatever link it is sent on again.
-        let addresses = self.links().filter_map(|link| link.address);
-        let theirs = addresses.map(|address| address.packet_bytes).min();
+        let theirs = self.links().filter_map(Link::packet_bytes).min();
         (theirs.unwrap_or(u32::MAX) as usize).clamp(2 * HEADER_BYTES, MOST_DATAGRAM_BYTES)
     }
 

@@ -175,6 +175,11 @@ impl<P: Port> Verbs<P> {
         self.streams.links.news.next_complaint()
     }
 
+    /// What the user should know once of the job.
+    pub(in crate::provider) fn next_remark(&mut self) -> Option<String> {
+        self.streams.links.news.next_remark()
+    }
+
     /// Whether nothing is here and nothing can be done: then a sign comes when there is.
     pub(in crate::provider) fn prepare_sleep(&mut self) -> bool {
         if self.streams.links.rails.take_stirred() || !self.streams.links.rails.arm() {

@@ -29,16 +29,23 @@
 //! |      4 |     4 | source  | world rank of the sender |
 //! |      8 |     4 | attempt | number of the attempt |
 //! |     12 |     4 | number  | of a queue pair |
-//! |     16 |     4 | first   | packet number that it begins with |
+//! |     16 |     3 | first   | packet number that it begins with |
+//! |     19 |     1 | size    | what packets of the queue pair carry, as a power of two |
 //! |     20 |    12 | next, beyond | as above: what the sender has when it says this |
+//!
+//! Where it names a queue pair, zeros follow: it is at least as long as what such a packet carries, so that it arrives where these do
+//! (`path.rs`). An *echo* ([`ECHO`]) has the same first 12 bytes and then zeros: whoever gets one that asks sends it back.
 //!
 //! A note [`MOVED`] has an address record (`address.rs`) from offset 8 on instead: where its sender is found from now on.
 //!
 //! All lengths are the network's; whatever does not parse is dropped and counted.
 
+use std::ops::RangeInclusive;
+
 use session::Ack;
 
 use super::address::Address;
+use super::path::MORE_BYTES;
 use crate::Head;
 
 /// Bytes in front of a packet's body.
@@ -74,14 +81,29 @@ pub(super) struct End {
     pub(super) number: u32,
     /// Number of the first packet that it will send; 24 bits.
     pub(super) first: u32,
+    /// What a packet of it carries: a power of two from 256 to 4096.
+    pub(super) packet_bytes: u32,
 }
 
 /// What arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     Packet(Packet),
-    Note { source: u32, ack: Ack, say: Say },
-    Moved { source: u32, address: Address },
+    Note {
+        source: u32,
+        ack: Ack,
+        say: Say,
+    },
+    /// Asks to be sent back, or was.
+    Echo {
+        source: u32,
+        attempt: u32,
+        asks: bool,
+    },
+    Moved {
+        source: u32,
+        address: Address,
+    },
 }
 
 impl Packet {
@@ -126,6 +148,7 @@ pub(super) fn note(source: u32, ack: Ack, say: Say) -> [u8; NOTE_BYTES] {
     const NO_END: End = End {
         number: 0,
         first: 0,
+        packet_bytes: 1,
     };
     let (what, yes, attempt, end) = match say {
         Say::Ack { asks } => (ACK, asks, 0, NO_END),
@@ -142,11 +165,21 @@ pub(super) fn note(source: u32, ack: Ack, say: Say) -> [u8; NOTE_BYTES] {
     let mut bytes = [0; NOTE_BYTES];
     (bytes[0], bytes[1]) = (what, yes.into());
     bytes[2..4].copy_from_slice(&ack.returned.to_le_bytes());
-    let words = [source, attempt, end.number, end.first, ack.next];
+    let first = end.first & NUMBER_MASK | end.packet_bytes.ilog2() << NUMBER_BITS;
+    let words = [source, attempt, end.number, first, ack.next];
     for (place, word) in bytes[4..].chunks_exact_mut(4).zip(words) {
         place.copy_from_slice(&word.to_le_bytes());
     }
     bytes[24..].copy_from_slice(&ack.beyond.to_le_bytes());
+    bytes
+}
+
+/// An echo from `source`: one that asks to be sent back, or one that is.
+pub(super) fn echo(source: u32, attempt: u32, asks: bool) -> [u8; NOTE_BYTES] {
+    let mut bytes = [0; NOTE_BYTES];
+    (bytes[0], bytes[1]) = (ECHO, asks.into());
+    bytes[4..8].copy_from_slice(&source.to_le_bytes());
+    bytes[8..12].copy_from_slice(&attempt.to_le_bytes());
     bytes
 }
 
@@ -159,13 +192,14 @@ pub(super) fn moved(source: u32, address: Address) -> [u8; NOTE_BYTES] {
     bytes
 }
 
-/// Reads what arrived; `None`: nobody of this version wrote it.
+/// Reads what arrived, of which these are the first bytes, and all where they are no more than a header; `None`: nobody of this version
+/// wrote it. `length`: of all.
 #[inline(always)]
-pub(super) fn read(bytes: &[u8]) -> Option<Message> {
+pub(super) fn read(bytes: &[u8], length: usize) -> Option<Message> {
     let header = bytes.first_chunk::<HEADER_BYTES>();
     match header.and_then(packet) {
         Some(packet) => Some(Message::Packet(packet)),
-        None => read_note(bytes),
+        None => read_note(bytes, length),
     }
 }
 
@@ -192,37 +226,70 @@ fn read_packet(header: &[u8; HEADER_BYTES]) -> Packet {
     }
 }
 
-fn read_note(bytes: &[u8]) -> Option<Message> {
-    let bytes: &[u8; NOTE_BYTES] = bytes.try_into().ok()?;
-    if bytes[0] == MOVED {
-        let (source, address) = (word_at(bytes, 4), Address::from_bytes(&bytes[8..])?);
-        return Some(Message::Moved { source, address });
+fn read_note(bytes: &[u8], length: usize) -> Option<Message> {
+    let bytes: &[u8; NOTE_BYTES] = bytes.first_chunk()?;
+    let (what, yes) = (bytes[0], bytes[1] != 0);
+    let (source, attempt) = (word_at(bytes, 4), word_at(bytes, 8));
+    if matches!(what, CONNECT | ACCEPT) {
+        let end = read_end(bytes, length)?;
+        let say = match what {
+            CONNECT => Say::Connect {
+                attempt,
+                end,
+                again: yes,
+            },
+            _ => Say::Accept { attempt, end },
+        };
+        let ack = read_ack(bytes);
+        return Some(Message::Note { source, ack, say });
     }
-    let (yes, attempt) = (bytes[1] != 0, word_at(bytes, 8));
-    let end = End {
-        number: word_at(bytes, 12) & NUMBER_MASK,
-        first: word_at(bytes, 16) & NUMBER_MASK,
-    };
+    if length != NOTE_BYTES {
+        return None;
+    }
     let say = match bytes[0] {
         ACK => Say::Ack { asks: yes },
-        CONNECT => Say::Connect {
-            attempt,
-            end,
-            again: yes,
-        },
-        ACCEPT => Say::Accept { attempt, end },
         READY => Say::Ready { attempt },
         REFUSE => Say::Refuse { attempt },
         GIVE_UP => Say::GiveUp { attempt, done: yes },
+        ECHO => {
+            return Some(Message::Echo {
+                source,
+                attempt,
+                asks: yes,
+            });
+        }
+        MOVED => {
+            let address = Address::from_bytes(&bytes[8..])?;
+            return Some(Message::Moved { source, address });
+        }
         _ => return None,
     };
-    let ack = Ack {
+    let ack = read_ack(bytes);
+    Some(Message::Note { source, ack, say })
+}
+
+/// The queue pair that a note names; `None`: packets have no such size, or the note is not as long as it would show.
+fn read_end(bytes: &[u8; NOTE_BYTES], length: usize) -> Option<End> {
+    let first = word_at(bytes, 16);
+    let power = first >> NUMBER_BITS;
+    let packet_bytes = SIZES.contains(&power).then(|| 1_u32 << power)?;
+    let least = packet_bytes as usize;
+    (least..=least + MORE_BYTES)
+        .contains(&length)
+        .then_some(End {
+            number: word_at(bytes, 12) & NUMBER_MASK,
+            first: first & NUMBER_MASK,
+            packet_bytes,
+        })
+}
+
+/// What the sender of a note has.
+fn read_ack(bytes: &[u8; NOTE_BYTES]) -> Ack {
+    Ack {
         next: word_at(bytes, 20),
         beyond: long_at(bytes, 24),
         returned: u16::from_le_bytes([bytes[2], bytes[3]]),
-    };
-    let source = word_at(bytes, 4);
-    Some(Message::Note { source, ack, say })
+    }
 }
 
 #[inline(always)]
@@ -240,7 +307,10 @@ fn long_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Queue pairs and packets of the network have numbers of 24 bits.
-pub(super) const NUMBER_MASK: u32 = 0xff_ffff;
+pub(super) const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
+const NUMBER_BITS: u32 = 24;
+/// What packets carry, as powers of two.
+const SIZES: RangeInclusive<u32> = 8..=12;
 
 const PACKET: u8 = 0x11;
 const ACK: u8 = 0x12;
@@ -250,6 +320,7 @@ const READY: u8 = 0x15;
 const REFUSE: u8 = 0x16;
 const GIVE_UP: u8 = 0x17;
 const MOVED: u8 = 0x18;
+const ECHO: u8 = 0x19;
 
 #[cfg(test)]
 mod tests {
@@ -258,7 +329,13 @@ mod tests {
     const END: End = End {
         number: 0x12_3456,
         first: 0xab_cdef,
+        packet_bytes: 2048,
     };
+
+    /// Reads the whole of what arrived.
+    fn read(bytes: &[u8]) -> Option<Message> {
+        super::read(bytes, bytes.len())
+    }
 
     #[test]
     fn a_packet_is_read_as_it_was_written() {
@@ -327,10 +404,60 @@ mod tests {
                 done: true,
             },
         ] {
-            let bytes = note(3, ack, say);
+            let mut bytes = note(3, ack, say).to_vec();
+            if matches!(say, Say::Connect { .. } | Say::Accept { .. }) {
+                bytes.resize(2048, 0);
+            }
             let source = 3;
             assert_eq!(read(&bytes), Some(Message::Note { source, ack, say }));
-            assert_eq!(read(&bytes[..31]), None, "a note has one length");
+            bytes.truncate(31);
+            assert_eq!(read(&bytes), None);
+        }
+    }
+
+    #[test]
+    fn a_note_has_one_length_and_one_that_names_a_queue_pair_shows_a_size() {
+        let ack = Ack::default();
+        let short = note(3, ack, Say::Ready { attempt: 1 });
+        assert!(super::read(&short, 32).is_some());
+        assert_eq!(super::read(&short, 33), None);
+        let say = Say::Accept {
+            attempt: 1,
+            end: END,
+        };
+        let long = note(3, ack, say);
+        for (length, is_good) in [
+            (32, false),
+            (2047, false),
+            (2048, true),
+            (2060, true),
+            (2061, false),
+            (usize::MAX, false),
+        ] {
+            assert_eq!(super::read(&long, length).is_some(), is_good, "{length}");
+        }
+        // Before sizes were told, the byte was 0.
+        for power in (0..=7).chain(13..=255) {
+            let mut bytes = long;
+            bytes[19] = power;
+            for length in [32, 256, 2048, 4096, 1 << 13, usize::MAX] {
+                assert_eq!(super::read(&bytes, length), None, "{power}, {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_echo_is_read_as_it_was_written() {
+        for asks in [false, true] {
+            let bytes = echo(5, 0xfedc_ba98, asks);
+            let (source, attempt) = (5, 0xfedc_ba98);
+            let message = Message::Echo {
+                source,
+                attempt,
+                asks,
+            };
+            assert_eq!(read(&bytes), Some(message));
+            assert_eq!(super::read(&bytes, 64), None);
         }
     }
 
@@ -352,7 +479,7 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        for what in (0..=255).filter(|what| !(PACKET..=MOVED).contains(what)) {
+        for what in (0..=255).filter(|what| !(PACKET..=ECHO).contains(what)) {
             let mut bytes = [0; NOTE_BYTES];
             bytes[0] = what;
             assert_eq!(read(&bytes), None);

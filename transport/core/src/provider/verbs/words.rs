@@ -319,6 +319,30 @@ pub(crate) fn of_failure(what: &str, status: Status, vendor: u32, ends: &Ends<'_
     format!("{what} from {here} to {there} failed: {said} ({cause}{vendor}){remedy}")
 }
 
+/// That the way between two hosts carries packets of `found` bytes, and not of `most`, as both ports do.
+pub(crate) fn of_narrow_way(found: u32, most: u32, ends: &Ends<'_>) -> String {
+    let host = |name: Option<&str>, at: String| match name {
+        Some(name) if !name.is_empty() => format!("host {name} ({at})"),
+        _ => at,
+    };
+    let here = host(Some(ends.host), own_address(ends.facts));
+    let there = ends.address.map_or_else(String::new, address_in_words);
+    let there = host(ends.peer_host, there);
+    let trial = match ends.address {
+        Some(at) if at.link == Link::Ethernet => {
+            let ip = gid::as_ip(at.gid);
+            let bytes = most + AROUND_PAYLOAD_BYTES - ICMP_BYTES;
+            format!("`ping -M do -s {bytes} {ip}` and `tracepath -n {ip}` look for it")
+        }
+        _ => "`ibtracert` and `iblinkinfo` look for it".to_owned(),
+    };
+    format!(
+        "packets of {most} bytes do not arrive between {here} and {there}, though both ports carry them; those of {found} bytes do \
+         and are used, which makes large messages slower. Something between the two has a smaller MTU: {trial}. \
+         RMPI_NET_MTU={found} saves trying it out"
+    )
+}
+
 /// What it means, and what rdma-core calls it.
 fn status_in_words(status: Status) -> (&'static str, String) {
     let (said, name) = match status {
@@ -384,6 +408,10 @@ pub(crate) fn of_event(event: Event, facts: &Facts) -> String {
     }
 }
 
+/// The longest headers around a payload, behind that of IP, with the checksum; `ping` has 8 bytes of its own there.
+const AROUND_PAYLOAD_BYTES: u32 = 44;
+const ICMP_BYTES: u32 = 8;
+
 #[cfg(test)]
 mod tests {
     use super::super::NetTerms;
@@ -433,6 +461,39 @@ mod tests {
             address,
         };
         of_failure("a read of 4096 bytes", status, vendor, &ends)
+    }
+
+    #[test]
+    fn a_narrow_way_is_told_with_both_sizes_and_what_to_try() {
+        let (facts, address) = (facts(), address(Link::Ethernet));
+        let ends = Ends {
+            rank: 0,
+            host: "alpha",
+            facts: &facts,
+            peer: 5,
+            is_of_another_job: false,
+            peer_host: Some("beta"),
+            address: Some(&address),
+        };
+        assert_eq!(
+            of_narrow_way(1024, 4096, &ends),
+            "packets of 4096 bytes do not arrive between host alpha (RoCE v2, GID ::ffff:10.0.0.1 at index 3) and host beta \
+             (GID ::ffff:10.0.0.2), though both ports carry them; those of 1024 bytes do and are used, which makes large messages \
+             slower. Something between the two has a smaller MTU: `ping -M do -s 4132 10.0.0.2` and `tracepath -n 10.0.0.2` look \
+             for it. RMPI_NET_MTU=1024 saves trying it out"
+        );
+        let infiniband = Address {
+            link: Link::Infiniband,
+            ..address
+        };
+        let ends = Ends {
+            peer_host: None,
+            address: Some(&infiniband),
+            ..ends
+        };
+        let words = of_narrow_way(1024, 4096, &ends);
+        assert!(words.contains(" and LID 12, though"), "{words}");
+        assert!(words.contains("`ibtracert`"), "{words}");
     }
 
     #[test]

@@ -14,19 +14,19 @@ const HEAD: Head = Head {
     flags: 3,
     word: 9,
 };
-const RANKS: u32 = 3;
+pub(super) const RANKS: u32 = 3;
 
 /// All of them.
-struct World {
-    all: Vec<Fabric>,
+pub(super) struct World {
+    pub(super) all: Vec<Fabric>,
     records: Vec<Vec<u8>>,
     /// What came, by receiver and sender.
-    heard: Vec<Vec<Vec<Vec<u8>>>>,
+    pub(super) heard: Vec<Vec<Vec<Vec<u8>>>>,
     ended: Vec<(u32, Outcome)>,
-    net: Option<PacketNet>,
-    words: Vec<String>,
+    pub(super) net: Option<PacketNet>,
+    pub(super) words: Vec<String>,
     /// It calls nothing.
-    computes: Option<usize>,
+    pub(super) computes: Option<usize>,
 }
 
 impl World {
@@ -80,12 +80,17 @@ impl World {
             },
             ..NetLimits::DEFAULT
         };
+        Self::on(net, limits)
+    }
+
+    /// On this network.
+    pub(super) fn on(net: PacketNet, limits: NetLimits) -> Self {
         let open = |me| Fabric::packeted(&net, Peer(me), RANKS, limits);
         Self::of((0..RANKS).map(open).collect(), Some(net))
     }
 
     /// Each polls once, and time passes.
-    fn turn(&mut self) {
+    pub(super) fn turn(&mut self) {
         for me in (0..self.all.len()).filter(|me| self.computes != Some(*me)) {
             let fabric = &mut self.all[me];
             while let Some(peer) = fabric.wanted_address() {
@@ -94,6 +99,9 @@ impl World {
             let mut completions = Completions::new();
             fabric.poll(&mut completions);
             while let Some(words) = fabric.next_complaint() {
+                self.words.push(words);
+            }
+            while let Some(words) = fabric.next_remark() {
                 self.words.push(words);
             }
             for index in 0..completions.len() {
@@ -116,7 +124,7 @@ impl World {
         }
     }
 
-    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+    pub(super) fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         for _ in 0..2_000_000 {
             if holds(self) {
                 return;
@@ -126,7 +134,7 @@ impl World {
         panic!("{what}: it does not come; {:?}", self.words);
     }
 
-    fn send(&mut self, from: u32, to: u32, body: &[u8]) {
+    pub(super) fn send(&mut self, from: u32, to: u32, body: &[u8]) {
         while self.all[from as usize]
             .post_send(Peer(to), HEAD, body)
             .is_err()
@@ -136,7 +144,7 @@ impl World {
     }
 
     /// Everybody sends to everybody; all of it comes, once and in order.
-    fn chat(&mut self, frames: u32) {
+    pub(super) fn chat(&mut self, frames: u32) {
         let pairs = || (0..RANKS).flat_map(|from| (0..RANKS).map(move |to| (from, to)));
         let body = |from: u32, to: u32, number: u32| {
             let bytes = (number * 97 % 5000) as usize;
@@ -160,7 +168,7 @@ impl World {
     }
 
     /// One reads and writes memory of another, so many bytes.
-    fn move_data(&mut self, [one, other]: [u32; 2], bytes: usize) {
+    pub(super) fn move_data(&mut self, [one, other]: [u32; 2], bytes: usize) {
         let (here, there) = (Block::new(), Block::new());
         let content: Vec<u8> = (0..bytes).map(|at| (at * 11 % 253) as u8).collect();
         there.put(0, &content);

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The size of packets of a queue pair is found out while it is made: asks and answers that are as long as it, and echoes where no
+//! answer comes. What follows from them is decided by [`Path`](super::path::Path).
+
+use session::State;
+
+use super::address::Address;
+use super::links::Links;
+use super::path::{Miss, filled_bytes};
+use super::port::Port;
+use super::rail::Line;
+use super::wire::{self, NOTE_BYTES, Say};
+use super::words;
+
+impl<P: Port> Links<P> {
+    /// What a packet of a queue pair carries at most, as far as its two ports say; `None`: where the peer is found is not known.
+    pub(super) fn most_packet_bytes(&mut self, line: Line) -> Option<u32> {
+        let ours = self.rails[line.at()].packet_bytes();
+        let theirs = self.sides.link(line)?.address?.packet_bytes;
+        Some(ours.min(theirs))
+    }
+
+    /// A queue pair is asked for with an end of this process: of the size that was found before, if any was.
+    pub(super) fn ask(&mut self, line: Line, end: u32) {
+        let now_ns = self.schedule.now_ns;
+        let most = self.most_packet_bytes(line);
+        if let (Some(link), Some(most)) = (self.sides.link(line), most) {
+            let again = link.path.begin(most, now_ns);
+            let wants_echo = again && link.path.may_shrink();
+            link.connection.ask(end, now_ns);
+            self.say_again(line);
+            if wants_echo {
+                self.want_echo(line, false);
+            }
+        }
+    }
+
+    /// Nobody has answered so often: says again what was said last. After an ask an echo is wanted, and after some in vain an echo alone: who
+    /// computes finds no more of them than it needs.
+    pub(super) fn say_once_more(&mut self, line: Line, tries: u8) {
+        let Some(link) = self.sides.link(line) else {
+            return;
+        };
+        let wants_echo = link.is_asking() && link.path.may_shrink();
+        let alone = wants_echo && tries > LONG_ASKS;
+        if !alone {
+            self.say_again(line);
+        }
+        if wants_echo {
+            self.want_echo(line, alone);
+        }
+    }
+
+    fn want_echo(&mut self, line: Line, alone: bool) {
+        let Some(link) = self.sides.link(line) else {
+            return;
+        };
+        link.path.awaits_echo(alone);
+        let attempt = link.connection.attempt();
+        self.say_echo(line, attempt, true);
+    }
+
+    fn say_echo(&mut self, line: Line, attempt: u32, asks: bool) {
+        let Some(to) = self.way_to(line) else { return };
+        let source = self.sides.of(line.peer).known_as;
+        let note = wire::echo(source, attempt, asks);
+        let sends = &mut self.sends;
+        self.rails
+            .send_note(line.rail, to, (&note, NOTE_BYTES), sends);
+        self.sides.arm(line.peer, self.schedule.now_ns);
+    }
+
+    /// The peer wants an echo, or has sent one back.
+    #[inline(never)]
+    pub(super) fn hear_echo(&mut self, line: Line, attempt: u32, asks: bool) {
+        self.schedule.now_ns = self.rails.clock();
+        let now_ns = self.schedule.now_ns;
+        let has_room = self.sends.has_for_long_note();
+        let Some(side) = self.sides.get_mut(line.peer) else {
+            return;
+        };
+        side.was_heard();
+        side.heard_on = line.rail;
+        let link = side.link_mut(line.rail);
+        if link.is_some_and(|link| link.heard(now_ns)) {
+            self.sides.arm(line.peer, now_ns);
+        }
+        let Some(link) = self.sides.link(line) else {
+            return;
+        };
+        if asks {
+            // Where an answer to the ask before it could not be sent, the echo would tell of a way that is too narrow.
+            // So would one after an ask that is older than ours and has no answer: where ours comes to something, none is needed.
+            let newest = link.connection.attempt();
+            let is_old = is_newer(newest, attempt);
+            if has_room && !(is_old && link.is_asking()) {
+                self.say_echo(line, if is_old { newest } else { attempt }, false);
+            }
+            return;
+        }
+        let State::Asking { end } = link.connection.state() else {
+            return;
+        };
+        let newest = link.connection.attempt();
+        if is_newer(attempt, newest) {
+            // There were others that this process has not heard of.
+            link.connection.refuse(attempt);
+            link.connection.ask(end, now_ns);
+            return self.say_once_more(line, 0);
+        }
+        if attempt != newest {
+            return;
+        }
+        match link.path.echo(now_ns) {
+            Miss::Late => {}
+            Miss::Again { after_ns } => {
+                link.connection.hasten(now_ns + after_ns);
+                self.sides.arm(line.peer, now_ns);
+            }
+            Miss::Less => {
+                // An attempt of its own: the peer may have joined an end already whose packets are longer.
+                link.connection.ask(end, now_ns);
+                self.say_once_more(line, 0);
+            }
+        }
+    }
+
+    /// Both ends agree on the size of packets of a queue pair; this process has asked if it is `asked`.
+    pub(super) fn agree(&mut self, line: Line, packet_bytes: u32, asked: bool) {
+        let now_ns = self.schedule.now_ns;
+        let most = self.most_packet_bytes(line);
+        let (Some(link), Some(most)) = (self.sides.link(line), most) else {
+            return;
+        };
+        let is_news = asked && packet_bytes < most && link.path.is_doubted();
+        link.path.agree(packet_bytes, most, now_ns);
+        if is_news {
+            self.counts.narrow.add(1);
+            self.tell_narrow(line, packet_bytes, most);
+        }
+    }
+
+    /// Says once that the way to a peer carries less than both ports.
+    #[cold]
+    fn tell_narrow(&mut self, line: Line, packet_bytes: u32, most: u32) {
+        let Some(ends) = self.ends_of(line) else {
+            return;
+        };
+        let words = words::of_narrow_way(packet_bytes, most, &ends);
+        self.news.remark_on_way(words);
+    }
+
+    /// Bytes of a note on a line: more than it says where it names a queue pair.
+    pub(super) fn note_bytes(&self, line: Line, say: &Say) -> usize {
+        let (Say::Connect { end, .. } | Say::Accept { end, .. }) = say else {
+            return NOTE_BYTES;
+        };
+        let ours: Address = self.rails[line.at()].address();
+        let side = self.sides.get(line.peer);
+        let theirs = side.and_then(|side| side.link(line.rail)?.address);
+        theirs.map_or(NOTE_BYTES, |theirs| {
+            filled_bytes(end.packet_bytes, &ours, &theirs)
+        })
+    }
+}
+
+/// Of two numbers of attempts.
+fn is_newer(one: u32, other: u32) -> bool {
+    one.wrapping_sub(other).cast_signed() > 0
+}
+
+/// So many asks in a row are said in full, though nothing is heard.
+const LONG_ASKS: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::FakePort;
+    use super::super::{FakeConfig, FakeNet, NetLimits, Verbs};
+    use super::*;
+    use crate::{Completions, Head, Peer};
+
+    const HEAD: Head = Head {
+        kind: 1,
+        len: 0,
+        flags: 3,
+        word: 9,
+    };
+
+    /// Two processes at ports with packets of 4096 bytes, who ask for a queue pair at once.
+    fn two() -> (FakeNet, [Verbs<FakePort>; 2]) {
+        let net = FakeNet::new(FakeConfig {
+            packet_bytes: 4096,
+            ..FakeConfig::calm(1)
+        });
+        let limits = NetLimits {
+            datagrams_first: 0,
+            ..NetLimits::DEFAULT
+        };
+        let mut both = [0, 1].map(|me| Verbs::open_on(&net, Peer(me), 2, 1, (limits, 7)));
+        let records = [both[0].record(), both[1].record()];
+        both[0].learn_address(Peer(1), &records[1]);
+        both[1].learn_address(Peer(0), &records[0]);
+        (net, both)
+    }
+
+    /// Both look until the first has joined a queue pair.
+    fn until_joined(net: &FakeNet, both: &mut [Verbs<FakePort>; 2]) {
+        let limit_ns = net.now_ns() + 5_000_000_000;
+        let mut completions = Completions::new();
+        while net.now_ns() < limit_ns {
+            for verbs in &mut *both {
+                verbs.poll(&mut completions);
+            }
+            if both[0].counts().joined.get() != 0 {
+                return;
+            }
+            if !net.advance() {
+                net.advance_until(net.now_ns() + 1_000_000);
+            }
+        }
+        panic!("no queue pair");
+    }
+
+    #[test]
+    fn an_ask_that_is_older_than_what_the_peer_knows_of_costs_no_size() {
+        let (net, mut both) = two();
+        let line = Line { peer: 0, rail: 0 };
+        // It has asked so often, and nobody has heard it.
+        let link = both[1].streams.links.sides.link(line).unwrap();
+        link.connection.refuse(9);
+        both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
+        until_joined(&net, &mut both);
+        let line = Line { peer: 1, rail: 0 };
+        let link = both[0].streams.links.sides.link(line).unwrap();
+        assert_eq!(link.connection.attempt(), 10);
+        assert_eq!(link.packet_bytes(), Some(4096));
+        assert_eq!(both[0].counts().narrow.get(), 0);
+    }
+
+    #[test]
+    fn who_was_silent_is_asked_in_full_as_soon_as_anything_of_it_comes() {
+        let (net, mut both) = two();
+        both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
+        let mut completions = Completions::new();
+        let line = Line { peer: 1, rail: 0 };
+        // It computes: after some asks there are echoes alone, and further and further apart.
+        while net.now_ns() < 1_000_000_000 {
+            both[0].poll(&mut completions);
+            net.advance_until(net.now_ns() + 1_000_000);
+        }
+        let links = &mut both[0].streams.links;
+        links.hear_echo(line, 0, true);
+        let link = links.sides.link(line).unwrap();
+        let soon_ns = net.now_ns() + 2_000_000;
+        assert!(
+            link.connection
+                .deadline_ns()
+                .is_some_and(|at| at <= soon_ns)
+        );
+        until_joined(&net, &mut both);
+    }
+}

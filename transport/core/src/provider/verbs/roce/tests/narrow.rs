@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Networks that carry less than the interfaces at their ends, and drop what is longer without a word: both ends come to packets that arrive.
+
+use super::super::{PacketFaults, PacketNet};
+use super::world::World;
+use crate::{NetLimits, NetTerms};
+
+/// What a packet takes around its payload, from the header of IPv4 on.
+const AROUND: usize = 20 + 8 + 32 + 4;
+
+/// Processes at interfaces with frames of 9000 bytes. They ask for queue pairs after so many datagrams.
+fn jumbo(faults: PacketFaults, datagrams_first: u32) -> World {
+    let limits = NetLimits {
+        datagrams_first,
+        terms: NetTerms {
+            answer_ms: 1,
+            ..NetTerms::DEFAULT
+        },
+        ..NetLimits::DEFAULT
+    };
+    World::on(PacketNet::of_links(faults, 9000), limits)
+}
+
+impl World {
+    /// Time since the beginning, in milliseconds.
+    fn now_ms(&self) -> u64 {
+        self.net.as_ref().map_or(0, PacketNet::now_ns) / 1_000_000
+    }
+
+    /// Queue pairs with shorter packets than the ports carry, by who has asked for them, and all.
+    fn narrow_and_joined(&self) -> (u64, u64) {
+        let stats = self.all.iter().map(|one| one.net_stats());
+        stats.fold((0, 0), |(narrow, joined), one| {
+            (narrow + one.narrow, joined + one.joined)
+        })
+    }
+
+    /// What was said names this size alone, and it was said at least once.
+    fn assert_told(&self, found: u32) {
+        let expected = format!("those of {found} bytes do");
+        assert!(!self.words.is_empty());
+        for words in &self.words {
+            assert!(words.contains(&expected), "{words}");
+            assert!(words.starts_with("packets of 4096 bytes do not arrive"));
+        }
+    }
+}
+
+#[test]
+fn packets_become_as_short_as_the_network_wants() {
+    // What the network carries, and the largest packet that fits; 4148 is what a datagram would fit into that is no longer than a packet.
+    for (most_bytes, found) in [
+        (AROUND + 4095, 2048),
+        (4148, 2048),
+        (1500, 1024),
+        (576, 512),
+        (AROUND + 256, 256),
+    ] {
+        let faults = PacketFaults {
+            most_bytes,
+            ..PacketFaults::default()
+        };
+        let mut world = jumbo(faults, 2);
+        world.chat(20);
+        for bytes in [5000, 100_000] {
+            world.move_data([0, 1], bytes);
+            world.move_data([2, 0], bytes);
+        }
+        world.assert_told(found);
+        let broken = world.all.iter().map(|one| one.net_stats().broken);
+        assert_eq!(broken.sum::<u64>(), 0, "{most_bytes}");
+        assert!(world.now_ms() < 600, "{most_bytes}: {} ms", world.now_ms());
+    }
+}
+
+#[test]
+fn what_the_network_carries_is_used() {
+    let faults = PacketFaults {
+        most_bytes: AROUND + 4096,
+        ..PacketFaults::default()
+    };
+    let mut world = jumbo(faults, 2);
+    world.chat(20);
+    world.move_data([0, 1], 100_000);
+    assert_eq!(world.words, [""; 0]);
+    assert!(world.now_ms() < 20, "nothing had to be said twice");
+}
+
+#[test]
+fn one_narrow_direction_is_enough() {
+    for narrow_from in [1, 2] {
+        let faults = PacketFaults {
+            most_bytes: 1500,
+            narrow_from,
+            ..PacketFaults::default()
+        };
+        let mut world = jumbo(faults, 0);
+        world.chat(10);
+        for pair in [[0, 1], [1, 0]] {
+            world.move_data(pair, 50_000);
+        }
+        world.assert_told(1024);
+    }
+}
+
+#[test]
+fn the_same_where_packets_are_lost_doubled_and_late() {
+    for seed in 1..9u64 {
+        let permille = u32::try_from(seed * 20).unwrap();
+        let mut world = jumbo(
+            PacketFaults {
+                seed,
+                loss: permille,
+                twice: permille,
+                late: permille,
+                most_delay_ns: seed * 50_000,
+                most_bytes: 1500,
+                ..PacketFaults::default()
+            },
+            u32::try_from(seed % 3).unwrap(),
+        );
+        world.chat(12);
+        world.move_data([0, 1], 50_000);
+        world.move_data([2, 1], 50_000);
+        let (narrow, joined) = world.narrow_and_joined();
+        assert!(narrow > 0 && joined > 0, "{seed}");
+    }
+}
+
+#[test]
+fn two_who_ask_at_once_agree() {
+    for narrow_from in 0..=2 {
+        let faults = PacketFaults {
+            most_bytes: 1500,
+            narrow_from,
+            ..PacketFaults::default()
+        };
+        let mut world = jumbo(faults, 0);
+        // Neither is polled between the two.
+        world.send(0, 1, &[1; 3000]);
+        world.send(1, 0, &[2; 3000]);
+        world.until("both", |world| {
+            world.heard[0][1].len() == 1 && world.heard[1][0].len() == 1
+        });
+        assert_eq!(world.heard[0][1], [[2; 3000]]);
+        assert_eq!(world.heard[1][0], [[1; 3000]]);
+        world.move_data([0, 1], 50_000);
+        world.move_data([1, 0], 50_000);
+        world.assert_told(1024);
+    }
+}
+
+#[test]
+fn a_long_packet_among_the_first_ones_arrives() {
+    let faults = PacketFaults {
+        most_bytes: 1500,
+        ..PacketFaults::default()
+    };
+    let mut world = jumbo(faults, 1000);
+    world.send(0, 1, &[7; 1800]);
+    world.until("it", |world| !world.heard[1][0].is_empty());
+    assert!(world.now_ms() < 500, "{} ms", world.now_ms());
+    world.assert_told(1024);
+}
+
+#[test]
+fn losses_alone_make_packets_shorter_once_in_some_hundred_times() {
+    for (loss, most) in [(100, 0), (200, 3)] {
+        let (mut narrow, mut joined) = (0, 0);
+        for seed in 1..=60 {
+            let faults = PacketFaults {
+                seed,
+                loss,
+                ..PacketFaults::default()
+            };
+            let mut world = jumbo(faults, 0);
+            world.chat(3);
+            let (more_narrow, more) = world.narrow_and_joined();
+            (narrow, joined) = (narrow + more_narrow, joined + more / 2);
+        }
+        assert!(joined >= 120, "{joined}");
+        assert!(narrow <= most, "{loss}: {narrow} of {joined}");
+    }
+}
+
+#[test]
+fn a_peer_that_computes_costs_no_size() {
+    let mut world = jumbo(PacketFaults::default(), 0);
+    world.computes = Some(1);
+    world.send(0, 1, &[3; 2000]);
+    for _ in 0..2_000 {
+        world.turn();
+        world.net.as_ref().unwrap().pass(5_000_000);
+    }
+    world.computes = None;
+    world.until("it", |world| !world.heard[1][0].is_empty());
+    world.move_data([0, 1], 50_000);
+    assert_eq!(world.narrow_and_joined().0, 0);
+    assert_eq!(world.words, [""; 0]);
+}
+
+#[test]
+fn a_network_that_becomes_narrow_costs_a_queue_pair() {
+    let mut world = jumbo(PacketFaults::default(), 0);
+    world.chat(3);
+    assert_eq!(world.narrow_and_joined().0, 0);
+    let faults = PacketFaults {
+        most_bytes: 1500,
+        ..PacketFaults::default()
+    };
+    world.net.as_ref().unwrap().set_faults(faults);
+    world.send(0, 1, &[9; 6000]);
+    // A peer is believed to live for half a minute.
+    for _ in 0..20_000 {
+        world.turn();
+        world.net.as_ref().unwrap().pass(2_000_000);
+    }
+    world.until("it", |world| world.heard[1][0].len() == 1);
+    assert_eq!(world.heard[1][0], [[9; 6000]]);
+    assert!(world.narrow_and_joined().0 > 0);
+}
