@@ -52,6 +52,7 @@ pub(super) const JOBS: &[Row] = &[
     row("large_messages_go_over_both_networks", 2, 90),
     row("collectives_go_by_node", 2, 90),
     row("roce_over_udp", 2, 90),
+    row("roce_over_a_narrow_way", 2, 90),
     row("roce_over_dpdk", 2, 90),
     row("suites_over_dpdk", 1, 180),
     row("roce_over_memif", 2, 60),
