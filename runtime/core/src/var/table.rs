@@ -633,7 +633,7 @@ pub const ROWS: [Row; 98] = [
         [256, 4 << 10, 4 << 10],
         "bytes",
         "Packets on the wire carry at most this much, rounded down to a power of two; less, if a port of \
-         either side takes less.",
+         either side takes less, or longer ones do not arrive.",
     ),
     net(
         Variable::NetReads,
