@@ -85,19 +85,23 @@ impl<P: Port> Links<P> {
         let Some(address) = link.address else {
             return;
         };
-        match link.connection.state() {
+        let state = link.connection.state();
+        match state {
             State::Apart => {}
             // Nothing has gone over it.
             State::Asking { end } | State::Answered { end } => self.break_quietly(end),
             State::Joined { end, .. } | State::Leaving { end, .. } => self.break_pair(end),
         }
-        let most = self.most_packet_bytes(line);
+        let Some(most) = self.most_packet_bytes(line) else {
+            return;
+        };
         let theirs = End {
-            packet_bytes: theirs.packet_bytes.min(most.unwrap_or(u32::MAX)),
+            packet_bytes: theirs.packet_bytes.min(most),
             ..theirs
         };
-        // Where one broke here too, its place becomes free.
-        let has_place = again && self.pairs.is_any_going(line);
+        // Where one was broken here, now or before, its place becomes free.
+        let is_given_up = matches!(state, State::Asking { .. } | State::Answered { .. });
+        let has_place = is_given_up || (again && self.pairs.is_any_going(line));
         if !has_place && !self.rails.has_room_for_pair(&self.limits) {
             self.give_one_up();
             return self.refuse(line, attempt);

@@ -60,9 +60,12 @@ impl SendPool {
         self.large.has(count + FOR_LONG_NOTES)
     }
 
-    /// Whether a note of any length finds room.
-    pub(super) fn has_for_long_note(&self) -> bool {
-        self.large.has(1)
+    /// Whether a note of any length finds room now.
+    pub(super) fn has_for_long_note<P: Port>(&mut self, rails: &mut [Rail<P>]) -> bool {
+        if self.large.free.is_empty() {
+            self.large.grow(rails);
+        }
+        !self.large.free.is_empty()
     }
 
     /// A free slot for a packet of so many bytes, which the caller's session keeps; `None`: all are in use.
@@ -687,7 +690,7 @@ const MARK: Slot = 1 << 31;
 /// Small slots that packets leave free.
 const FOR_NOTES: usize = 16;
 /// The same of large ones: where packets wait for queue pairs, these can be made.
-const FOR_LONG_NOTES: usize = 4;
+const FOR_LONG_NOTES: usize = 8;
 /// Bytes of a small slot.
 const SMALL_SLOT_BYTES: usize = 256;
 /// Bytes of a large slot, and of a buffer that takes what is in one.

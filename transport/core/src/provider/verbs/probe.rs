@@ -4,7 +4,6 @@
 
 use session::State;
 
-use super::address::Address;
 use super::links::Links;
 use super::path::{Miss, filled_bytes};
 use super::port::Port;
@@ -28,11 +27,17 @@ impl<P: Port> Links<P> {
             let again = link.path.begin(most, now_ns);
             let wants_echo = again && link.path.may_shrink();
             link.connection.ask(end, now_ns);
+            let has_room = self.has_for_long_note();
             self.say_again(line);
-            if wants_echo {
+            if wants_echo && has_room {
                 self.want_echo(line, false);
             }
         }
+    }
+
+    /// Whether an ask or an answer can leave. One that cannot is lost, and an echo after it would tell of a way that is too narrow.
+    fn has_for_long_note(&mut self) -> bool {
+        self.sends.has_for_long_note(&mut self.rails)
     }
 
     /// Nobody has answered so often: says again what was said last. After an ask an echo is wanted, and after some in vain an echo alone: who
@@ -43,10 +48,11 @@ impl<P: Port> Links<P> {
         };
         let wants_echo = link.is_asking() && link.path.may_shrink();
         let alone = wants_echo && tries > LONG_ASKS;
+        let has_room = alone || self.has_for_long_note();
         if !alone {
             self.say_again(line);
         }
-        if wants_echo {
+        if wants_echo && has_room {
             self.want_echo(line, alone);
         }
     }
@@ -75,7 +81,7 @@ impl<P: Port> Links<P> {
     pub(super) fn hear_echo(&mut self, line: Line, attempt: u32, asks: bool) {
         self.schedule.now_ns = self.rails.clock();
         let now_ns = self.schedule.now_ns;
-        let has_room = self.sends.has_for_long_note();
+        let has_room = self.has_for_long_note();
         let Some(side) = self.sides.get_mut(line.peer) else {
             return;
         };
@@ -89,8 +95,8 @@ impl<P: Port> Links<P> {
             return;
         };
         if asks {
-            // Where an answer to the ask before it could not be sent, the echo would tell of a way that is too narrow.
-            // So would one after an ask that is older than ours and has no answer: where ours comes to something, none is needed.
+            // No answer may have left for want of room. None leaves either after an ask that is older than ours: where ours comes to
+            // something, none is needed.
             let newest = link.connection.attempt();
             let is_old = is_newer(newest, attempt);
             if has_room && !(is_old && link.is_asking()) {
@@ -155,7 +161,7 @@ impl<P: Port> Links<P> {
         let (Say::Connect { end, .. } | Say::Accept { end, .. }) = say else {
             return NOTE_BYTES;
         };
-        let ours: Address = self.rails[line.at()].address();
+        let ours = self.rails[line.at()].address();
         let side = self.sides.get(line.peer);
         let theirs = side.and_then(|side| side.link(line.rail)?.address);
         theirs.map_or(NOTE_BYTES, |theirs| {

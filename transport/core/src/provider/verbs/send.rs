@@ -230,12 +230,15 @@ impl<P: Port> Streams<P> {
     }
 
     fn send_datagram(&mut self, peer: u32, due: Due) -> bool {
-        let first = self.links.limits.datagrams_first;
-        let side = self.links.sides.of(peer);
+        let links = &mut self.links;
+        let first = links.limits.datagrams_first;
+        let side = links.sides.of(peer);
         let line = side.line(peer);
         let is_too_long = due.bytes as usize > side.datagram_bytes();
         // While a queue pair is made, it is found out how long packets may be on the way.
-        let may_be = due.bytes > SURE_BYTES && side.session.timeouts() >= SOME_TIMEOUTS;
+        let is_doubted = due.bytes > SURE_BYTES && side.session.timeouts() >= SOME_TIMEOUTS;
+        // A peer that only computes is no reason to give up another one's.
+        let may_be = is_doubted && links.rails.has_room_for_pair(&links.limits);
         let wants_pair = side.packets > first || is_too_long || may_be;
         if wants_pair && !side.waits_for_last {
             self.links.want_pair(line);
