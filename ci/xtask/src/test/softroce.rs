@@ -27,16 +27,7 @@ fn in_guests(
     let written = share.join(WRITTEN);
     let _ = fs::remove_file(&written);
     let prefix = context.prefix()?;
-    let sources: Vec<String> = RANKS
-        .iter()
-        .map(|name| format!("ci/ranks/{name}.c"))
-        .collect();
-    let sources = sources.iter().map(String::as_str);
-    let sources = sources.chain(OTHERS).collect();
-    let broken = compiling::all(&sources, |source| programs::compile(&prefix, source))?;
-    if let Some((program, why)) = broken.first() {
-        return Err(format!("{program} cannot be compiled: {why}"));
-    }
+    compile(&prefix)?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let script = |name: &str| text(&root().join("ci/softroce").join(name));
     let (rmpiexec, programs) = (text(&prefix.join("bin/rmpiexec")), text(&folder));
@@ -81,6 +72,21 @@ fn in_guests(
     let outcome = guest.clone().mtu(4200).run_beside(&words)?;
     told(tally, "two guests", &outcome);
     with_cards(tally, guest, [&rmpiexec, &programs], &prefix)
+}
+
+/// The programs in C that run in the guests.
+fn compile(prefix: &Path) -> Result<(), String> {
+    let sources: Vec<String> = RANKS
+        .iter()
+        .map(|name| format!("ci/ranks/{name}.c"))
+        .collect();
+    let sources = sources.iter().map(String::as_str);
+    let sources = sources.chain(OTHERS).collect();
+    let broken = compiling::all(&sources, |source| programs::compile(prefix, source))?;
+    match broken.first() {
+        Some((program, why)) => Err(format!("{program} cannot be compiled: {why}")),
+        None => Ok(()),
+    }
 }
 
 /// One boot of a guest whose cards DPDK has.
