@@ -8,8 +8,8 @@
 //! **Never** looks into a frame.
 //!
 //! # Memory that is lent
-//! What a frame carries can stay where the program has it ([`Port::lend`], [`Port::attach`]): the device reads it there. It is the
-//! program's again when [`Port::take_back`] has returned, and not earlier.
+//! What a frame carries can stay where the program has it ([`DpdkPort::lend`], [`DpdkPort::attach`]): the device reads it there. It is the
+//! program's again when [`DpdkPort::take_back`] has returned, and not earlier.
 //!
 //! # Start
 //! DPDK can be started once in a process ([`start`]), and expects that the program is its own. Here it gets no worker threads, leaves
@@ -18,7 +18,7 @@
 //! or huge ones if the port asks for them.
 //!
 //! # Threads
-//! A [`Port`] belongs to whoever made it; it may go to another thread.
+//! A [`DpdkPort`] belongs to whoever made it; it may go to another thread.
 
 mod start;
 
@@ -26,7 +26,7 @@ mod lent;
 mod port;
 mod table;
 
-pub use lent::{Lent, Loan, Part};
-pub use port::{InPlace, Port};
-pub use start::{Memory, available, is_on_bus, start};
-pub use table::Facts;
+pub use lent::{LentMemory, LentPart, Loan};
+pub use port::{DpdkPort, InPlace};
+pub use start::{FrameMemory, available, is_on_bus, start};
+pub use table::DpdkPortAttr;

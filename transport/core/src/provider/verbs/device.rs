@@ -43,8 +43,9 @@ use std::sync::Arc;
 
 use verbs_sys::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE, IBV_ATOMIC_NONE, IBV_PORT_ACTIVE, Verbs, ibv_ah, ibv_comp_channel,
-    ibv_context, ibv_cq, ibv_device_attr, ibv_mr, ibv_pd, ibv_qp, ibv_srq, ibv_wc,
+    IBV_ACCESS_REMOTE_WRITE, IBV_ATOMIC_NONE, IBV_PORT_ACTIVE, VerbsFunctions, ibv_ah,
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_mr, ibv_pd, ibv_qp, ibv_srq,
+    ibv_wc,
 };
 
 use super::NetTerms;
@@ -69,7 +70,7 @@ use post::BATCH;
 /// An open port. More than twenty fields: the objects of rdma-core, in the order in which they must be destroyed, and room for calls.
 #[derive(Debug)]
 pub(crate) struct Device {
-    verbs: &'static Verbs,
+    verbs: &'static VerbsFunctions,
     facts: Facts,
     depths: Depths,
     counts: Arc<PortCounts>,
@@ -135,13 +136,13 @@ impl Device {
         q_key: u32,
         toward: Option<IpAddr>,
     ) -> Result<Self, OpenError> {
-        let verbs = Verbs::load().map_err(OpenError::NoLibrary)?;
+        let verbs = VerbsFunctions::load().map_err(OpenError::NoLibrary)?;
         let port = Named { name, port };
         Self::open_by(verbs, port, depths, terms, q_key, toward)
     }
 
     fn open_by(
-        verbs: &'static Verbs,
+        verbs: &'static VerbsFunctions,
         Named { name, port }: Named<'_>,
         depths: &Depths,
         terms: &NetTerms,
@@ -186,7 +187,7 @@ impl Device {
 
     // tidy: long (one field a line)
     fn set_up(
-        verbs: &'static Verbs,
+        verbs: &'static VerbsFunctions,
         context: Object<ibv_context>,
         found: &Found,
         (depths, terms): (&Depths, &NetTerms),

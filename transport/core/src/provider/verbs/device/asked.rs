@@ -220,7 +220,7 @@ functions! {
     }
 }
 
-static FUNCTIONS: Verbs = Verbs {
+static FUNCTIONS: VerbsFunctions = VerbsFunctions {
     get_device_list,
     free_device_list,
     get_device_name,

@@ -2,8 +2,8 @@
 //! Which devices and ports this host has, and which of them would serve.
 
 use verbs_sys::{
-    IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_256, IBV_PORT_ACTIVE, Verbs,
-    ibv_context, ibv_port_attr,
+    IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_256, IBV_PORT_ACTIVE,
+    VerbsFunctions, ibv_context, ibv_port_attr,
 };
 
 use super::super::NetTerms;
@@ -48,7 +48,7 @@ pub(crate) struct FoundDevice {
 
 /// Looks at all devices. `route`: where packets will go, if that is known.
 pub(crate) fn list(route: Route, terms: &NetTerms) -> Result<Vec<FoundDevice>, OpenError> {
-    let verbs = Verbs::load().map_err(OpenError::NoLibrary)?;
+    let verbs = VerbsFunctions::load().map_err(OpenError::NoLibrary)?;
     let devices = Devices::list(verbs).map_err(OpenError::NoList)?;
     let interfaces = gid::interfaces().unwrap_or_default();
     let look = |(at, name): (usize, String)| {
@@ -67,7 +67,7 @@ pub(crate) fn list(route: Route, terms: &NetTerms) -> Result<Vec<FoundDevice>, O
 /// Looks at the ports of one device.
 #[derive(Debug)]
 pub(super) struct Surveyor<'a> {
-    verbs: &'static Verbs,
+    verbs: &'static VerbsFunctions,
     context: &'a Object<ibv_context>,
     device: &'a str,
     count: u8,
@@ -80,7 +80,7 @@ pub(super) struct Surveyor<'a> {
 
 impl<'a> Surveyor<'a> {
     pub(super) fn new(
-        verbs: &'static Verbs,
+        verbs: &'static VerbsFunctions,
         context: &'a Object<ibv_context>,
         device: &'a str,
         terms: &NetTerms,

@@ -12,9 +12,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 
 use verbs_sys::{
-    IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, Verbs, ibv_ah, ibv_ah_attr,
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid_entry, ibv_mr,
-    ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_srq,
+    IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, VerbsFunctions, ibv_ah,
+    ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid_entry,
+    ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_srq,
     ibv_srq_attr, ibv_srq_init_attr,
 };
 
@@ -26,13 +26,13 @@ type Made<T> = Result<Object<T>, CallError>;
 
 /// The devices of this host.
 pub(super) struct Devices {
-    verbs: &'static Verbs,
+    verbs: &'static VerbsFunctions,
     list: NonNull<*mut ibv_device>,
     count: usize,
 }
 
 impl Devices {
-    pub(super) fn list(verbs: &'static Verbs) -> Result<Self, CallError> {
+    pub(super) fn list(verbs: &'static VerbsFunctions) -> Result<Self, CallError> {
         let mut count = 0;
         // SAFETY: a number of this function's own.
         let list = unsafe { (verbs.get_device_list)(&raw mut count) };
@@ -84,7 +84,7 @@ impl Drop for Devices {
 }
 
 pub(super) fn device_attributes(
-    verbs: &Verbs,
+    verbs: &VerbsFunctions,
     context: &Object<ibv_context>,
 ) -> Result<ibv_device_attr, CallError> {
     let mut attributes = MaybeUninit::<ibv_device_attr>::zeroed();
@@ -96,7 +96,7 @@ pub(super) fn device_attributes(
 }
 
 pub(super) fn port_attributes(
-    verbs: &Verbs,
+    verbs: &VerbsFunctions,
     context: &Object<ibv_context>,
     port: u8,
 ) -> Result<ibv_port_attr, CallError> {
@@ -109,7 +109,7 @@ pub(super) fn port_attributes(
 
 /// The keys of the partitions that a port is in, by their place in its table of so many.
 pub(super) fn partitions(
-    verbs: &Verbs,
+    verbs: &VerbsFunctions,
     context: &Object<ibv_context>,
     port: u8,
     places: u16,
@@ -127,7 +127,7 @@ pub(super) fn partitions(
 
 /// The GIDs of a port. `places` are at least as many as the tables of all ports of the device have.
 pub(super) fn gids(
-    verbs: &Verbs,
+    verbs: &VerbsFunctions,
     context: &Object<ibv_context>,
     port: u8,
     places: usize,
@@ -162,7 +162,7 @@ fn entry(told: &ibv_gid_entry) -> Option<Entry> {
     })
 }
 
-pub(super) fn domain(verbs: &Verbs, context: &Object<ibv_context>) -> Made<ibv_pd> {
+pub(super) fn domain(verbs: &VerbsFunctions, context: &Object<ibv_context>) -> Made<ibv_pd> {
     // SAFETY: a living context.
     let domain = unsafe { (verbs.alloc_pd)(context.as_ptr()) };
     // SAFETY: made just now; nobody else gives it back.
@@ -170,7 +170,10 @@ pub(super) fn domain(verbs: &Verbs, context: &Object<ibv_context>) -> Made<ibv_p
 }
 
 /// A channel for the signs of completion queues; reading it never waits.
-pub(super) fn channel(verbs: &Verbs, context: &Object<ibv_context>) -> Made<ibv_comp_channel> {
+pub(super) fn channel(
+    verbs: &VerbsFunctions,
+    context: &Object<ibv_context>,
+) -> Made<ibv_comp_channel> {
     // SAFETY: a living context.
     let channel = unsafe { (verbs.create_comp_channel)(context.as_ptr()) };
     // SAFETY: made just now; nobody else takes it apart.
@@ -234,7 +237,7 @@ pub(in crate::provider::verbs) fn watch(descriptors: &[RawFd]) -> Result<OwnedFd
 }
 
 pub(super) fn completions(
-    verbs: &Verbs,
+    verbs: &VerbsFunctions,
     context: &Object<ibv_context>,
     channel: &Object<ibv_comp_channel>,
     depth: u32,
@@ -254,7 +257,11 @@ pub(super) fn completions(
     unsafe { Object::take("ibv_create_cq", queue, verbs.destroy_cq) }
 }
 
-pub(super) fn shared_receives(verbs: &Verbs, domain: &Object<ibv_pd>, depth: u32) -> Made<ibv_srq> {
+pub(super) fn shared_receives(
+    verbs: &VerbsFunctions,
+    domain: &Object<ibv_pd>,
+    depth: u32,
+) -> Made<ibv_srq> {
     let mut wanted = ibv_srq_init_attr {
         srq_context: ptr::null_mut(),
         attr: ibv_srq_attr {
@@ -280,7 +287,7 @@ pub(super) struct Parts<'a> {
 
 /// A queue pair of the kind `IBV_QPT_*`. Also answers how many bytes travel inside its work requests.
 pub(super) fn queue_pair(
-    verbs: &Verbs,
+    verbs: &VerbsFunctions,
     parts: Parts<'_>,
     kind: u32,
     capacity: ibv_qp_cap,
@@ -310,7 +317,7 @@ pub(super) fn number_of(pair: &Object<ibv_qp>) -> u32 {
 
 /// Sets attributes of a queue pair; `mask`: which.
 pub(super) fn modify(
-    verbs: &Verbs,
+    verbs: &VerbsFunctions,
     pair: &Object<ibv_qp>,
     mut attributes: ibv_qp_attr,
     mask: u32,
@@ -322,7 +329,7 @@ pub(super) fn modify(
 }
 
 pub(super) fn address_handle(
-    verbs: &Verbs,
+    verbs: &VerbsFunctions,
     domain: &Object<ibv_pd>,
     mut attributes: ibv_ah_attr,
 ) -> Made<ibv_ah> {
@@ -337,7 +344,7 @@ pub(super) fn address_handle(
 /// # Safety
 /// As `Port::register`, until the answer is dropped.
 pub(super) unsafe fn region(
-    verbs: &Verbs,
+    verbs: &VerbsFunctions,
     domain: &Object<ibv_pd>,
     base: NonNull<u8>,
     bytes: usize,

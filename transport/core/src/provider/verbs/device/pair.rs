@@ -7,7 +7,7 @@ use verbs_sys::{
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU,
     IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
     IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET,
-    IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, Verbs, ibv_ah_attr, ibv_gid,
+    IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, VerbsFunctions, ibv_ah_attr, ibv_gid,
     ibv_global_route, ibv_qp, ibv_qp_attr, ibv_qp_cap,
 };
 
@@ -22,7 +22,7 @@ pub(super) const MOST_READS: i32 = 16;
 
 /// A reliable queue pair; also, how many bytes travel inside its work requests.
 pub(super) fn reliable(
-    verbs: &Verbs,
+    verbs: &VerbsFunctions,
     parts: Parts<'_>,
     depths: &Depths,
 ) -> Result<(Object<ibv_qp>, u32), CallError> {
@@ -40,7 +40,7 @@ pub(super) fn reliable(
 
 /// The queue pair for datagrams; also, how many bytes travel inside its work requests.
 pub(super) fn datagrams(
-    verbs: &Verbs,
+    verbs: &VerbsFunctions,
     parts: Parts<'_>,
     depths: &Depths,
 ) -> Result<(Object<ibv_qp>, u32), CallError> {
@@ -72,7 +72,7 @@ fn with_less_inline<T>(
 
 /// From nothing to where datagrams come and go.
 pub(super) fn start_datagrams(
-    verbs: &Verbs,
+    verbs: &VerbsFunctions,
     pair: &Object<ibv_qp>,
     facts: &Facts,
     q_key: u32,
@@ -97,7 +97,11 @@ pub(super) fn start_datagrams(
 }
 
 /// From nothing to where it can be joined.
-pub(super) fn start(verbs: &Verbs, pair: &Object<ibv_qp>, facts: &Facts) -> Result<(), CallError> {
+pub(super) fn start(
+    verbs: &VerbsFunctions,
+    pair: &Object<ibv_qp>,
+    facts: &Facts,
+) -> Result<(), CallError> {
     let atomic = if facts.atomics {
         IBV_ACCESS_REMOTE_ATOMIC
     } else {
@@ -120,7 +124,7 @@ pub(super) fn start(verbs: &Verbs, pair: &Object<ibv_qp>, facts: &Facts) -> Resu
 
 /// From there to where messages come and go.
 pub(super) fn join(
-    verbs: &Verbs,
+    verbs: &VerbsFunctions,
     pair: &Object<ibv_qp>,
     facts: &Facts,
     to: &Remote,
@@ -131,12 +135,12 @@ pub(super) fn join(
     make::modify(verbs, pair, sending, mask)
 }
 
-pub(super) fn fail(verbs: &Verbs, pair: &Object<ibv_qp>) {
+pub(super) fn fail(verbs: &VerbsFunctions, pair: &Object<ibv_qp>) {
     // One that cannot be broken has never been whole.
     let _ = make::modify(verbs, pair, state(IBV_QPS_ERR), IBV_QP_STATE);
 }
 
-pub(super) fn reset(verbs: &Verbs, pair: &Object<ibv_qp>) -> Result<(), CallError> {
+pub(super) fn reset(verbs: &VerbsFunctions, pair: &Object<ibv_qp>) -> Result<(), CallError> {
     make::modify(verbs, pair, state(IBV_QPS_RESET), IBV_QP_STATE)
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use dpdk_sys::{Lent, Loan};
+use dpdk_sys::{LentMemory, Loan};
 use roce::format::{Headers, ICRC_BYTES, Network, PAYLOAD_BYTES_MAX, PORT};
 use roce::link::Carried;
 
@@ -46,7 +46,7 @@ pub(crate) trait Carrier: fmt::Debug + Send {
     fn push(&mut self, bytes: usize, to: SocketAddr);
 
     /// Lets it send from memory without copying that; `None`: it copies all, or what lies there.
-    fn lend(&mut self, _: Lent) -> Option<Loan> {
+    fn lend(&mut self, _: LentMemory) -> Option<Loan> {
         None
     }
 

@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use dpdk_sys::{Lent, Loan, Port};
+use dpdk_sys::{DpdkPort, LentMemory, Loan};
 use roce::format::{Network, PORT};
 use roce::link::{Carried, HEAD_BYTES_MAX, Link, Mac};
 
@@ -22,7 +22,7 @@ use crate::wait;
 /// A port of DPDK, and this end of its link.
 #[derive(Debug)]
 pub(crate) struct Dpdk {
-    port: Port,
+    port: DpdkPort,
     link: Link,
     mtu: usize,
     /// Packets of the last burst.
@@ -69,7 +69,7 @@ impl Dpdk {
             .map_err(|why| format!("DPDK cannot be started: {why}"))?;
         let device = &configured.device;
         let frame_bytes = HEAD_BYTES_MAX + PACKET_BYTES;
-        let port = Port::open(device, frame_bytes, configured.mtu, configured.in_place)
+        let port = DpdkPort::open(device, frame_bytes, configured.mtu, configured.in_place)
             .map_err(|why| format!("DPDK cannot open {device}: {why}"))?;
         let facts = port.facts();
         let (mac, mtu) = (Mac(facts.mac), configured.mtu.unwrap_or(facts.mtu));
@@ -158,7 +158,7 @@ impl Carrier for Dpdk {
         self.has_kept |= self.link.has_kept();
     }
 
-    fn lend(&mut self, lent: Lent) -> Option<Loan> {
+    fn lend(&mut self, lent: LentMemory) -> Option<Loan> {
         self.port.lend(lent)
     }
 

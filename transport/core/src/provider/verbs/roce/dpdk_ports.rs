@@ -8,7 +8,7 @@
 
 use std::net::IpAddr;
 
-use dpdk_sys::{InPlace, Memory};
+use dpdk_sys::{FrameMemory, InPlace};
 use roce::link::{Route, is_near};
 
 /// A port, as it is configured.
@@ -20,7 +20,7 @@ pub(super) struct Configured {
     pub(super) device: String,
     /// Bytes that a frame carries behind the header of Ethernet, if the driver does not know.
     pub(super) mtu: Option<u16>,
-    pub(super) memory: Memory,
+    pub(super) memory: FrameMemory,
     pub(super) in_place: InPlace,
 }
 
@@ -57,12 +57,12 @@ impl Configured {
             },
             device: whole(device),
             mtu: None,
-            memory: Memory::Ordinary,
+            memory: FrameMemory::Ordinary,
             in_place: InPlace::IfFaster,
         };
         for word in words {
             match word.split_once('=').unwrap_or((word, "")) {
-                ("huge", "") => port.memory = Memory::Huge,
+                ("huge", "") => port.memory = FrameMemory::Huge,
                 ("in-place", "yes") => port.in_place = InPlace::IfPossible,
                 ("in-place", "no") => port.in_place = InPlace::Never,
                 ("mtu", bytes) => port.mtu = Some(mtu_of(bytes)?),
@@ -211,7 +211,7 @@ mod tests {
         let second = Configured::of_local_rank(said, 1).unwrap();
         assert_eq!(
             (second.device.as_str(), second.mtu, second.memory),
-            ("0000:3b:00.2", Some(4200), Memory::Huge)
+            ("0000:3b:00.2", Some(4200), FrameMemory::Huge)
         );
         assert_eq!(second.route.gateway, "10.9.0.254".parse().ok());
         let in_place = |said: &str| Configured::of_local_rank(said, 0).unwrap().in_place;

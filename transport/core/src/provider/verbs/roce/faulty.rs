@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce::link::Carried;
 
-use dpdk_sys::{Lent, Loan};
+use dpdk_sys::{LentMemory, Loan};
 
 use super::carrier::{Carrier, PACKET_BYTES, assumed};
 use crate::provider::sim::Random;
@@ -201,7 +201,7 @@ impl Carrier for Faulty {
     }
 
     /// It takes all memory, and then copies what lies there, as a carrier may at any time.
-    fn lend(&mut self, _: Lent) -> Option<Loan> {
+    fn lend(&mut self, _: LentMemory) -> Option<Loan> {
         Some(Loan(0))
     }
 

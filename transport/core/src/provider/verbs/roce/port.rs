@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use dpdk_sys::Lent;
+use dpdk_sys::LentMemory;
 use roce::{Config, Datagram, Psn};
 
 use super::super::address::Address;
@@ -61,7 +61,7 @@ impl<C: Carrier> Port for RocePort<C> {
         let key = key.ok_or_else(|| failed("ibv_reg_mr", libc::ENOMEM))?;
         // SAFETY: the same promise, which lasts until `deregister` has returned, and that takes back from the carrier what this lends it
         // (it stands in the table with the region), or until the port was dropped, and the carrier with it.
-        let lent = unsafe { Lent::new(base, bytes) };
+        let lent = unsafe { LentMemory::new(base, bytes) };
         if let Some(loan) = self.carrier.lend(lent) {
             regions.lend(key, loan);
         }

@@ -19,7 +19,7 @@
 
 use std::ptr::NonNull;
 
-use dpdk_sys::{Loan, Part};
+use dpdk_sys::{LentPart, Loan};
 use ring::copy::copy_overlapping;
 use roce::{Access, AccessError, Memory, Piece};
 
@@ -126,13 +126,13 @@ impl Regions {
     }
 
     /// A piece as the carrier knows it that sends from there; `None`: it does not, or the region is gone or ends before.
-    pub(super) fn lent(&self, piece: Piece) -> Option<Part> {
+    pub(super) fn lent(&self, piece: Piece) -> Option<LentPart> {
         let held = self.find(piece.key).ok()?;
         let loan = held.loan?;
         let spot = self
             .spot(piece.key, piece.address, piece.bytes.into())
             .ok()?;
-        Some(Part {
+        Some(LentPart {
             loan,
             offset: spot.base.addr().get() - held.base.addr().get(),
             bytes: piece.bytes,

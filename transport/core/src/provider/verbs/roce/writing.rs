@@ -12,7 +12,7 @@
 
 use std::net::SocketAddr;
 
-use dpdk_sys::Part;
+use dpdk_sys::LentPart;
 use roce::format::{ICRC_BYTES, Network};
 use roce::icrc::Icrc;
 use roce::{Outgoing, Payload, Piece};
@@ -68,7 +68,7 @@ impl<'a, C: Carrier> Exit<'a, C> {
     }
 
     /// The same, with its payload where it is, if the carrier can do that now.
-    fn push_around(&mut self, outgoing: &Outgoing<'_>, regions: &Regions, at: (Piece, Part)) {
+    fn push_around(&mut self, outgoing: &Outgoing<'_>, regions: &Regions, at: (Piece, LentPart)) {
         let from = self.carrier.source(outgoing.to);
         let buffer = self.carrier.buffer();
         let written = buffer.and_then(|buffer| write_head(outgoing, at, from, buffer));
@@ -92,7 +92,7 @@ impl<'a, C: Carrier> Exit<'a, C> {
 #[derive(Debug)]
 pub(crate) struct Behind {
     /// The payload, as the carrier knows it, and as the table of regions does.
-    pub(super) part: Part,
+    pub(super) part: LentPart,
     piece: Piece,
     pub(super) pad: &'static [u8],
     /// The checksum of the headers.
@@ -121,7 +121,7 @@ impl Behind {
 }
 
 /// The payload of a packet, if it is one that can stay where it is (W1).
-fn lent(outgoing: &Outgoing<'_>, regions: &Regions, lends_from: u32) -> Option<(Piece, Part)> {
+fn lent(outgoing: &Outgoing<'_>, regions: &Regions, lends_from: u32) -> Option<(Piece, LentPart)> {
     match outgoing.payload {
         Payload::Piece(piece) if piece.bytes >= lends_from && !outgoing.is_repeated => {
             Some((piece, regions.lent(piece)?))
@@ -133,7 +133,7 @@ fn lent(outgoing: &Outgoing<'_>, regions: &Regions, lends_from: u32) -> Option<(
 /// Writes what stands in front of a payload that stays where it is; answers how long that is, and what follows.
 fn write_head(
     outgoing: &Outgoing<'_>,
-    (piece, part): (Piece, Part),
+    (piece, part): (Piece, LentPart),
     from: SocketAddr,
     to: &mut [u8],
 ) -> Option<(usize, Behind)> {
