@@ -68,7 +68,7 @@ pub use provider::{
     NetTerms, Network, PacketFaults, PacketNet, PortChange, Providers, Rendezvous, SimConfig,
     SimHop, SimNet, SimStats, Stats, StreamKey, StreamsConfig, TcpTerms,
 };
-pub use ring::{Bias, Full, Head, SLOT_BODY_BYTES, Turn, Turnstile, copy};
+pub use ring::{Bias, BiasTurn, Full, Head, SLOT_BODY_BYTES, Turnstile, copy};
 pub use seat::Seat;
 pub use wr::{Atomic, Outcome, WorkId};
 

@@ -24,7 +24,7 @@ mod wire;
 
 use std::ptr::NonNull;
 
-use ring::{Bell, GateLine, Waits};
+use ring::{Bell, GateLine, WaitCounts};
 
 use crate::mr::WORD_BYTES;
 use crate::peers::{Peers, Route};
@@ -106,7 +106,7 @@ pub struct Fabric {
     sim: Option<Sim>,
     net: Option<Net>,
     /// Where this process says how it waits, if somebody may look.
-    waits: Option<&'static Waits>,
+    waits: Option<&'static WaitCounts>,
     wait_set: WaitSet,
     /// The sleep that was prepared leaves the network as it is.
     leaves_net: bool,

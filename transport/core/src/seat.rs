@@ -11,11 +11,11 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use ring::{Arrival, Bell, Board, BoardParts, DEPTH, MemberLines, SharedBytes, Sleeps, Wake};
+use ring::{Bell, Board, BoardParts, DEPTH, MemberLines, RoundArrival, SharedBytes, Sleeps, Wake};
 
-pub use ring::{LINE_BODY_BYTES, Note};
+pub use ring::{LINE_BODY_BYTES, RoundNote};
 
-use crate::bcast_queue::{BcastQueue, Told};
+use crate::bcast_queue::{BcastEntryHead, BcastQueue};
 use crate::{Node, Segment, wait};
 
 /// A member's place at a board, and the count of its rounds.
@@ -246,7 +246,7 @@ impl Seat {
     }
 
     /// Is done with the next entry of the broadcast queue. Whoever waits for room looks again.
-    pub fn take_entry(&self, told: &Told) {
+    pub fn take_entry(&self, told: &BcastEntryHead) {
         self.queue.take(told);
         let waiter = self.queue.waiter();
         if let Some(member) = waiter.and_then(|place| self.members.get(place as usize)) {
@@ -280,14 +280,14 @@ impl Seat {
 
     /// Has done its part of the round, and tells what that is: nothing is put on the board any more.
     #[inline]
-    pub fn arrive(&self, round: Round, note: Note) {
+    pub fn arrive(&self, round: Round, note: RoundNote) {
         self.next.set(round.0.wrapping_add(1));
         self.lines[self.place as usize].tell(round.0, note);
         if self.is_of_few() {
             return self.wake_those_of_rounds();
         }
         let members = self.members();
-        if self.board.arrive(self.place, members, round.0, note) == Arrival::Last(true) {
+        if self.board.arrive(self.place, members, round.0, note) == RoundArrival::Last(true) {
             self.wake_all_of_rounds();
         }
     }
@@ -303,7 +303,7 @@ impl Seat {
     /// What a member does in the round, if it has told.
     #[inline]
     #[must_use]
-    pub fn note(&self, round: Round, place: u32) -> Option<Note> {
+    pub fn note(&self, round: Round, place: u32) -> Option<RoundNote> {
         self.lines.get(place as usize)?.note(round.0)
     }
 
@@ -330,7 +330,7 @@ impl Seat {
 
     /// The first member that does something else than `note` in the round.
     #[must_use]
-    pub fn who_differs(&self, round: Round, note: Note) -> Option<(u32, Note)> {
+    pub fn who_differs(&self, round: Round, note: RoundNote) -> Option<(u32, RoundNote)> {
         (0..self.members())
             .filter_map(|place| Some((place, self.note(round, place)?)))
             .find(|(_, other)| *other != note)

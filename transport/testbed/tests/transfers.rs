@@ -12,7 +12,7 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
-use ring::Claim;
+use ring::ChunkClaim;
 use testbed::memory::{Guarded, attach, can_reach_own_process, open, segment_file};
 use testbed::{Random, Rank, head, pattern, world};
 use transport::{Completion, Completions, Fabric, Outcome, Peer, RemoteKey, WorkId, wait};
@@ -189,7 +189,7 @@ fn an_offer_that_a_stranger_empties_does_not_keep_the_reader_waiting() {
     let stranger = scene.segment.offer(0, 0).unwrap();
     let chunks = (LARGE >> 18) as u32;
     let mut stolen = 0;
-    while let Claim::Chunk(_) = stranger.claim_back(1, chunks) {
+    while let ChunkClaim::Chunk(_) = stranger.claim_back(1, chunks) {
         stolen += 1;
     }
     assert_eq!(stolen, chunks, "the test knows how a read is cut");

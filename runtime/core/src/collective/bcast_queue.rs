@@ -13,7 +13,7 @@
 use std::ops::Range;
 
 use transport::Seat;
-use transport::bcast_queue::{BcastQueue as Words, CHUNK_BYTES, Told as Entry};
+use transport::bcast_queue::{BcastEntryHead as Entry, BcastQueue as Words, CHUNK_BYTES};
 use transport::seat::Event;
 
 use super::board::{Board, Wish};

@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use transport::Seat;
-use transport::seat::{Awaited, Event, Note, Round};
+use transport::seat::{Awaited, Event, Round, RoundNote};
 
 use super::parcels::{self, Given, PLACE_BYTES, Parcels};
 use super::parts::{Parts, Space};
@@ -409,7 +409,7 @@ impl<'a, V: Visit> Board<'a, V> {
 pub(super) struct Turn<'a, V> {
     board: &'a Board<'a, V>,
     round: Round,
-    note: Note,
+    note: RoundNote,
 }
 
 impl<V: Visit> Turn<'_, V> {
@@ -515,7 +515,7 @@ impl<V: Visit> Turn<'_, V> {
             .any(|note| Told::of(note).is_before(&mine))
     }
 
-    fn dispute(&self, theirs: Option<(u32, Note)>) -> Error {
+    fn dispute(&self, theirs: Option<(u32, RoundNote)>) -> Error {
         let name = |rank| self.board.line.name_of(rank);
         let theirs = theirs.map(|(rank, note)| (name(rank), Told::of(note)));
         Told::of(self.note).dispute(theirs)

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ring::Count;
+use ring::Own64;
 
 use super::shm::WordCounts;
 use super::verbs::{NetStats, PortCounts};
@@ -76,12 +76,12 @@ impl Ledger {
 /// Counted between the ranks of a node: see [`Stats`].
 #[derive(Debug, Default)]
 pub(super) struct ShmCounts {
-    pub(super) bells: Count,
-    pub(super) wakes: Count,
-    pub(super) sleeps: Count,
-    pub(super) read_bytes: Count,
-    pub(super) helped_bytes: Count,
-    pub(super) refused: Count,
+    pub(super) bells: Own64,
+    pub(super) wakes: Own64,
+    pub(super) sleeps: Own64,
+    pub(super) read_bytes: Own64,
+    pub(super) helped_bytes: Own64,
+    pub(super) refused: Own64,
 }
 
 impl ShmCounts {
@@ -102,22 +102,22 @@ impl ShmCounts {
 /// Counted over a network: see [`Stats`] and [`NetStats`].
 #[derive(Debug, Default)]
 pub(super) struct NetCounts {
-    pub(super) sends: Count,
-    pub(super) refused: Count,
-    pub(super) datagrams: Count,
-    pub(super) overdue: Count,
-    pub(super) packets: Count,
-    pub(super) joined: Count,
-    pub(super) narrow: Count,
-    pub(super) broken: Count,
-    pub(super) not_ready: Count,
-    pub(super) given_up: Count,
-    pub(super) rails: Count,
-    pub(super) twice: Count,
-    pub(super) moved_bytes: Count,
-    pub(super) striped: Count,
-    pub(super) fetched: Count,
-    pub(super) detours: Count,
+    pub(super) sends: Own64,
+    pub(super) refused: Own64,
+    pub(super) datagrams: Own64,
+    pub(super) overdue: Own64,
+    pub(super) packets: Own64,
+    pub(super) joined: Own64,
+    pub(super) narrow: Own64,
+    pub(super) broken: Own64,
+    pub(super) not_ready: Own64,
+    pub(super) given_up: Own64,
+    pub(super) rails: Own64,
+    pub(super) twice: Own64,
+    pub(super) moved_bytes: Own64,
+    pub(super) striped: Own64,
+    pub(super) fetched: Own64,
+    pub(super) detours: Own64,
     pub(super) ports: Arc<PortCounts>,
 }
 

@@ -13,7 +13,9 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 use ring::layout::{OWN_BUFFER, POOL_BUFFER_BYTES, SLOT_BODY_BYTES};
-use ring::{Bell, Consumer, Frame, PairLine, Peeked, Pool, PoolBuffer, Producer, Ring, Told, Wake};
+use ring::{
+    Bell, Consumer, Frame, PairLine, Peeked, Pool, PoolBuffer, Producer, ProducerCounts, Ring, Wake,
+};
 
 use super::cma;
 use super::distance::{Distance, Fill};
@@ -69,7 +71,7 @@ struct Tx {
 #[derive(Clone, Debug)]
 pub(super) struct WordCounts {
     /// By peer.
-    told_by: Arc<Grown<OnceLock<&'static Told>>>,
+    told_by: Arc<Grown<OnceLock<&'static ProducerCounts>>>,
 }
 
 impl Default for WordCounts {
@@ -191,7 +193,7 @@ impl Shm {
         // Not to itself: that is the loopback's, and there is one way between two processes.
         for (to, peer) in node.others() {
             // Like the segment, it stays for ever: others may read it at any time.
-            let told: &Told = Box::leak(Box::default());
+            let told: &ProducerCounts = Box::leak(Box::default());
             let place = self.words.told_by.get(peer.0 as usize);
             if place.is_none_or(|place| place.set(told).is_err()) {
                 // Another segment leads there.

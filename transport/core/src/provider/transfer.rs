@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 
 use ring::layout::SLOT_BODY_BYTES;
-use ring::{Claim, MAX_CHUNKS, OFFERS};
+use ring::{ChunkClaim, MAX_CHUNKS, OFFERS};
 
 use super::cma;
 use super::shm::{HELP, Place, REVOKE, REVOKED, Reach, Shm};
@@ -257,9 +257,9 @@ impl Shm {
                 let offer = node.segment.offer(node.local_rank, offered.index)?;
                 match offer.claim_front(offered.generation, read.chunks) {
                     // Only this process claims from the front, one after the other.
-                    Claim::Chunk(chunk) if chunk == read.copied => return Some(chunk),
-                    Claim::Nothing => offered.exhausted = true,
-                    Claim::Chunk(_) | Claim::Broken => offered.broken = true,
+                    ChunkClaim::Chunk(chunk) if chunk == read.copied => return Some(chunk),
+                    ChunkClaim::Nothing => offered.exhausted = true,
+                    ChunkClaim::Chunk(_) | ChunkClaim::Broken => offered.broken = true,
                 }
                 None
             }
@@ -399,7 +399,7 @@ impl Shm {
         let total = to_usize(help.bytes);
         let chunk_bytes = chunk_bytes(total);
         let chunks = u32::try_from(total.div_ceil(chunk_bytes)).ok()?;
-        let Claim::Chunk(chunk) = offer.claim_back(generation, chunks) else {
+        let ChunkClaim::Chunk(chunk) = offer.claim_back(generation, chunks) else {
             return None;
         };
         let offset = chunk as usize * chunk_bytes;

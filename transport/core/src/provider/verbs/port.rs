@@ -20,7 +20,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use ring::Count;
+use ring::Own64;
 
 use super::NetTerms;
 use super::address::{Address, Link};
@@ -160,22 +160,22 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
 #[derive(Debug, Default)]
 pub(crate) struct PortCounts {
     /// Regions that were ever registered.
-    pub(crate) regions: Count,
+    pub(crate) regions: Own64,
     /// Bytes of them; of memory that several ports know, as often.
-    came_bytes: Count,
+    came_bytes: Own64,
     /// Bytes of those that are no longer.
-    went_bytes: Count,
+    went_bytes: Own64,
     /// The most that were there at any time.
-    pub(crate) most_bytes: Count,
+    pub(crate) most_bytes: Own64,
     /// Packets that were sent again. These three by ports whose process plays the adapter: adapters keep them to themselves.
-    pub(crate) repeated: Count,
+    pub(crate) repeated: Own64,
     /// Times that no answer came in time.
-    pub(crate) timeouts: Count,
+    pub(crate) timeouts: Own64,
     /// Times that less was sent at once, because of congestion or losses.
-    pub(crate) window_cuts: Count,
+    pub(crate) window_cuts: Own64,
     /// Packets whose payload was not copied, and its bytes. Adapters copy none.
-    pub(crate) in_place: Count,
-    pub(crate) in_place_bytes: Count,
+    pub(crate) in_place: Own64,
+    pub(crate) in_place_bytes: Own64,
 }
 
 impl PortCounts {
