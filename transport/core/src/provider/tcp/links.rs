@@ -16,7 +16,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use session::{Ack, Numbers, Slot, Via};
+use session::{Ack, CarrierNumbers, Slot, Via};
 
 use super::super::ledger::NetCounts;
 use super::address::Hosts;
@@ -111,7 +111,7 @@ pub(super) struct Links<S> {
     pub(super) lacks_core: bool,
     lacking: usize,
     pub(super) store: Store,
-    pub(super) numbers: Numbers,
+    pub(super) numbers: CarrierNumbers,
     pub(super) news: News,
     pub(super) wanted: VecDeque<u32>,
     pub(super) upshots: VecDeque<Upshot>,
@@ -156,7 +156,7 @@ impl<S: Sockets> Links<S> {
             corked: Vec::new(),
             held: Vec::new(),
             store: Store::default(),
-            numbers: Numbers::default(),
+            numbers: CarrierNumbers::default(),
             news: News::default(),
             wanted: VecDeque::new(),
             upshots: VecDeque::new(),

@@ -7,7 +7,7 @@
 //! Everything here was written by somebody else. Who it is from is believed only if it came from the queue pair that this
 //! peer is known to have; lengths are those that the device counted.
 
-use session::{ACK_EVERY, Slot, Verdict};
+use session::{ACK_EVERY, PacketVerdict, Slot};
 
 use super::Verbs;
 use super::plain::{Chore, FarLook, FarWord, WORD_BYTES};
@@ -170,7 +170,7 @@ impl<P: Port> Verbs<P> {
         let receives = &links.rails[usize::from(rail_of(buffer))].receives;
         let can_wait = !by_datagram || receives.has_datagram_buffers();
         let verdict = side.session.accept(packet.number, buffer, can_wait);
-        let is_asked = verdict == Verdict::Twice || packet.parts & ASKS != 0;
+        let is_asked = verdict == PacketVerdict::Twice || packet.parts & ASKS != 0;
         let owes = by_datagram || side.session.owed() >= ACK_EVERY || is_asked;
         if is_asked {
             side.session.owe_anyway();
@@ -183,17 +183,17 @@ impl<P: Port> Verbs<P> {
             links.sides.list_unsent(peer);
         }
         match verdict {
-            Verdict::Deliver => {
+            PacketVerdict::Deliver => {
                 self.deliver(packet, start, buffer, completions);
                 self.deliver_held(peer, completions);
             }
-            Verdict::Held => {}
-            Verdict::Early => self.streams.links.rails.give_back(buffer),
-            Verdict::Twice => {
+            PacketVerdict::Held => {}
+            PacketVerdict::Early => self.streams.links.rails.give_back(buffer),
+            PacketVerdict::Twice => {
                 self.streams.links.counts.twice.add(1);
                 self.streams.links.rails.give_back(buffer);
             }
-            Verdict::Wild => {
+            PacketVerdict::Wild => {
                 self.streams.links.counts.refused.add(1);
                 self.streams.links.rails.give_back(buffer);
             }

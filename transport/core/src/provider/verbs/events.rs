@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What happens to the ports themselves: they go down and come back, are found elsewhere, or are lost with their device.
 
-use session::State;
+use session::CarrierState;
 
 use super::link::Link;
 use super::links::{Links, Upshot};
@@ -75,7 +75,8 @@ impl<P: Port> Links<P> {
             let Some(line) = line.filter(|line| line.at() == rail) else {
                 continue;
             };
-            let asks = |link: &mut Link| matches!(link.connection.state(), State::Asking { .. });
+            let asks =
+                |link: &mut Link| matches!(link.connection.state(), CarrierState::Asking { .. });
             // One that is not joined yet knows no address.
             if !self.sides.link(line).is_some_and(asks) {
                 self.break_pair(index);

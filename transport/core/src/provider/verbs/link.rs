@@ -3,7 +3,7 @@
 //!
 //! Both processes make the same table of the same two records, each for itself: a port has at most one link to a peer.
 
-use session::{Connection, State};
+use session::{CarrierState, Connection};
 
 use super::address::{Address, Link as Kind};
 use super::path::Path;
@@ -49,7 +49,7 @@ impl Link {
 
     /// Whether a queue pair was asked for, and nobody has answered yet.
     pub(super) fn is_asking(&self) -> bool {
-        matches!(self.connection.state(), State::Asking { .. })
+        matches!(self.connection.state(), CarrierState::Asking { .. })
     }
 
     /// A datagram of the peer has come on it, or must have. `true`: it was asked for a queue pair and seemed to look no more; the ask is said

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::mem;
 
-use session::{Lately, Numbers, Slot, State, Unsaid};
+use session::{AckStall, CarrierNumbers, CarrierState, RecentFailures, Slot};
 
 use super::address::Address;
 use super::forgotten::Watch;
@@ -31,8 +31,8 @@ pub(super) struct Pair {
     pub(super) ledger: Ledger,
     /// Poll in which it was used last.
     pub(super) used_at: u64,
-    /// Whether the peer says what has arrived over it ([`Unsaid`]).
-    unsaid: Unsaid,
+    /// Whether the peer says what has arrived over it ([`AckStall`]).
+    unsaid: AckStall,
     /// What it was told to wait for an answer: 4.096 µs × 2 to that power.
     patience: u8,
     watch: Watch,
@@ -43,9 +43,9 @@ pub(super) struct Pair {
 #[derive(Clone, Copy, Debug, Default)]
 struct Troubles {
     /// Breaks since nobody answered: the next queue pair waits longer.
-    unanswered: Lately,
+    unanswered: RecentFailures,
     /// Breaks since the peer had no buffer.
-    not_ready: Lately,
+    not_ready: RecentFailures,
 }
 
 /// Whether a queue pair can be used.
@@ -136,7 +136,7 @@ impl Pair {
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
     all: Vec<Option<Pair>>,
-    numbers: Numbers,
+    numbers: CarrierNumbers,
     /// Links whose queue pairs break for the same reason again and again.
     troubles: HashMap<Line, Troubles>,
 }
@@ -221,7 +221,7 @@ impl Pairs {
             first: u32::try_from(chance).unwrap_or(0) & NUMBER_MASK,
             ledger: Ledger::default(),
             used_at: poll,
-            unsaid: Unsaid::default(),
+            unsaid: AckStall::default(),
             patience: limits.terms.patience(),
             watch: Watch::default(),
             life: Life::Whole,
@@ -292,8 +292,8 @@ impl Pairs {
     fn note_trouble(&mut self, line: Line, status: Status, now_ns: u64) {
         let troubles = &mut self.troubles;
         match status {
-            Status::NotReady => troubles.entry(line).or_default().not_ready.again(now_ns),
-            Status::RetryExceeded => troubles.entry(line).or_default().unanswered.again(now_ns),
+            Status::NotReady => troubles.entry(line).or_default().not_ready.record(now_ns),
+            Status::RetryExceeded => troubles.entry(line).or_default().unanswered.record(now_ns),
             _ => {}
         }
     }
@@ -309,7 +309,7 @@ impl Pairs {
         let is_joined = |pair: &&Pair| {
             let side = sides.get(pair.line.peer);
             let link = side.and_then(|side| side.link(pair.line.rail));
-            link.is_some_and(|link| matches!(link.connection.state(), State::Joined { .. }))
+            link.is_some_and(|link| matches!(link.connection.state(), CarrierState::Joined { .. }))
         };
         let pairs = self
             .iter()
@@ -465,7 +465,7 @@ impl Pairs {
         pair.is_some_and(|pair| pair.watch.is_late(&pair.ledger, pair.patience, now_ns))
     }
 
-    /// How often the same packet was the oldest of one that its peer does not say it has ([`Unsaid`]).
+    /// How often the same packet was the oldest of one that its peer does not say it has ([`AckStall`]).
     pub(super) fn look_at_unsaid(&mut self, index: u32, sides: &Sides) -> u8 {
         let Some(pair) = self.get_mut(index) else {
             return 0;

@@ -9,7 +9,7 @@
 
 use std::mem;
 
-use session::{Ack, Do, Overdue, State};
+use session::{Ack, CarrierState, Do, Overdue};
 
 use super::MOST_POSTED;
 use super::address::Address;
@@ -86,10 +86,14 @@ impl<P: Port> Links<P> {
             return;
         };
         match link.connection.state() {
-            State::Apart => {}
+            CarrierState::Apart => {}
             // Nothing has gone over it.
-            State::Asking { end } | State::Answered { end } => self.break_quietly(end),
-            State::Joined { end, .. } | State::Leaving { end, .. } => self.break_pair(end),
+            CarrierState::Asking { end } | CarrierState::Answered { end } => {
+                self.break_quietly(end)
+            }
+            CarrierState::Joined { end, .. } | CarrierState::Leaving { end, .. } => {
+                self.break_pair(end)
+            }
         }
         let most = self.most_packet_bytes(line);
         let theirs = End {
@@ -199,7 +203,7 @@ impl<P: Port> Links<P> {
     fn leave_on(&mut self, line: Line) -> bool {
         let now_ns = self.schedule.now_ns;
         let state = self.sides.link(line).map(|link| link.connection.state());
-        let Some(State::Leaving {
+        let Some(CarrierState::Leaving {
             end,
             said: false,
             heard,
@@ -383,7 +387,7 @@ impl<P: Port> Links<P> {
         self.fail_pair(index, line, &posted, &done);
     }
 
-    /// Looks at all peers that do not say what has arrived, if it is time for that ([`Unsaid`](session::Unsaid)).
+    /// Looks at all peers that do not say what has arrived, if it is time for that ([`AckStall`](session::AckStall)).
     pub(super) fn try_receivers(&mut self) {
         if !self.schedule.are_receivers_due() {
             return;
@@ -518,7 +522,7 @@ impl<P: Port> Links<P> {
     pub(super) fn say_again_or_not(&mut self, line: Line, overdue: Overdue) {
         let state = self.sides.link(line).map(|link| link.connection.state());
         match state {
-            Some(State::Answered { end, .. }) if overdue.tries > MOST_ANSWERS => {
+            Some(CarrierState::Answered { end, .. }) if overdue.tries > MOST_ANSWERS => {
                 self.break_quietly(end);
             }
             _ if self.detour_if_silent(line, overdue.tries) => {}
@@ -540,17 +544,19 @@ impl<P: Port> Links<P> {
         };
         let end = pair.as_end(packet_bytes);
         let say = match state {
-            State::Asking { .. } => Say::Connect {
+            CarrierState::Asking { .. } => Say::Connect {
                 attempt,
                 end,
                 again,
             },
-            State::Answered { .. } | State::Joined { .. } => Say::Accept { attempt, end },
-            State::Leaving { said: true, .. } => Say::GiveUp {
+            CarrierState::Answered { .. } | CarrierState::Joined { .. } => {
+                Say::Accept { attempt, end }
+            }
+            CarrierState::Leaving { said: true, .. } => Say::GiveUp {
                 attempt,
                 done: false,
             },
-            State::Leaving { .. } | State::Apart => return,
+            CarrierState::Leaving { .. } | CarrierState::Apart => return,
         };
         self.say(line, say);
     }

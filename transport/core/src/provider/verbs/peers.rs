@@ -3,7 +3,7 @@
 //! to one takes another rail when its own carries nothing any more. Packets that have not arrived for all we know go again; the
 //! peer drops those that it has. Both sides choose for themselves.
 
-use session::State;
+use session::CarrierState;
 
 use super::address::{self, Address};
 use super::link::{Link, pair_up, surely_apart, why_apart};
@@ -289,9 +289,11 @@ impl<P: Port> Links<P> {
         };
         self.counts.detours.add(1);
         match state {
-            State::Apart => {}
-            State::Asking { end } => self.break_quietly(end),
-            State::Answered { end } | State::Joined { end, .. } | State::Leaving { end, .. } => {
+            CarrierState::Apart => {}
+            CarrierState::Asking { end } => self.break_quietly(end),
+            CarrierState::Answered { end }
+            | CarrierState::Joined { end, .. }
+            | CarrierState::Leaving { end, .. } => {
                 self.break_pair(end);
             }
         }
@@ -327,7 +329,8 @@ impl<P: Port> Links<P> {
         let side = self.sides.of(line.peer);
         let Some(more) = &side.more else { return false };
         if side.main.rail != line.rail {
-            let asks = |link: &mut Link| matches!(link.connection.state(), State::Asking { .. });
+            let asks =
+                |link: &mut Link| matches!(link.connection.state(), CarrierState::Asking { .. });
             let is_vain = self.sides.link(line).is_some_and(asks);
             if is_vain {
                 self.abandon(line);

@@ -2,7 +2,7 @@
 //! The size of packets of a queue pair is found out while it is made: asks and answers that are as long as it, and echoes where no
 //! answer comes. What follows from them is decided by [`Path`](super::path::Path).
 
-use session::State;
+use session::CarrierState;
 
 use super::address::Address;
 use super::links::Links;
@@ -98,7 +98,7 @@ impl<P: Port> Links<P> {
             }
             return;
         }
-        let State::Asking { end } = link.connection.state() else {
+        let CarrierState::Asking { end } = link.connection.state() else {
             return;
         };
         let newest = link.connection.attempt();

@@ -3,7 +3,7 @@
 
 use std::mem::offset_of;
 
-use session::{ACK_EVERY, Questions, Session, Silence, State};
+use session::{ACK_EVERY, CarrierState, Questions, Session, Silence};
 
 use super::MOST_DATAGRAM_BYTES;
 use super::link::Link;
@@ -134,7 +134,7 @@ impl Side {
     }
 
     /// One of its other links becomes the main one for a while: how it was with the old one. All goes again.
-    pub(super) fn swap_main(&mut self, place: usize, now_ns: u64) -> Option<State<u32>> {
+    pub(super) fn swap_main(&mut self, place: usize, now_ns: u64) -> Option<CarrierState<u32>> {
         let more = self.more.as_mut()?;
         std::mem::swap(&mut self.main, &mut more.links[place]);
         // Whether anybody hears there is found out anew.
