@@ -49,8 +49,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use roce::format::Packet;
-use roce::link::Carried;
-use roce::{DatagramPair, Piece, ReceiveQueue};
+use roce::link::FramePayload;
+use roce::{DatagramPair, ReceiveQueue, RoceSge};
 
 use super::port::{Done, Facts, PortCounts, Queue};
 use super::slab::Slab;
@@ -216,7 +216,7 @@ impl<C: Carrier> RocePort<C> {
 
 impl Queues {
     /// Something has come. What is no packet of a queue pair here changes nothing.
-    fn hear(&mut self, now_ns: u64, carried: &Carried<'_>) {
+    fn hear(&mut self, now_ns: u64, carried: &FramePayload<'_>) {
         let packet = carried.verified().map(Packet::parse);
         let Some(Ok(mut packet)) = packet else {
             return;
@@ -304,8 +304,8 @@ impl Queues {
 }
 
 /// A piece in the engine's words.
-fn piece(piece: super::port::Piece) -> Piece {
-    Piece {
+fn piece(piece: super::port::Piece) -> RoceSge {
+    RoceSge {
         key: piece.local_key,
         address: piece.address,
         bytes: piece.bytes,

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use dpdk_sys::{DpdkPort, LentMemory, Loan};
-use roce::format::{Network, PORT};
-use roce::link::{Carried, HEAD_BYTES_MAX, Link, Mac};
+use roce::format::{NetworkHeaders, PORT};
+use roce::link::{EthernetLink, FramePayload, HEAD_BYTES_MAX, Mac};
 
 use super::super::settings::Network as Settings;
 use super::RocePort;
@@ -23,7 +23,7 @@ use crate::wait;
 #[derive(Debug)]
 pub(crate) struct Dpdk {
     port: DpdkPort,
-    link: Link,
+    link: EthernetLink,
     mtu: usize,
     /// Packets of the last burst.
     came: Vec<Came>,
@@ -39,7 +39,7 @@ struct Came {
     frame: usize,
     at: usize,
     bytes: usize,
-    network: Network,
+    network: NetworkHeaders,
     from: SocketAddr,
     is_marked: bool,
 }
@@ -74,7 +74,7 @@ impl Dpdk {
         let facts = port.facts();
         let (mac, mtu) = (Mac(facts.mac), configured.mtu.unwrap_or(facts.mtu));
         Ok(Self {
-            link: Link::new(mac, configured.address, PORT, configured.route),
+            link: EthernetLink::new(mac, configured.address, PORT, configured.route),
             port,
             mtu: mtu.into(),
             came: Vec::new(),
@@ -212,10 +212,10 @@ impl Carrier for Dpdk {
         self.came.len()
     }
 
-    fn received(&self, index: usize) -> Option<Carried<'_>> {
+    fn received(&self, index: usize) -> Option<FramePayload<'_>> {
         let came = self.came.get(index)?;
         let frame = self.port.received(came.frame)?;
-        Some(Carried {
+        Some(FramePayload {
             network: came.network,
             bytes: frame.get(came.at..came.at + came.bytes)?,
             from: came.from,

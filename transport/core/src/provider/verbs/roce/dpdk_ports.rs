@@ -9,13 +9,13 @@
 use std::net::IpAddr;
 
 use dpdk_sys::{FrameMemory, InPlace};
-use roce::link::{Route, is_near};
+use roce::link::{SubnetRoute, is_near};
 
 /// A port, as it is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Configured {
     pub(super) address: IpAddr,
-    pub(super) route: Route,
+    pub(super) route: SubnetRoute,
     /// DPDK's name of the device, with its arguments.
     pub(super) device: String,
     /// Bytes that a frame carries behind the header of Ethernet, if the driver does not know.
@@ -51,7 +51,7 @@ impl Configured {
             .ok_or("expected a device of DPDK behind the address")?;
         let mut port = Self {
             address,
-            route: Route {
+            route: SubnetRoute {
                 prefix_bits,
                 gateway: None,
             },
@@ -81,7 +81,7 @@ impl Configured {
 
     /// A gateway is on the link, and some addresses are not.
     fn check_gateway(&self) -> Result<(), String> {
-        let Route {
+        let SubnetRoute {
             prefix_bits,
             gateway,
         } = self.route;

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use roce::Completion;
+use roce::WorkCompletion;
 
 use super::super::port::{Done, Event, Queue, Status};
 
@@ -17,17 +17,17 @@ pub(super) struct Ends {
 
 impl Ends {
     /// A request has ended.
-    pub(super) fn sent(&mut self, completion: &Completion) {
+    pub(super) fn sent(&mut self, completion: &WorkCompletion) {
         self.sends.push_back(done(completion, 0));
     }
 
     /// A buffer of a reliable queue pair is filled.
-    pub(super) fn received(&mut self, completion: &Completion) {
+    pub(super) fn received(&mut self, completion: &WorkCompletion) {
         self.receives.push_back(done(completion, 0));
     }
 
     /// A datagram has come from this queue pair.
-    pub(super) fn received_from(&mut self, completion: &Completion, source: u32) {
+    pub(super) fn received_from(&mut self, completion: &WorkCompletion, source: u32) {
         self.receives.push_back(done(completion, source));
     }
 
@@ -71,7 +71,7 @@ impl Ends {
 }
 
 /// A completion in the port's words, of a datagram from this queue pair if it is one that has come.
-pub(super) fn done(completion: &Completion, source: u32) -> Done {
+pub(super) fn done(completion: &WorkCompletion, source: u32) -> Done {
     Done {
         work: completion.work,
         status: status(completion.status),
@@ -83,16 +83,16 @@ pub(super) fn done(completion: &Completion, source: u32) -> Done {
 }
 
 /// How something ended, for the provider.
-fn status(status: roce::Status) -> Status {
+fn status(status: roce::CompletionStatus) -> Status {
     match status {
-        roce::Status::Success => Status::Success,
-        roce::Status::Flushed => Status::Flushed,
-        roce::Status::RetryExceeded => Status::RetryExceeded,
-        roce::Status::NotReadyExceeded => Status::NotReady,
-        roce::Status::RemoteAccess => Status::RemoteAccess,
-        roce::Status::RemoteInvalid => Status::RemoteInvalid,
-        roce::Status::RemoteOperation => Status::RemoteOperation,
-        roce::Status::LocalProtection => Status::LocalProtection,
-        roce::Status::LocalLength => Status::LocalLength,
+        roce::CompletionStatus::Success => Status::Success,
+        roce::CompletionStatus::Flushed => Status::Flushed,
+        roce::CompletionStatus::RetryExceeded => Status::RetryExceeded,
+        roce::CompletionStatus::NotReadyExceeded => Status::NotReady,
+        roce::CompletionStatus::RemoteAccess => Status::RemoteAccess,
+        roce::CompletionStatus::RemoteInvalid => Status::RemoteInvalid,
+        roce::CompletionStatus::RemoteOperation => Status::RemoteOperation,
+        roce::CompletionStatus::LocalProtection => Status::LocalProtection,
+        roce::CompletionStatus::LocalLength => Status::LocalLength,
     }
 }

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use roce::link::Carried;
+use roce::link::FramePayload;
 
 use dpdk_sys::{LentMemory, Loan};
 
@@ -235,7 +235,7 @@ impl Carrier for Faulty {
         self.came.len()
     }
 
-    fn received(&self, index: usize) -> Option<Carried<'_>> {
+    fn received(&self, index: usize) -> Option<FramePayload<'_>> {
         let came = self.came.get(index)?;
         assumed(&came.bytes, came.from, self.local)
     }

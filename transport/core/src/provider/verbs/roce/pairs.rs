@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use roce::{Config, Queue, QueuePair, State, Status, Troubles};
+use roce::{CompletionKind, CompletionStatus, Config, CongestionCounts, QueuePair, QueuePairState};
 
 use super::super::port::{Event, PortCounts};
 use super::chance::Chance;
@@ -104,7 +104,7 @@ struct Place {
     /// Its entry in `due`.
     due_ns: Option<u64>,
     /// What of its troubles is counted.
-    counted: Troubles,
+    counted: CongestionCounts,
 }
 
 impl Pairs {
@@ -264,15 +264,15 @@ impl Pairs {
         let Some(engine) = place.engine.as_mut().filter(|_| place.number == number) else {
             return;
         };
-        while let Some(completion) = engine.poll(Queue::Sends) {
-            place.is_known_broken |= completion.status != Status::Success;
+        while let Some(completion) = engine.poll(CompletionKind::Sends) {
+            place.is_known_broken |= completion.status != CompletionStatus::Success;
             ends.sent(&completion);
         }
-        let is_broken = engine.state() == State::Error;
+        let is_broken = engine.state() == QueuePairState::Error;
         if is_broken && !std::mem::replace(&mut place.is_known_broken, true) {
             ends.happened(Event::QueuePairLost(number));
         }
-        while let Some(completion) = engine.poll(Queue::Receives) {
+        while let Some(completion) = engine.poll(CompletionKind::Receives) {
             ends.received(&completion);
         }
         if engine.troubles() != place.counted {
@@ -308,7 +308,7 @@ impl Pairs {
 
 /// Counts what has happened since.
 #[cold]
-fn count(counts: &PortCounts, before: Troubles, now: Troubles) {
+fn count(counts: &PortCounts, before: CongestionCounts, now: CongestionCounts) {
     counts.repeated.add(now.repeated - before.repeated);
     counts.timeouts.add(now.timeouts - before.timeouts);
     counts.window_cuts.add(now.window_cuts - before.window_cuts);

@@ -241,22 +241,22 @@ impl<C: Carrier> Port for RocePort<C> {
     }
 }
 
-fn request_of<'a>(request: &Request<'a>) -> roce::Request<'a> {
-    roce::Request {
+fn request_of<'a>(request: &Request<'a>) -> roce::RoceRequest<'a> {
+    roce::RoceRequest {
         work: request.work,
         operation: match request.operation {
-            Operation::Send => roce::Operation::Send,
-            Operation::Write { address, key } => roce::Operation::Write { address, key },
-            Operation::Read { address, key } => roce::Operation::Read { address, key },
+            Operation::Send => roce::RequestOpcode::Send,
+            Operation::Write { address, key } => roce::RequestOpcode::Write { address, key },
+            Operation::Read { address, key } => roce::RequestOpcode::Read { address, key },
             Operation::FetchAdd { address, key, add } => {
-                roce::Operation::FetchAdd { address, key, add }
+                roce::RequestOpcode::FetchAdd { address, key, add }
             }
             Operation::CompareSwap {
                 address,
                 key,
                 compare,
                 swap,
-            } => roce::Operation::CompareSwap {
+            } => roce::RequestOpcode::CompareSwap {
                 address,
                 key,
                 compare,
@@ -269,10 +269,10 @@ fn request_of<'a>(request: &Request<'a>) -> roce::Request<'a> {
     }
 }
 
-fn body_of(body: Body<'_>) -> roce::Body<'_> {
+fn body_of(body: Body<'_>) -> roce::RequestBody<'_> {
     match body {
-        Body::Inline(bytes) => roce::Body::Inline(bytes),
-        Body::Piece(of) => roce::Body::Piece(piece(of)),
+        Body::Inline(bytes) => roce::RequestBody::Inline(bytes),
+        Body::Piece(of) => roce::RequestBody::Piece(piece(of)),
     }
 }
 

@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 
 use dpdk_sys::{LentPart, Loan};
 use ring::copy::copy_overlapping;
-use roce::{Access, AccessError, Memory, Piece};
+use roce::{AccessError, MemoryAccess, RegisteredMemory, RoceSge};
 
 use super::super::port::Access as Granted;
 use super::chance::Chance;
@@ -126,7 +126,7 @@ impl Regions {
     }
 
     /// A piece as the carrier knows it that sends from there; `None`: it does not, or the region is gone or ends before.
-    pub(super) fn lent(&self, piece: Piece) -> Option<LentPart> {
+    pub(super) fn lent(&self, piece: RoceSge) -> Option<LentPart> {
         let held = self.find(piece.key).ok()?;
         let loan = held.loan?;
         let spot = self
@@ -143,7 +143,7 @@ impl Regions {
     ///
     /// # Errors
     /// The region is gone, or ends before; then nothing was copied.
-    pub(super) fn gather(&self, piece: Piece, target: &mut [u8]) -> Result<(), AccessError> {
+    pub(super) fn gather(&self, piece: RoceSge, target: &mut [u8]) -> Result<(), AccessError> {
         let spot = self.spot(piece.key, piece.address, target.len() as u64)?;
         // SAFETY:
         // - readable: so many bytes of a region that stands in the table (M1, M2).
@@ -178,7 +178,7 @@ impl Regions {
 
     /// The same of bytes that are to be written.
     fn writable(&self, key: u32, address: u64, bytes: u64) -> Result<Spot, AccessError> {
-        let access = Access::LocalWrite;
+        let access = MemoryAccess::LocalWrite;
         match self.find(key)?.access {
             Granted::OwnRead => Err(AccessError::Denied { key, access }),
             Granted::Own | Granted::Read | Granted::Full => self.spot(key, address, bytes),
@@ -188,7 +188,7 @@ impl Regions {
     /// Changes a word that a peer names.
     fn change(&mut self, key: u32, address: u64, atomic: Atomic) -> Result<u64, AccessError> {
         let bytes = size_of::<u64>() as u64;
-        self.check(key, address, bytes, Access::RemoteAtomic)?;
+        self.check(key, address, bytes, MemoryAccess::RemoteAtomic)?;
         let spot = self.writable(key, address, bytes)?;
         let word = spot.base.cast::<u64>();
         if !word.is_aligned() {
@@ -203,14 +203,20 @@ impl Regions {
     }
 }
 
-impl Memory for Regions {
-    fn check(&self, key: u32, address: u64, bytes: u64, access: Access) -> Result<(), AccessError> {
+impl RegisteredMemory for Regions {
+    fn check(
+        &self,
+        key: u32,
+        address: u64,
+        bytes: u64,
+        access: MemoryAccess,
+    ) -> Result<(), AccessError> {
         let granted = self.find(key)?.access;
         let may = match access {
-            Access::LocalRead => true,
-            Access::LocalWrite => granted != Granted::OwnRead,
-            Access::RemoteRead => matches!(granted, Granted::Read | Granted::Full),
-            Access::RemoteWrite | Access::RemoteAtomic => granted == Granted::Full,
+            MemoryAccess::LocalRead => true,
+            MemoryAccess::LocalWrite => granted != Granted::OwnRead,
+            MemoryAccess::RemoteRead => matches!(granted, Granted::Read | Granted::Full),
+            MemoryAccess::RemoteWrite | MemoryAccess::RemoteAtomic => granted == Granted::Full,
         };
         if !may {
             return Err(AccessError::Denied { key, access });
@@ -270,7 +276,7 @@ mod tests {
 
     fn gather(regions: &Regions, key: u32, address: u64, bytes: u32) -> Option<Vec<u8>> {
         let mut target = vec![0; bytes as usize];
-        let piece = Piece {
+        let piece = RoceSge {
             key,
             address,
             bytes,
@@ -285,9 +291,13 @@ mod tests {
             let mut memory = [1; 2];
             let (mut regions, key, base) = one(&mut memory, access);
             assert!(gather(&regions, key, base, 16).is_some(), "{access:?}");
-            assert!(regions.check(key, base, 16, Access::LocalRead).is_ok());
+            assert!(
+                regions
+                    .check(key, base, 16, MemoryAccess::LocalRead)
+                    .is_ok()
+            );
             let writes = access != Granted::OwnRead;
-            let checked = regions.check(key, base, 16, Access::LocalWrite);
+            let checked = regions.check(key, base, 16, MemoryAccess::LocalWrite);
             assert_eq!(checked.is_ok(), writes, "{access:?}");
             // Whoever has not asked is refused all the same.
             assert_eq!(regions.place(key, base, &[2; 3]).is_ok(), writes);
@@ -303,9 +313,9 @@ mod tests {
             let may = |access| regions.check(key, base, 8, access).is_ok();
             let reads = matches!(access, Granted::Read | Granted::Full);
             let writes = access == Granted::Full;
-            assert_eq!(may(Access::RemoteRead), reads, "{access:?}");
-            assert_eq!(may(Access::RemoteWrite), writes, "{access:?}");
-            assert_eq!(may(Access::RemoteAtomic), writes, "{access:?}");
+            assert_eq!(may(MemoryAccess::RemoteRead), reads, "{access:?}");
+            assert_eq!(may(MemoryAccess::RemoteWrite), writes, "{access:?}");
+            assert_eq!(may(MemoryAccess::RemoteAtomic), writes, "{access:?}");
             let old = regions.fetch_add(key, base + 8, 41);
             assert_eq!(old.ok(), writes.then_some(1));
             let old = regions.compare_swap(key, base + 8, 42, 7);
@@ -326,13 +336,13 @@ mod tests {
             (u64::MAX, 2),
             (0, 8),
         ] {
-            let checked = regions.check(key, address, bytes.into(), Access::RemoteWrite);
+            let checked = regions.check(key, address, bytes.into(), MemoryAccess::RemoteWrite);
             assert!(matches!(checked, Err(AccessError::Bounds { .. })));
             assert_eq!(gather(&regions, key, address, bytes), None);
             let placed = regions.place(key, address, &vec![0; bytes as usize]);
             assert!(placed.is_err(), "{bytes} bytes at {address:#x}");
         }
-        let all = regions.check(key, base, u64::MAX, Access::RemoteRead);
+        let all = regions.check(key, base, u64::MAX, MemoryAccess::RemoteRead);
         assert!(all.is_err());
         assert!(regions.fetch_add(key, base + 9, 1).is_err());
         assert!(regions.fetch_add(key, base + 4, 1).is_err(), "not aligned");
@@ -352,7 +362,7 @@ mod tests {
         let removed = regions.remove(key).map(|it| (it.bytes, it.loan));
         assert_eq!((removed, regions.remove(key)), (Some((16, None)), None));
         assert_eq!(gather(&regions, key, base, 8), None);
-        let checked = regions.check(key, base, 8, Access::LocalRead);
+        let checked = regions.check(key, base, 8, MemoryAccess::LocalRead);
         assert_eq!(checked, Err(AccessError::Key { key }));
         // SAFETY: as in `one`.
         let next = unsafe { regions.add(NonNull::from(&mut memory).cast(), 8, Granted::Own) };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packets as datagrams of plain UDP sockets, which any user may have. The system writes the headers of IP and UDP; the checksum
-//! of a packet counts on what it writes into them ([`roce::format::Network::assumed`]), so fragments are forbidden, and the socket at which
+//! of a packet counts on what it writes into them ([`roce::format::NetworkHeaders::assumed`]), so fragments are forbidden, and the socket at which
 //! packets come is never connected.
 
 use std::io::{self, ErrorKind};
@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use roce::format::PORT;
-use roce::link::Carried;
+use roce::link::FramePayload;
 
 use super::carrier::{Carrier, assumed};
 use super::claim::Claim;
@@ -224,7 +224,7 @@ impl Carrier for Udp {
         self.packets.len()
     }
 
-    fn received(&self, index: usize) -> Option<Carried<'_>> {
+    fn received(&self, index: usize) -> Option<FramePayload<'_>> {
         let Packet { at, bytes, from } = *self.packets.get(index)?;
         assumed(self.buffers.get(at..at + bytes)?, from, self.local)
     }

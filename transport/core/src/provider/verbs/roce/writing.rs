@@ -13,9 +13,9 @@
 use std::net::SocketAddr;
 
 use dpdk_sys::LentPart;
-use roce::format::{ICRC_BYTES, Network};
+use roce::format::{ICRC_BYTES, NetworkHeaders};
 use roce::icrc::Icrc;
-use roce::{Outgoing, Payload, Piece};
+use roce::{OutgoingPacket, PacketPayload, RoceSge};
 
 use super::super::port::PortCounts;
 use super::carrier::Carrier;
@@ -50,7 +50,7 @@ impl<'a, C: Carrier> Exit<'a, C> {
     }
 
     /// Hands a packet over. One that cannot be written is lost.
-    pub(super) fn push(&mut self, outgoing: &Outgoing<'_>, regions: &Regions) {
+    pub(super) fn push(&mut self, outgoing: &OutgoingPacket<'_>, regions: &Regions) {
         match lent(outgoing, regions, self.lends_from) {
             Some((piece, part)) => self.push_around(outgoing, regions, (piece, part)),
             None => self.push_copied(outgoing, regions),
@@ -58,7 +58,7 @@ impl<'a, C: Carrier> Exit<'a, C> {
     }
 
     /// The same with a copy of its payload.
-    pub(super) fn push_copied(&mut self, outgoing: &Outgoing<'_>, regions: &Regions) {
+    pub(super) fn push_copied(&mut self, outgoing: &OutgoingPacket<'_>, regions: &Regions) {
         let from = self.carrier.source(outgoing.to);
         let buffer = self.carrier.buffer();
         let bytes = buffer.and_then(|buffer| write(outgoing, regions, from, buffer));
@@ -68,7 +68,12 @@ impl<'a, C: Carrier> Exit<'a, C> {
     }
 
     /// The same, with its payload where it is, if the carrier can do that now.
-    fn push_around(&mut self, outgoing: &Outgoing<'_>, regions: &Regions, at: (Piece, LentPart)) {
+    fn push_around(
+        &mut self,
+        outgoing: &OutgoingPacket<'_>,
+        regions: &Regions,
+        at: (RoceSge, LentPart),
+    ) {
         let from = self.carrier.source(outgoing.to);
         let buffer = self.carrier.buffer();
         let written = buffer.and_then(|buffer| write_head(outgoing, at, from, buffer));
@@ -93,7 +98,7 @@ impl<'a, C: Carrier> Exit<'a, C> {
 pub(crate) struct Behind {
     /// The payload, as the carrier knows it, and as the table of regions does.
     pub(super) part: LentPart,
-    piece: Piece,
+    piece: RoceSge,
     pub(super) pad: &'static [u8],
     /// The checksum of the headers.
     pub(super) icrc: Icrc,
@@ -121,9 +126,13 @@ impl Behind {
 }
 
 /// The payload of a packet, if it is one that can stay where it is (W1).
-fn lent(outgoing: &Outgoing<'_>, regions: &Regions, lends_from: u32) -> Option<(Piece, LentPart)> {
+fn lent(
+    outgoing: &OutgoingPacket<'_>,
+    regions: &Regions,
+    lends_from: u32,
+) -> Option<(RoceSge, LentPart)> {
     match outgoing.payload {
-        Payload::Piece(piece) if piece.bytes >= lends_from && !outgoing.is_repeated => {
+        PacketPayload::Piece(piece) if piece.bytes >= lends_from && !outgoing.is_repeated => {
             Some((piece, regions.lent(piece)?))
         }
         _ => None,
@@ -132,13 +141,13 @@ fn lent(outgoing: &Outgoing<'_>, regions: &Regions, lends_from: u32) -> Option<(
 
 /// Writes what stands in front of a payload that stays where it is; answers how long that is, and what follows.
 fn write_head(
-    outgoing: &Outgoing<'_>,
-    (piece, part): (Piece, LentPart),
+    outgoing: &OutgoingPacket<'_>,
+    (piece, part): (RoceSge, LentPart),
     from: SocketAddr,
     to: &mut [u8],
 ) -> Option<(usize, Behind)> {
     let bytes = outgoing.bytes();
-    let network = Network::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
+    let network = NetworkHeaders::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
     let at = outgoing.headers.write_to(to)?;
     let behind = Behind {
         part,
@@ -151,13 +160,13 @@ fn write_head(
 
 /// Writes a whole packet that comes from there; answers its length.
 fn write(
-    outgoing: &Outgoing<'_>,
+    outgoing: &OutgoingPacket<'_>,
     regions: &Regions,
     from: SocketAddr,
     to: &mut [u8],
 ) -> Option<usize> {
     let bytes = outgoing.bytes();
-    let network = Network::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
+    let network = NetworkHeaders::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
     let (packet, rest) = to.split_at_mut_checked(bytes)?;
     let checksum = rest.first_chunk_mut::<ICRC_BYTES>()?;
     let at = outgoing.headers.write_to(packet)?;
@@ -165,9 +174,9 @@ fn write(
         .get_mut(at..)?
         .split_at_mut_checked(usize::try_from(outgoing.payload.bytes()).ok()?)?;
     match outgoing.payload {
-        Payload::Nothing => {}
-        Payload::Inline(inline) => payload.copy_from_slice(inline),
-        Payload::Piece(piece) => regions.gather(piece, payload).ok()?,
+        PacketPayload::Nothing => {}
+        PacketPayload::Inline(inline) => payload.copy_from_slice(inline),
+        PacketPayload::Piece(piece) => regions.gather(piece, payload).ok()?,
     }
     pad.fill(0);
     *checksum = Icrc::new(&network, packet).finish();

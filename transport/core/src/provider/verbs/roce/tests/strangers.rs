@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use roce::Psn;
-use roce::format::{Bth, DEFAULT_PARTITION, Headers, ImmDt, Network, Opcode, Reth};
+use roce::format::{Bth, DEFAULT_PARTITION, Headers, ImmDt, NetworkHeaders, Opcode, Reth};
 use roce::icrc::Icrc;
 
 use super::super::super::port::{Port, Queue, Receives, Status};
@@ -23,7 +23,7 @@ fn place(side: &Side) -> SocketAddr {
 fn packet(headers: &Headers, payload: &[u8], from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     let mut bytes = headers.as_bytes().to_vec();
     bytes.extend(payload);
-    let network = Network::assumed(from, to, bytes.len() as u16).unwrap();
+    let network = NetworkHeaders::assumed(from, to, bytes.len() as u16).unwrap();
     let icrc = Icrc::new(&network, &bytes).finish();
     bytes.extend(icrc);
     bytes
