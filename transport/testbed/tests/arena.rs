@@ -12,7 +12,7 @@
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
-use testbed::memory::{Guarded, Mapping, open, segment_file, segment_file_with};
+use testbed::memory::{Guarded, SegmentMapping, open, segment_file, segment_file_with};
 use testbed::pattern;
 use transport::{Completion, Completions, Fabric, Outcome, Peer, RemoteKey, WorkId};
 
@@ -23,7 +23,7 @@ const WINDOW_BYTES: usize = 64 << 20;
 fn strangers() -> (OwnedFd, Fabric, Fabric) {
     let file = segment_file_with(2, 7, ARENA_BYTES);
     let (owner, reader) = (open(&file, 7, 0, 2), open(&file, 7, 1, 2));
-    let segment = Mapping::of(&file);
+    let segment = SegmentMapping::of(&file);
     let region = (ring::layout::boards_offset(2) - 4096) / 2;
     for rank in 0..2 {
         segment.write(4096 + rank * region, &[0; 4096]);
@@ -229,7 +229,7 @@ fn a_scribbler_does_not_stop_a_read_from_an_arena_of_a_stranger() {
     let mut target = Guarded::new(data.len());
     let lease = target.lease(0, data.len());
     reader.post_read(Peer(0), lease, key, 0, WorkId(1));
-    Mapping::of(&file).write(offers_of(1, 2), &[0xff; 4096]);
+    SegmentMapping::of(&file).write(offers_of(1, 2), &[0xff; 4096]);
     assert_eq!(end_of(&mut reader, &mut owner), Outcome::Done);
     assert!(target.bytes() == data);
 }

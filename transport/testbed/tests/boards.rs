@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testbed::Random;
-use testbed::memory::{Mapping, open, segment_file};
+use testbed::memory::{SegmentMapping, open, segment_file};
 use transport::bcast_queue::CHUNK_BYTES;
 use transport::seat::{Awaited, Event, NODE_BOARD, Round, RoundNote};
 use transport::{Completions, Fabric, Peer, Seat};
@@ -294,7 +294,7 @@ fn a_board_full_of_garbage_harms_nobody() {
     let ranks = 2;
     let file = segment_file(ranks, JOB);
     let mut fabric = open(&file, JOB, 0, ranks);
-    let mapping = Mapping::of(&file);
+    let mapping = SegmentMapping::of(&file);
     let first = ring::layout::boards_offset(ranks);
     let queue = ring::layout::queue_offset(ranks) as u64;
     let lines = queue - 0x2000;

@@ -10,7 +10,7 @@
 
 use testbed::memory::Guarded;
 use testbed::world::fake_on;
-use testbed::{Rank, pattern};
+use testbed::{TestRank, pattern};
 use transport::{FakeConfig, FakeNet, NetLimits, Outcome, Peer, WorkId};
 
 /// Several parts, and more than may be under way.
@@ -18,7 +18,7 @@ const BYTES: usize = (3 << 20) + 5;
 const READS: u64 = 3;
 
 /// Both ranks read from each other at once, several times.
-async fn read_from_each_other(rank: &mut Rank) {
+async fn read_from_each_other(rank: &mut TestRank) {
     let other = 1 - rank.me;
     let mut source = Guarded::of(&pattern(rank.me, 1, BYTES));
     let key = source.export(&mut rank.fabric, other);

@@ -8,7 +8,7 @@
 
 use testbed::memory::{Guarded, is_all};
 use testbed::world::{self, Failing};
-use testbed::{Incoming, Rank, head};
+use testbed::{PeerEvent, TestRank, head};
 use transport::{
     Arrived, Atomic, Completion, Completions, Fabric, FakeConfig, FakeNet, FakeStreams, Lease,
     NetLimits, Outcome, Peer, RemoteKey, StreamsConfig, WorkId,
@@ -22,7 +22,7 @@ fn has_port(rank: u32) -> bool {
     rank < 2
 }
 
-fn for_seeds(seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+fn for_seeds(seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     for seed in 0..seeds {
         let _failing = Failing(seed);
         let devices = FakeNet::new(match seed {
@@ -41,7 +41,7 @@ fn for_seeds(seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
     }
 }
 
-fn others(rank: &Rank) -> impl Iterator<Item = u32> + use<> {
+fn others(rank: &TestRank) -> impl Iterator<Item = u32> + use<> {
     let me = rank.me;
     (0..rank.size).filter(move |peer| *peer != me)
 }
@@ -122,7 +122,7 @@ fn works_wait_until_that_is_known() {
                 rank.send(owner, head(2), &[]).await;
             }
             if rank.me == owner {
-                while let Incoming::Written(number) = rank.incoming(user).await {
+                while let PeerEvent::Written(number) = rank.incoming(user).await {
                     assert_eq!(number, 9);
                 }
             }

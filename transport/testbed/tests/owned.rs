@@ -12,7 +12,7 @@
 use std::ptr::NonNull;
 
 use testbed::world::fake_on;
-use testbed::{Rank, pattern};
+use testbed::{TestRank, pattern};
 use transport::{FakeConfig, FakeNet, Lease, NetLimits, Outcome, Peer};
 
 const BYTES: usize = 300_000;
@@ -37,7 +37,7 @@ fn lease(place: NonNull<u8>, at: usize, bytes: usize) -> Lease {
 }
 
 /// Both ranks read from, and write to, what the other has allocated.
-async fn exchange(rank: &mut Rank, net: &FakeNet) {
+async fn exchange(rank: &mut TestRank, net: &FakeNet) {
     let other = 1 - rank.me;
     let mine = rank.fabric.allocate(BYTES).unwrap();
     let target = rank.fabric.allocate(BYTES).unwrap();
@@ -81,7 +81,7 @@ async fn exchange(rank: &mut Rank, net: &FakeNet) {
 }
 
 /// Rank 0 exposes memory of its own twice, of which each other rank reads a part.
-async fn expose(rank: &mut Rank, net: &FakeNet) {
+async fn expose(rank: &mut TestRank, net: &FakeNet) {
     let whole = pattern(0, 1, BYTES);
     let mut memory = whole.clone();
     let place = NonNull::new(memory.as_mut_ptr()).unwrap();
@@ -133,16 +133,26 @@ fn what_is_exposed_is_registered_once_and_told_to_many() {
             reads,
             ..FakeConfig::calm(1)
         });
-        fake_on(&net, 4, NetLimits::default(), async |rank: &mut Rank| {
-            expose(rank, &net).await;
-        });
+        fake_on(
+            &net,
+            4,
+            NetLimits::default(),
+            async |rank: &mut TestRank| {
+                expose(rank, &net).await;
+            },
+        );
     }
 }
 
 #[test]
 fn what_is_allocated_moves_without_being_registered_again() {
     let net = FakeNet::new(FakeConfig::calm(1));
-    fake_on(&net, 2, NetLimits::default(), async |rank: &mut Rank| {
-        exchange(rank, &net).await;
-    });
+    fake_on(
+        &net,
+        2,
+        NetLimits::default(),
+        async |rank: &mut TestRank| {
+            exchange(rank, &net).await;
+        },
+    );
 }

@@ -13,7 +13,7 @@
 use std::os::fd::OwnedFd;
 
 use ring::{Head, Producer};
-use testbed::memory::{Guarded, Mapping, attach, open, segment_file};
+use testbed::memory::{Guarded, SegmentMapping, attach, open, segment_file};
 use testbed::pattern;
 use transport::{Completion, Completions, Fabric, Outcome, Peer, WorkId};
 
@@ -56,7 +56,7 @@ impl Scene {
 
     fn write(&self, rank: u32, offset: usize, bytes: &[u8]) {
         let region = (ring::layout::boards_offset(3) - 4096) / 3;
-        Mapping::of(&self.file).write(4096 + rank as usize * region + offset, bytes);
+        SegmentMapping::of(&self.file).write(4096 + rank as usize * region + offset, bytes);
     }
 
     fn poll_reader(&mut self) -> Option<Outcome> {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ring::ChunkClaim;
 use testbed::memory::{Guarded, attach, can_reach_own_process, open, segment_file};
-use testbed::{Random, Rank, head, pattern, world};
+use testbed::{Random, TestRank, head, pattern, world};
 use transport::{Completion, Completions, Fabric, Outcome, Peer, RemoteKey, WorkId, wait};
 
 const LARGE: usize = 8 << 20;
@@ -302,7 +302,7 @@ fn child_rank() {
     }
 }
 
-async fn read_until_the_owner_is_gone(rank: &mut Rank) {
+async fn read_until_the_owner_is_gone(rank: &mut TestRank) {
     const BYTES: usize = 12 << 20;
     rank.fabric.set_attentive(true);
     let key = rank.hear_key(1).await;
@@ -325,7 +325,7 @@ async fn read_until_the_owner_is_gone(rank: &mut Rank) {
     }
 }
 
-async fn own_and_help(rank: &mut Rank) {
+async fn own_and_help(rank: &mut TestRank) {
     const BYTES: usize = 12 << 20;
     let mut source = Guarded::of(&vec![1; BYTES]);
     let key = source.export(&mut rank.fabric, 0);

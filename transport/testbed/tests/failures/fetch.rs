@@ -5,7 +5,7 @@ use transport::{FakeConfig, Head, NetLimits, Outcome, Peer, RemoteKey};
 
 use super::job::{AT_ONCE, Job, MILLISECOND, RETRY_EXC, SECOND};
 use super::rails::{Fails, fail, join_rails};
-use testbed::memory::{Guarded, Words, is_all};
+use testbed::memory::{AtomicWords, Guarded, is_all};
 use testbed::{head, pattern};
 
 const BYTES: usize = 100_000;
@@ -307,7 +307,7 @@ fn what_is_withdrawn_is_not_written() {
 #[test]
 fn one_message_from_memory_that_stays_registered_ends_without_the_others() {
     let mut job = job(2);
-    let words = Words::new(&mut job.all[1].fabric, LARGE / 8);
+    let words = AtomicWords::new(&mut job.all[1].fabric, LARGE / 8);
     let whole = words.export(&mut job.all[1].fabric, 0);
     // Messages from places of their own, which the device knows by one key.
     let mut targets: Vec<_> = (0..80).map(|_| Guarded::of(&[0xaa; 40_000])).collect();

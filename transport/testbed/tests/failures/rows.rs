@@ -7,7 +7,7 @@ use super::job::{
     AT_ONCE, Job, LOC_LEN, LOC_PROT, REM_ACCESS, REM_INV_REQ, REM_OP, RETRY_EXC, RNR_RETRY_EXC,
     SECOND,
 };
-use testbed::memory::{Guarded, Words, is_all};
+use testbed::memory::{AtomicWords, Guarded, is_all};
 use testbed::pattern;
 
 #[test]
@@ -329,7 +329,7 @@ fn an_atomic_operation_that_a_break_hits_is_in_doubt_and_not_done_twice() {
     for carried_out in [false, true] {
         let mut job = Job::calm(2, AT_ONCE);
         job.assert_whole();
-        let words = Words::new(&mut job.all[1].fabric, 1);
+        let words = AtomicWords::new(&mut job.all[1].fabric, 1);
         let key = words.export(&mut job.all[1].fabric, 0);
         job.pass(SECOND / 10);
         let pair = job.net.pair_between(0, 1).unwrap();
@@ -377,7 +377,7 @@ fn a_device_without_atomic_operations_says_so() {
     };
     let mut job = Job::on(config, 2, AT_ONCE);
     job.assert_whole();
-    let words = Words::new(&mut job.all[1].fabric, 1);
+    let words = AtomicWords::new(&mut job.all[1].fabric, 1);
     let key = words.export(&mut job.all[1].fabric, 0);
     let mut old = Guarded::new(8);
     let work = job.name_work();
