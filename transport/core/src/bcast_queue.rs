@@ -11,7 +11,7 @@ pub use ring::BcastEntryHead;
 
 /// A member's place, and how far it is.
 #[derive(Debug)]
-pub struct BcastQueue {
+pub struct BcastQueueMember {
     words: &'static ring::BcastQueue,
     ring: SharedBytes,
     members: u32,
@@ -24,7 +24,7 @@ pub struct BcastQueue {
     ends: Box<[Cell<u64>]>,
 }
 
-impl BcastQueue {
+impl BcastQueueMember {
     /// The place of member `place` of `members`. All are at the queue's begin.
     pub(crate) fn take_place(parts: &BoardParts, members: u32, place: u32) -> Self {
         let first = parts.queue.taken(place);

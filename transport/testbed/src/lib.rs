@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 
 use memory::Guarded;
 use transport::{
-    Arrived, Atomic, Completion, Completions, Fabric, FarLook, Head, Lease, Outcome, Peer,
-    RemoteKey, WorkId,
+    Arrived, Atomic, Completion, Completions, Fabric, FarLook, Head, Lease, Peer, RemoteKey,
+    WorkId, WorkOutcome,
 };
 
 /// One rank of a world, with everything that arrived and was not asked for yet.
@@ -42,7 +42,7 @@ pub struct TestRank {
     pub random: Random,
     completions: Completions,
     inbox: Vec<VecDeque<PeerEvent>>,
-    pub ended: Vec<(WorkId, Outcome, Lease)>,
+    pub ended: Vec<(WorkId, WorkOutcome, Lease)>,
     /// Where the ranks are on their network, if it wants to be told.
     pub records: Vec<Vec<u8>>,
     works: u64,
@@ -160,7 +160,13 @@ impl TestRank {
     }
 
     /// Reads into a lease until the end, whatever that is.
-    pub async fn read(&mut self, from: u32, lease: Lease, key: RemoteKey, offset: u64) -> Outcome {
+    pub async fn read(
+        &mut self,
+        from: u32,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+    ) -> WorkOutcome {
         let work = self.name_work();
         self.fabric.post_read(Peer(from), lease, key, offset, work);
         self.end_of(work).await
@@ -174,7 +180,7 @@ impl TestRank {
         key: RemoteKey,
         offset: u64,
         immediate: Option<u32>,
-    ) -> Outcome {
+    ) -> WorkOutcome {
         let work = self.name_work();
         while let Err(back) = self
             .fabric
@@ -193,7 +199,7 @@ impl TestRank {
         atomic: Atomic,
         key: RemoteKey,
         offset: u64,
-    ) -> (Outcome, u64) {
+    ) -> (WorkOutcome, u64) {
         let work = self.name_work();
         let mut old = Guarded::new(8);
         let lease = old.lease(0, 8);
@@ -204,19 +210,19 @@ impl TestRank {
     }
 
     /// Whether an operation on good memory was carried out; anything but what this world promises fails the test.
-    pub fn was_done(&self, outcome: Outcome) -> bool {
+    pub fn was_done(&self, outcome: WorkOutcome) -> bool {
         match (self.reach, outcome) {
-            (OneSidedReach::Must | OneSidedReach::May, Outcome::Done) => true,
-            (OneSidedReach::Never | OneSidedReach::May, Outcome::Unreachable) => false,
+            (OneSidedReach::Must | OneSidedReach::May, WorkOutcome::Done) => true,
+            (OneSidedReach::Never | OneSidedReach::May, WorkOutcome::Unreachable) => false,
             (reach, outcome) => panic!("rank {}: {outcome:?} where it {reach:?}", self.me),
         }
     }
 
     /// That an operation on bad memory was refused.
-    pub fn assert_refused(&self, outcome: Outcome) {
+    pub fn assert_refused(&self, outcome: WorkOutcome) {
         match (self.reach, outcome) {
-            (OneSidedReach::Must | OneSidedReach::May, Outcome::BadKey) => {}
-            (OneSidedReach::Never | OneSidedReach::May, Outcome::Unreachable) => {}
+            (OneSidedReach::Must | OneSidedReach::May, WorkOutcome::BadKey) => {}
+            (OneSidedReach::Never | OneSidedReach::May, WorkOutcome::Unreachable) => {}
             (reach, outcome) => panic!("rank {}: {outcome:?} where it {reach:?}", self.me),
         }
     }
@@ -226,7 +232,7 @@ impl TestRank {
         WorkId(self.works)
     }
 
-    pub async fn end_of(&mut self, work: WorkId) -> Outcome {
+    pub async fn end_of(&mut self, work: WorkId) -> WorkOutcome {
         loop {
             let found = self.ended.iter().position(|(ended, ..)| *ended == work);
             if let Some(at) = found {

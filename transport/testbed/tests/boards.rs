@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use testbed::Random;
 use testbed::memory::{SegmentMapping, open, segment_file};
 use transport::bcast_queue::CHUNK_BYTES;
-use transport::seat::{Awaited, Event, NODE_BOARD, Round, RoundNote};
+use transport::seat::{Awaited, BoardEvent, NODE_BOARD, Round, RoundNote};
 use transport::{Completions, Fabric, Peer, Seat};
 
 const JOB: u64 = 77;
@@ -133,7 +133,7 @@ fn whoever_does_something_else_is_named() {
 /// How long a sleeper sleeps if nobody wakes it.
 const FOR_EVER: Duration = Duration::from_secs(40);
 
-fn asleep_until(fabric: &mut Fabric, seat: &Rc<Seat>, event: Event) {
+fn asleep_until(fabric: &mut Fabric, seat: &Rc<Seat>, event: BoardEvent) {
     let awaited = Awaited::new(seat, event);
     let mut completions = Completions::new();
     while !awaited.has_happened() {
@@ -163,7 +163,7 @@ fn sleepers_are_woken_by_the_last_one() {
         for number in 0..300u32 {
             if seat.begin().is_none() {
                 let last = seat.last();
-                asleep_until(&mut fabric, &seat, Event::Over(last));
+                asleep_until(&mut fabric, &seat, BoardEvent::Over(last));
             }
             let round = seat.begin().unwrap();
             let note = RoundNote {
@@ -173,7 +173,7 @@ fn sleepers_are_woken_by_the_last_one() {
             seat.arrive(round, note);
             assert_eq!(seat.note(round, me), Some(note));
             if number % 7 == 0 {
-                asleep_until(&mut fabric, &seat, Event::Over(round));
+                asleep_until(&mut fabric, &seat, BoardEvent::Over(round));
             }
         }
     });
@@ -214,13 +214,13 @@ fn entries_of_a_broadcast_queue_come_in_order_and_whole_while_tellers_run_ahead(
                 if !queue.has_room(length) {
                     seat.wake_sleepers();
                     let count = queue.wanted(length);
-                    asleep_until(&mut fabric, &seat, Event::Taken(count));
+                    asleep_until(&mut fabric, &seat, BoardEvent::Taken(count));
                 }
                 queue.tell(note, &bytes);
                 seat.wake_sleepers();
                 continue;
             }
-            asleep_until(&mut fabric, &seat, Event::Entry(queue.next()));
+            asleep_until(&mut fabric, &seat, BoardEvent::Entry(queue.next()));
             let told = queue.told().unwrap();
             assert_eq!((told.note, told.place), (note, root));
             let at = length / 3;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use testbed::memory::{Guarded, segment_file};
 use testbed::{PeerEvent, Random, TestRank, head, pattern, world};
-use transport::{Head, Outcome, Peer};
+use transport::{Head, Peer, WorkOutcome};
 
 const VICTIM: u32 = 2;
 
@@ -72,7 +72,10 @@ async fn live_dangerously(rank: &mut TestRank) {
             if number.is_multiple_of(50) {
                 let lease = target.lease(0, READ_BYTES);
                 let outcome = rank.read(to, lease, key, 0).await;
-                assert!(matches!(outcome, Outcome::Done | Outcome::Unreachable));
+                assert!(matches!(
+                    outcome,
+                    WorkOutcome::Done | WorkOutcome::Unreachable
+                ));
             }
         }
     }

@@ -11,7 +11,7 @@
 use testbed::memory::Guarded;
 use testbed::world::fake_on;
 use testbed::{TestRank, pattern};
-use transport::{FakeConfig, FakeNet, NetLimits, Outcome, Peer, WorkId};
+use transport::{FakeConfig, FakeNet, NetLimits, Peer, WorkId, WorkOutcome};
 
 /// Several parts, and more than may be under way.
 const BYTES: usize = (3 << 20) + 5;
@@ -32,7 +32,7 @@ async fn read_from_each_other(rank: &mut TestRank) {
         works.push(work);
     }
     for work in works {
-        assert_eq!(rank.end_of(work).await, Outcome::Done);
+        assert_eq!(rank.end_of(work).await, WorkOutcome::Done);
     }
     for target in &targets {
         assert!(target.bytes() == pattern(other, 1, BYTES));

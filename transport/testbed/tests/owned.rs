@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 
 use testbed::world::fake_on;
 use testbed::{TestRank, pattern};
-use transport::{FakeConfig, FakeNet, Lease, NetLimits, Outcome, Peer};
+use transport::{FakeConfig, FakeNet, Lease, NetLimits, Peer, WorkOutcome};
 
 const BYTES: usize = 300_000;
 
@@ -56,13 +56,13 @@ async fn exchange(rank: &mut TestRank, net: &FakeNet) {
         let outcome = rank
             .read(other, lease(target, 5, bytes), theirs, offset)
             .await;
-        assert_eq!(outcome, Outcome::Done);
+        assert_eq!(outcome, WorkOutcome::Done);
         let offset = offset as usize;
         let got = content(target, BYTES);
         assert!(got[5..5 + bytes] == whole[1000 + offset..][..bytes]);
     }
     let beyond = rank.read(other, lease(target, 0, 2), theirs, 99_999).await;
-    assert_eq!(beyond, Outcome::BadKey);
+    assert_eq!(beyond, WorkOutcome::BadKey);
     assert_eq!(net.stats(rank.me).regions, before, "nothing was registered");
     rank.fabric.withdraw(Peer(other), key);
     assert_eq!(net.stats(rank.me).regions, before, "it stays registered");
@@ -75,7 +75,7 @@ async fn exchange(rank: &mut TestRank, net: &FakeNet) {
     if rank.me == 0 {
         let again = rank.fabric.allocate(BYTES).unwrap();
         let outcome = rank.read(other, lease(again, 0, 100), theirs, 0).await;
-        assert_eq!(outcome, Outcome::BadKey, "it is gone");
+        assert_eq!(outcome, WorkOutcome::BadKey, "it is gone");
     }
     rank.barrier().await;
 }
@@ -108,15 +108,15 @@ async fn expose(rank: &mut TestRank, net: &FakeNet) {
     };
     let mut target = vec![0; part];
     let place = NonNull::new(target.as_mut_ptr()).unwrap();
-    for outcome in [Outcome::Done, Outcome::BadKey] {
+    for outcome in [WorkOutcome::Done, WorkOutcome::BadKey] {
         if let Some(key) = theirs {
             target.fill(0);
             let got = rank.read(0, lease(place, 0, part), key, 0).await;
             assert_eq!(got, outcome);
             let is_there = target == whole[rank.me as usize * part..][..part];
-            assert_eq!(is_there, outcome == Outcome::Done);
+            assert_eq!(is_there, outcome == WorkOutcome::Done);
             let beyond = rank.read(0, lease(place, 0, 2), key, part as u64 - 1).await;
-            assert_eq!(beyond, Outcome::BadKey);
+            assert_eq!(beyond, WorkOutcome::BadKey);
         }
         rank.barrier().await;
         exposed

@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use ring::{Head, Producer};
 use testbed::memory::{Guarded, SegmentMapping, attach, open, segment_file};
 use testbed::pattern;
-use transport::{Completion, Completions, Fabric, Outcome, Peer, WorkId};
+use transport::{Completion, Completions, Fabric, Peer, WorkId, WorkOutcome};
 
 const BYTES: usize = 4 << 20;
 const OWNER: u32 = 0;
@@ -59,7 +59,7 @@ impl Scene {
         SegmentMapping::of(&self.file).write(4096 + rank as usize * region + offset, bytes);
     }
 
-    fn poll_reader(&mut self) -> Option<Outcome> {
+    fn poll_reader(&mut self) -> Option<WorkOutcome> {
         poll(&mut self.reader)
     }
 
@@ -67,7 +67,7 @@ impl Scene {
         for _ in 0..100_000 {
             poll(&mut self.owner);
             if let Some(outcome) = self.poll_reader() {
-                assert_eq!(outcome, Outcome::Done);
+                assert_eq!(outcome, WorkOutcome::Done);
                 assert!(self.target.bytes() == self.source.bytes());
                 return;
             }
@@ -76,7 +76,7 @@ impl Scene {
     }
 }
 
-fn poll(fabric: &mut Fabric) -> Option<Outcome> {
+fn poll(fabric: &mut Fabric) -> Option<WorkOutcome> {
     let mut completions = Completions::new();
     fabric.poll(&mut completions);
     (0..completions.len()).find_map(|at| match completions.take(at) {

@@ -19,7 +19,7 @@ use std::cell::Cell;
 use testbed::memory::{AtomicWords, Guarded};
 use testbed::world::{Failing, fake_ranks};
 use testbed::{PeerEvent, Random, TestRank, head, pattern};
-use transport::{Atomic, FakeConfig, FakeNet, Head, NetLimits, Outcome, RemoteKey};
+use transport::{Atomic, FakeConfig, FakeNet, Head, NetLimits, RemoteKey, WorkOutcome};
 
 const RANKS: u32 = 3;
 /// Of each seed.
@@ -245,11 +245,11 @@ impl Traffic {
         let (outcome, _) = rank.change(peer, Atomic::FetchAdd { add }, key, 0).await;
         let side = &mut self.sides[peer as usize];
         match outcome {
-            Outcome::Done => {
+            WorkOutcome::Done => {
                 one_more(&moved.atomics);
                 side.added += add;
             }
-            Outcome::Unknown => side.doubtful += add,
+            WorkOutcome::Unknown => side.doubtful += add,
             outcome => assert!(!rank.was_done(outcome)),
         }
     }

@@ -2,7 +2,7 @@
 //! Processes of other jobs that are met after a fabric was opened, and that its network reaches.
 
 use super::{Fabric, Far};
-use crate::peers::Route;
+use crate::peers::PeerRoute;
 use crate::{Error, Peer};
 
 impl Fabric {
@@ -25,7 +25,7 @@ impl Fabric {
             let why = "the key of its network has more than 31 bits";
             return Err(Error::Far { why });
         }
-        let peer = self.peers.add(Route::Net);
+        let peer = self.peers.add(PeerRoute::Net);
         self.later.make_room_for(&mut self.shm, self.peers.count());
         net.meet(peer, far);
         if let Some(record) = record {

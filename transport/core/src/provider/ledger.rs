@@ -11,7 +11,7 @@ use crate::Peer;
 
 /// What was moved so far; for tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct FabricStats {
     /// Frames posted.
     pub sends: u64,
     /// Bells rung because the receiver did not look.
@@ -28,7 +28,7 @@ pub struct Stats {
     pub refused: u64,
 }
 
-impl Stats {
+impl FabricStats {
     /// Both.
     pub(super) fn with(self, other: &Self) -> Self {
         Self {
@@ -41,17 +41,17 @@ impl Stats {
 
 /// The numbers of a fabric, for who does not own it.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub struct FabricCounters {
     pub(super) shm: Arc<ShmCounts>,
     pub(super) net: Option<Arc<NetCounts>>,
     pub(super) words: WordCounts,
 }
 
-impl Ledger {
+impl FabricCounters {
     /// What shared memory and waiting have moved.
     #[must_use]
-    pub fn stats(&self) -> Stats {
-        Stats {
+    pub fn stats(&self) -> FabricStats {
+        FabricStats {
             sends: self.words.frames(),
             ..self.shm.seen()
         }
@@ -66,14 +66,14 @@ impl Ledger {
 
     /// What the network did: frames posted, what made no sense, and the rest.
     #[must_use]
-    pub fn net(&self) -> (Stats, NetStats) {
+    pub fn net(&self) -> (FabricStats, NetStats) {
         self.net
             .as_ref()
             .map_or_else(Default::default, |net| net.seen())
     }
 }
 
-/// Counted between the ranks of a node: see [`Stats`].
+/// Counted between the ranks of a node: see [`FabricStats`].
 #[derive(Debug, Default)]
 pub(super) struct ShmCounts {
     pub(super) bells: Own64,
@@ -86,8 +86,8 @@ pub(super) struct ShmCounts {
 
 impl ShmCounts {
     /// But for what was sent.
-    pub(super) fn seen(&self) -> Stats {
-        Stats {
+    pub(super) fn seen(&self) -> FabricStats {
+        FabricStats {
             sends: 0,
             bells: self.bells.get(),
             wakes: self.wakes.get(),
@@ -99,7 +99,7 @@ impl ShmCounts {
     }
 }
 
-/// Counted over a network: see [`Stats`] and [`NetStats`].
+/// Counted over a network: see [`FabricStats`] and [`NetStats`].
 #[derive(Debug, Default)]
 pub(super) struct NetCounts {
     pub(super) sends: Own64,
@@ -122,11 +122,11 @@ pub(super) struct NetCounts {
 }
 
 impl NetCounts {
-    pub(super) fn seen(&self) -> (Stats, NetStats) {
-        let stats = Stats {
+    pub(super) fn seen(&self) -> (FabricStats, NetStats) {
+        let stats = FabricStats {
             sends: self.sends.get(),
             refused: self.refused.get(),
-            ..Stats::default()
+            ..FabricStats::default()
         };
         let net = NetStats {
             datagrams: self.datagrams.get(),

@@ -19,7 +19,7 @@ use ring::{
 
 use super::cma;
 use super::distance::{Distance, Fill};
-use super::ledger::{Ledger, ShmCounts, Stats};
+use super::ledger::{FabricCounters, FabricStats, ShmCounts};
 use super::transfer::{Help, Transfers};
 use crate::arena::Arenas;
 use crate::{
@@ -110,12 +110,12 @@ struct Rx {
     active: bool,
     looking: bool,
     last_frame: u64,
-    reach: Reach,
+    reach: PeerAccess,
 }
 
 /// Where memory of a peer lies.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum PeerMemory {
     /// In its own address space.
     Process { pid: u32, address: u64 },
     /// In its arena, which all ranks can map.
@@ -124,7 +124,7 @@ pub(super) enum Place {
 
 /// Whether this process can read and write the peer's memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Reach {
+pub(super) enum PeerAccess {
     /// Not tried yet.
     Unknown,
     /// It can: process id, and the secret that was read there.
@@ -322,8 +322,8 @@ impl Shm {
     }
 
     /// What is counted, but for the network.
-    pub(super) fn ledger(&self) -> Ledger {
-        Ledger {
+    pub(super) fn ledger(&self) -> FabricCounters {
+        FabricCounters {
             shm: Arc::clone(&self.stats),
             net: None,
             words: self.words.clone(),
@@ -641,19 +641,19 @@ impl Shm {
 
     /// Tries, once per peer, to read what the peer has put there for this process: the real operation on the real
     /// peer, not a guess from settings.
-    pub(super) fn reach(&mut self, peer: u32) -> Reach {
+    pub(super) fn reach(&mut self, peer: u32) -> PeerAccess {
         let rx = &mut self.receivers[peer as usize];
-        if let (Reach::Unknown, Some(node)) = (rx.reach, &self.node) {
+        if let (PeerAccess::Unknown, Some(node)) = (rx.reach, &self.node) {
             let ident = node.segment.ident(peer);
             let Some(pid) = ident.pid() else {
-                return Reach::Unknown;
+                return PeerAccess::Unknown;
             };
             let place = ident.nonces().wrapping_add(u64::from(node.local_rank) * 16);
             rx.reach = match cma::read_words(pid, place) {
                 Some([secret, check]) if check == proof(secret, node.job) => {
-                    Reach::Yes { pid, secret }
+                    PeerAccess::Yes { pid, secret }
                 }
-                _ => Reach::No,
+                _ => PeerAccess::No,
             };
         }
         self.receivers[peer as usize].reach
@@ -684,7 +684,9 @@ impl Shm {
     fn arrive_revoked(&mut self, from: u32, words: &[u64; 6]) {
         let [place, check, ..] = *words;
         match self.reach(from) {
-            Reach::Yes { secret, .. } if check == seal(secret, &[place, u64::from(REVOKED)]) => {
+            PeerAccess::Yes { secret, .. }
+                if check == seal(secret, &[place, u64::from(REVOKED)]) =>
+            {
                 self.transfers.help_was_dropped(from, place);
             }
             _ => self.stats.refused.add(1),
@@ -693,7 +695,7 @@ impl Shm {
 
     fn arrive_help(&mut self, from: u32, words: &[u64; 6]) {
         let [source, target, bytes, place, check, _] = *words;
-        let Reach::Yes { pid, secret } = self.reach(from) else {
+        let PeerAccess::Yes { pid, secret } = self.reach(from) else {
             return;
         };
         if check != seal(secret, &[source, target, bytes, place]) {
@@ -737,8 +739,8 @@ impl Shm {
         self.active.first == Active::NOBODY
     }
 
-    pub(super) fn stats(&self) -> Stats {
-        Stats {
+    pub(super) fn stats(&self) -> FabricStats {
+        FabricStats {
             sends: self.sent(),
             ..self.stats.seen()
         }
@@ -783,7 +785,7 @@ impl Rx {
             active: false,
             looking: false,
             last_frame: 0,
-            reach: Reach::Unknown,
+            reach: PeerAccess::Unknown,
         }
     }
 }

@@ -180,7 +180,7 @@ fn limits_of(connections: u32, rails: u32, limits: NetLimits) -> Limits {
 }
 
 /// What of this host's addresses others are told, and why not the rest.
-pub(crate) fn addresses(network: &Network) -> Result<Vec<net_info::Address>, String> {
+pub(crate) fn addresses(network: &Network) -> Result<Vec<net_info::AddressReport>, String> {
     addresses_to(network, false)
 }
 
@@ -188,11 +188,11 @@ pub(crate) fn addresses(network: &Network) -> Result<Vec<net_info::Address>, Str
 pub(super) fn addresses_to(
     network: &Network,
     over_hosts: bool,
-) -> Result<Vec<net_info::Address>, String> {
+) -> Result<Vec<net_info::AddressReport>, String> {
     let wanted = &network.tcp.interfaces;
     let kernel = interfaces::Kernel::new();
     let offers = interfaces::choose(system::interfaces(), wanted, over_hosts, &kernel)?;
-    let address = |offer: Offer| net_info::Address {
+    let address = |offer: Offer| net_info::AddressReport {
         interface: offer.interface.name,
         address: offer.interface.address,
         unfit: offer.unfit,

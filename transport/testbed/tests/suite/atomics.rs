@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Behaviours of atomic operations.
 
-use transport::{Atomic, Head, Mover, Outcome, Peer, RemoteKey};
+use transport::{Atomic, Head, Mover, Peer, RemoteKey, WorkOutcome};
 
 use testbed::memory::AtomicWords;
 use testbed::{TestRank, head};
@@ -66,11 +66,11 @@ pub async fn atomics(rank: &mut TestRank) {
 async fn add_once(rank: &mut TestRank, owner: u32, key: RemoteKey, add: u64, tally: &mut [u64; 4]) {
     let (outcome, old) = rank.change(owner, Atomic::FetchAdd { add }, key, 0).await;
     match outcome {
-        Outcome::Done => {
+        WorkOutcome::Done => {
             assert!(old >= tally[0], "{old} after {}", tally[0]);
             tally[0] += add;
         }
-        Outcome::Unknown => tally[1] += add,
+        WorkOutcome::Unknown => tally[1] += add,
         outcome => assert!(!rank.was_done(outcome)),
     }
 }
@@ -81,11 +81,11 @@ async fn elect(rank: &mut TestRank, owner: u32, key: RemoteKey, tally: &mut [u64
     let atomic = Atomic::CompareSwap { compare: 0, swap };
     let (outcome, old) = rank.change(owner, atomic, key, 8).await;
     match outcome {
-        Outcome::Done => {
+        WorkOutcome::Done => {
             assert!(old <= rank.size.into());
             tally[2] += u64::from(old == 0);
         }
-        Outcome::Unknown => tally[3] += 1,
+        WorkOutcome::Unknown => tally[3] += 1,
         outcome => assert!(!rank.was_done(outcome)),
     }
 }
@@ -95,7 +95,7 @@ async fn refuse(rank: &mut TestRank, owner: u32, key: RemoteKey) {
     let add = Atomic::FetchAdd { add: 1 << 40 };
     for offset in [4, 9, 16, u64::MAX - 7] {
         let (outcome, _) = rank.change(owner, add, key, offset).await;
-        let is_refused = matches!(outcome, Outcome::BadKey | Outcome::Unreachable);
+        let is_refused = matches!(outcome, WorkOutcome::BadKey | WorkOutcome::Unreachable);
         assert!(is_refused, "{outcome:?} at {offset} of {key:?}");
     }
 }

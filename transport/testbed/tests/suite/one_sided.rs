@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Behaviours of reads and writes.
 
-use transport::{Head, Outcome, Peer, RemoteKey, WorkId};
+use transport::{Head, Peer, RemoteKey, WorkId, WorkOutcome};
 
 use testbed::memory::{Guarded, is_all};
 use testbed::{PeerEvent, TestRank, head, pattern, yield_now};
@@ -320,7 +320,7 @@ pub async fn crossing_reads(rank: &mut TestRank) {
         let outcome = rank.end_of(work).await;
         // A process always reaches itself.
         let done = match peer == rank.me {
-            true => outcome == Outcome::Done,
+            true => outcome == WorkOutcome::Done,
             false => rank.was_done(outcome),
         };
         assert!(done || peer != rank.me, "{outcome:?}");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Behaviours of sends.
 
-use transport::{Arrived, Atomic, Head, Outcome, Peer};
+use transport::{Arrived, Atomic, Head, Peer, WorkOutcome};
 
 use testbed::memory::AtomicWords;
 use testbed::{PeerEvent, Random, TestRank, head, pattern, yield_now};
@@ -52,8 +52,8 @@ pub async fn caps(rank: &mut TestRank) {
         let add = Atomic::FetchAdd { add: 1 };
         let (outcome, _) = rank.change(peer, add, key, 0).await;
         if caps.atomics.is_none() {
-            assert_eq!(outcome, Outcome::Unreachable);
-        } else if outcome == Outcome::Done && peer == rank.me {
+            assert_eq!(outcome, WorkOutcome::Unreachable);
+        } else if outcome == WorkOutcome::Done && peer == rank.me {
             assert_eq!(mine.get(0), 1);
         }
         rank.barrier().await;

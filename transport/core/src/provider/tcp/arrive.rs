@@ -18,7 +18,9 @@ use super::proof::{u32_at, u64_at};
 use super::side::{Found, Inflow, Side, Target};
 use super::sockets::Sockets;
 use super::{Tcp, memory::Stretch};
-use crate::{Arrived, Completion, Completions, FarLook, FarWord, Head, Outcome, Peer, RecvBuffer};
+use crate::{
+    Arrived, Completion, Completions, FarLook, FarWord, Head, Peer, RecvBuffer, WorkOutcome,
+};
 
 /// What was received and not looked at.
 #[derive(Debug, Default)]
@@ -605,9 +607,9 @@ impl<S: Sockets> Tcp<S> {
                     .exports
                     .find(peer, write.key, write.offset, write.bytes);
                 let outcome = if found.is_some() {
-                    Outcome::Done
+                    WorkOutcome::Done
                 } else {
-                    Outcome::BadKey
+                    WorkOutcome::BadKey
                 };
                 if let Some(immediate) = write.immediate.filter(|_| found.is_some()) {
                     let peer = Peer(peer);

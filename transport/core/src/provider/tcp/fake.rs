@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::super::sim::Random;
+use super::super::sim::SimRandom;
 use super::memory::Stretch;
 use super::sockets::{Sign, Sock, Sockets};
 use crate::wait_set::WaitSet;
@@ -44,7 +44,7 @@ impl StreamsConfig {
     /// A network whose troubles are drawn from the seed; with seed 0 there are none.
     #[must_use]
     pub fn of(seed: u64, ranks: u32) -> Self {
-        let mut random = Random::new(seed ^ 0x7c9_5eed);
+        let mut random = SimRandom::new(seed ^ 0x7c9_5eed);
         let calm = Self {
             seed,
             ranks,
@@ -126,7 +126,7 @@ pub struct FakeStreams(Arc<Mutex<Net>>);
 #[derive(Debug)]
 struct Net {
     config: StreamsConfig,
-    random: Random,
+    random: SimRandom,
     now_ns: u64,
     processes: Vec<Process>,
     connections: Vec<Connection>,
@@ -180,7 +180,7 @@ impl FakeStreams {
         let processes = (0..config.ranks).map(|_| Process::default()).collect();
         Self(Arc::new(Mutex::new(Net {
             config,
-            random: Random::new(config.seed),
+            random: SimRandom::new(config.seed),
             now_ns: 0,
             processes,
             connections: Vec::new(),

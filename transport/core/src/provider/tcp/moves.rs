@@ -15,7 +15,7 @@ use super::shares::Shares;
 use super::sockets::Sockets;
 use super::unsolicited::Unsolicited;
 use super::works::{Over, Work, Works};
-use crate::{Completion, Lease, Outcome, Peer, RemoteKey};
+use crate::{Completion, Lease, Peer, RemoteKey, WorkOutcome};
 
 /// Data for a peer.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +95,7 @@ impl Moves {
     pub(super) fn begin<S: Sockets>(&mut self, links: &mut Links<S>, work: Work) {
         let peer = work.peer;
         if links.of(peer).lost.is_some() {
-            return self.hand_back(work, Outcome::Unreachable);
+            return self.hand_back(work, WorkOutcome::Unreachable);
         }
         let is_read = work.kind == WorkKind::Read;
         let id = self.works.add(work);
@@ -115,7 +115,7 @@ impl Moves {
         let peer = work.peer;
         let side = links.of(peer);
         if side.lost.is_some() {
-            self.hand_back(work, Outcome::Unreachable);
+            self.hand_back(work, WorkOutcome::Unreachable);
             return Ok(());
         }
         let has_room = side.session.room() != 0;
@@ -294,7 +294,7 @@ impl Moves {
             .checked_add(at)
             .and_then(|from| self.exports.find(peer, key, from, piece as u64));
         let Some(data) = found else {
-            let outcome = Outcome::BadKey;
+            let outcome = WorkOutcome::BadKey;
             self.desk(peer).answers.push_back(Answer {
                 id,
                 outcome,
@@ -339,7 +339,7 @@ impl Moves {
         !self.is_any_under_way() && self.desks.iter().flatten().all(|desk| is_quiet(desk))
     }
 
-    fn hand_back(&mut self, work: Work, outcome: Outcome) {
+    fn hand_back(&mut self, work: Work, outcome: WorkOutcome) {
         self.ready.push_back(Completion::Worked {
             work: work.name,
             outcome,
@@ -351,7 +351,7 @@ impl Moves {
     pub(super) fn end_all_to<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32) {
         for id in self.works.of(peer) {
             if let Some(work) = self.works.take(id) {
-                self.hand_back(work, Outcome::Unreachable);
+                self.hand_back(work, WorkOutcome::Unreachable);
             }
         }
         self.works.forget_parts_of(peer);
@@ -366,7 +366,7 @@ impl Moves {
     }
 
     /// A work has ended.
-    pub(super) fn end<S: Sockets>(&mut self, links: &mut Links<S>, id: u32, outcome: Outcome) {
+    pub(super) fn end<S: Sockets>(&mut self, links: &mut Links<S>, id: u32, outcome: WorkOutcome) {
         let Some(work) = self.works.take(id) else {
             return;
         };
@@ -395,9 +395,9 @@ impl Moves {
             desk.serves.push_back(Serve::Read { read, at: 0 });
         } else {
             let outcome = if is_good {
-                Outcome::Done
+                WorkOutcome::Done
             } else {
-                Outcome::BadKey
+                WorkOutcome::BadKey
             };
             let id = read.id;
             desk.answers.push_back(Answer {
@@ -414,15 +414,15 @@ impl Moves {
         let word = self.exports.find(peer, change.key, change.offset, 8);
         let old = word.and_then(|word| word.change(change.atomic));
         let outcome = if old.is_some() {
-            Outcome::Done
+            WorkOutcome::Done
         } else {
-            Outcome::BadKey
+            WorkOutcome::BadKey
         };
         self.answer(peer, change.id, outcome, old.unwrap_or(0))
     }
 
     /// The last piece of a write is here.
-    pub(super) fn answer(&mut self, peer: u32, id: u32, outcome: Outcome, old: u64) -> bool {
+    pub(super) fn answer(&mut self, peer: u32, id: u32, outcome: WorkOutcome, old: u64) -> bool {
         self.serving += 1;
         let desk = self.desk(peer);
         desk.serving += 1;
@@ -462,7 +462,7 @@ impl Moves {
         work.at += bytes as u64;
         links.counts.moved_bytes.add(bytes as u64);
         if work.at == work.bytes() {
-            self.end(links, id, Outcome::Done);
+            self.end(links, id, WorkOutcome::Done);
         }
     }
 
@@ -473,7 +473,7 @@ impl Moves {
         peer: u32,
         answer: Answer,
     ) -> bool {
-        let is_done = answer.outcome == Outcome::Done;
+        let is_done = answer.outcome == WorkOutcome::Done;
         if let Some(part) = self.works.find_part(peer, answer.id) {
             // Data that have begun to come come to their end.
             let may_be = part.over == Over::First && part.at == 0 && !is_done;

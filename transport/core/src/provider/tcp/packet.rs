@@ -34,7 +34,7 @@
 use session::Ack;
 
 use super::proof::{u16_at, u32_at, u64_at};
-use crate::{Atomic, Head, Outcome, RemoteKey};
+use crate::{Atomic, Head, RemoteKey, WorkOutcome};
 
 pub(super) const HEADER_BYTES: usize = 16;
 const ASKS: u8 = 1;
@@ -232,7 +232,7 @@ impl<'a> Maker<'a> {
     }
 
     pub(super) fn answer(&mut self, answer: Answer) {
-        let bad = u32::from(answer.outcome != Outcome::Done);
+        let bad = u32::from(answer.outcome != WorkOutcome::Done);
         self.u32(answer.id).u32(bad).u64(answer.old);
     }
 }
@@ -341,7 +341,7 @@ impl Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) id: u32,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: WorkOutcome,
     pub(super) old: u64,
 }
 
@@ -349,8 +349,8 @@ impl Answer {
     /// `None`: it makes no sense.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let outcome = match u32_at(bytes, 4) {
-            0 => Outcome::Done,
-            1 => Outcome::BadKey,
+            0 => WorkOutcome::Done,
+            1 => WorkOutcome::BadKey,
             _ => return None,
         };
         Some(Self {
@@ -432,7 +432,7 @@ mod tests {
                 (ATOMIC_BYTES, Some(change))
             );
         }
-        for outcome in [Outcome::Done, Outcome::BadKey] {
+        for outcome in [WorkOutcome::Done, WorkOutcome::BadKey] {
             let answer = Answer {
                 id: 1,
                 outcome,

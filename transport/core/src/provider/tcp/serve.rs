@@ -10,7 +10,7 @@ use super::packet::{Answer, Kind, PIECE_BYTES, Read};
 use super::rail::{MOST_SERVES, Rail, Sending};
 use super::side::Side;
 use super::sockets::{Sock, Sockets};
-use crate::Outcome;
+use crate::WorkOutcome;
 
 impl Moves {
     /// A peer asks for data over a rail. `false`: nobody who keeps to the rules does that.
@@ -96,7 +96,7 @@ impl Moves {
             rail.out = Some(Sending::new(read));
         } else {
             self.serving -= 1;
-            let (id, outcome, old) = (read.id, Outcome::BadKey, 0);
+            let (id, outcome, old) = (read.id, WorkOutcome::BadKey, 0);
             rail.say(Kind::Answer, |maker| {
                 maker.answer(Answer { id, outcome, old });
             });

@@ -11,7 +11,7 @@ use super::packet::{Kind, Maker, PIECE_BYTES, Read};
 use super::side::Target;
 use super::sockets::{Sock, Sockets};
 use super::works::{Over, Part};
-use crate::Outcome;
+use crate::WorkOutcome;
 
 /// Reads to one peer that are not all asked for.
 #[derive(Debug, Default)]
@@ -230,7 +230,7 @@ impl Moves {
         };
         work.at += part.bytes;
         if work.at == work.bytes() {
-            self.end(links, part.work, Outcome::Done);
+            self.end(links, part.work, WorkOutcome::Done);
         } else {
             self.end_if_bad(links, peer, part.work);
         }
@@ -254,7 +254,7 @@ impl Moves {
         let work = self.works.find(peer, id);
         let shared = work.and_then(|work| work.shared.as_ref());
         if shared.is_some_and(|shared| shared.is_bad && shared.parts == 0) {
-            self.end(links, id, Outcome::BadKey);
+            self.end(links, id, WorkOutcome::BadKey);
         }
     }
 

@@ -13,7 +13,7 @@ use super::memory::Stretch;
 use super::moves::{Moves, Serve};
 use super::packet::{Kind, MOST_UNSOLICITED_BYTES, Maker};
 use super::sockets::Sockets;
-use crate::{Outcome, RemoteKey};
+use crate::{RemoteKey, WorkOutcome};
 
 /// What peers have announced and this process has not read.
 #[derive(Debug, Default)]
@@ -292,9 +292,9 @@ impl Moves {
         }
         if let Some(id) = read {
             let outcome = if bytes == 0 {
-                Outcome::BadKey
+                WorkOutcome::BadKey
             } else {
-                Outcome::Done
+                WorkOutcome::Done
             };
             self.end(links, id, outcome);
         }
@@ -327,7 +327,7 @@ impl Moves {
                 self.unsolicited.let_go(name, &was);
                 if has_come {
                     self.unsolicited.forget(name);
-                    self.end(links, id, Outcome::Done);
+                    self.end(links, id, WorkOutcome::Done);
                 }
             }
             Target::Read(_) | Target::Dropped => return false,

@@ -25,7 +25,7 @@ use super::settings::Rendezvous;
 use super::streams::Streams;
 use super::work::{Kind, Work};
 use crate::provider::caps::Mover;
-use crate::{Head, Lease, Outcome, RemoteKey, WorkId};
+use crate::{Head, Lease, RemoteKey, WorkId, WorkOutcome};
 
 /// A read of this process that a peer carries out.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl Moves {
                 streams
                     .links
                     .complain_of_registration(&error, lease.bytes() as u64);
-                return streams.ready.end(id, Outcome::Unreachable, lease);
+                return streams.ready.end(id, WorkOutcome::Unreachable, lease);
             }
         };
         streams.links.counts.fetched.add(1);
@@ -189,14 +189,14 @@ impl Moves {
             return;
         };
         let outcome = match outcome {
-            DONE => Outcome::Done,
-            BAD_KEY => Outcome::BadKey,
-            _ => Outcome::Unreachable,
+            DONE => WorkOutcome::Done,
+            BAD_KEY => WorkOutcome::BadKey,
+            _ => WorkOutcome::Unreachable,
         };
         self.end_fetch(streams, fetch, outcome);
     }
 
-    fn end_fetch<P: Port>(&mut self, streams: &mut Streams<P>, fetch: Fetch, outcome: Outcome) {
+    fn end_fetch<P: Port>(&mut self, streams: &mut Streams<P>, fetch: Fetch, outcome: WorkOutcome) {
         streams.links.rails.deregister(fetch.regions);
         streams.ready.end(fetch.id, outcome, fetch.lease);
     }
@@ -205,7 +205,7 @@ impl Moves {
     pub(super) fn end_fetches<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) {
         for number in self.fetches.from(peer) {
             if let Some(fetch) = self.fetches.take(number, peer) {
-                self.end_fetch(streams, fetch, Outcome::Unreachable);
+                self.end_fetch(streams, fetch, WorkOutcome::Unreachable);
             }
         }
     }
@@ -258,10 +258,10 @@ impl Moves {
             .exported(peer, check, address, bytes)
             .is_none()
         {
-            return self.answer_fetch(streams, peer, number, Outcome::BadKey);
+            return self.answer_fetch(streams, peer, number, WorkOutcome::BadKey);
         }
         if self.works.len() >= MOST_ERRANDS {
-            return self.answer_fetch(streams, peer, number, Outcome::Unreachable);
+            return self.answer_fetch(streams, peer, number, WorkOutcome::Unreachable);
         }
         // What the words say of the peer's memory its device checks.
         let keys = [ab, ab >> 32, cd, cd >> 32].map(low);
@@ -292,16 +292,16 @@ impl Moves {
         streams: &mut Streams<P>,
         peer: u32,
         number: u64,
-        outcome: Outcome,
+        outcome: WorkOutcome,
     ) {
         if streams.letters.count_to(peer) >= 2 * MOST_ERRANDS {
             streams.links.counts.refused.add(1);
             return;
         }
         let outcome = match outcome {
-            Outcome::Done => DONE,
-            Outcome::BadKey => BAD_KEY,
-            Outcome::Unreachable | Outcome::Unknown => UNREACHABLE,
+            WorkOutcome::Done => DONE,
+            WorkOutcome::BadKey => BAD_KEY,
+            WorkOutcome::Unreachable | WorkOutcome::Unknown => UNREACHABLE,
         };
         streams.write_letter(peer, head(FETCHED, number, outcome), Vec::new());
     }
@@ -324,7 +324,7 @@ impl Moves {
             if !named || work.peer != peer || work.shares != 0 {
                 continue;
             }
-            work.outcome = Outcome::BadKey;
+            work.outcome = WorkOutcome::BadKey;
             let (rail, is_idle) = (work.rail, work.under_way == 0);
             if let Some(link) = streams.links.sides.link(Line { peer, rail }) {
                 link.waiting.retain(|waiting| *waiting != index);

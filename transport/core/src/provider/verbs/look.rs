@@ -17,10 +17,10 @@ use super::port::{Access, CallError, Facts};
 use super::settings::Network;
 use super::words::{of_registration, remedy_of, state_in_words};
 use super::{COMPLETION_BYTES, NetLimits};
-use crate::net_info::{Device, Gid, Memory, Port, Report, Way};
+use crate::net_info::{DeviceReport, Egress, Gid, LockedMemoryReport, NetReport, PortReport};
 
 /// Looks at this host.
-pub(crate) fn look(network: &Network, peer: Option<IpAddr>) -> Report {
+pub(crate) fn look(network: &Network, peer: Option<IpAddr>) -> NetReport {
     let (devices, limits) = (&*network.devices, &network.limits);
     let route = peer.map(gid::route_to);
     let known = match &route {
@@ -29,7 +29,7 @@ pub(crate) fn look(network: &Network, peer: Option<IpAddr>) -> Report {
     };
     let found = list(known, &limits.terms).map_err(|error| error.to_string());
     let interfaces = gid::interfaces().unwrap_or_default();
-    let device = |device: &FoundDevice| Device {
+    let device = |device: &FoundDevice| DeviceReport {
         name: device.name.clone(),
         ports: match &device.ports {
             Ok(ports) => Ok(ports
@@ -41,13 +41,13 @@ pub(crate) fn look(network: &Network, peer: Option<IpAddr>) -> Report {
     };
     let fit = found.as_ref().map_or(0, |found| fit(found, devices).len());
     let rails = rails(network.rails, fit);
-    Report {
+    NetReport {
         rails: u32::try_from(rails).unwrap_or(0),
         rendezvous: network.rendezvous,
         devices: found.map(|found| found.iter().map(device).collect()),
         way: route.map(|route| match route {
             Ok(route) => way(route, &interfaces),
-            Err(error) => Way::Unknown(error.to_string()),
+            Err(error) => Egress::Unknown(error.to_string()),
         }),
         memory: memory(LockedMemory::now(), rails.max(1), limits),
     }
@@ -63,7 +63,7 @@ pub(super) fn cannot_open(error: &CallError, facts: &Facts) -> String {
     }
 }
 
-fn told(port: &Found, devices: &str, route: Route) -> Port {
+fn told(port: &Found, devices: &str, route: Route) -> PortReport {
     let best = port.gids.best();
     let gid = |(at, judged): (usize, &gid::Judged)| Gid {
         index: judged.entry.index,
@@ -74,7 +74,7 @@ fn told(port: &Found, devices: &str, route: Route) -> Port {
         why: port.gids.why(at),
     };
     let is_asked = port.link == Some(Link::Ethernet) && matches!(route, Route::Through(_));
-    Port {
+    PortReport {
         name: format!("{}:{}", port.device, port.port),
         link: match port.link {
             Some(Link::Ethernet) => "RoCE",
@@ -93,22 +93,22 @@ fn told(port: &Found, devices: &str, route: Route) -> Port {
     }
 }
 
-fn way(route: Route, interfaces: &[Interface]) -> Way {
+fn way(route: Route, interfaces: &[Interface]) -> Egress {
     let name = |index| interfaces.iter().find(|one| one.index == index);
     match route {
-        Route::Here => Way::Here,
-        Route::Nowhere => Way::Nowhere,
-        Route::Through(index) => Way::Through(
+        Route::Here => Egress::Here,
+        Route::Nowhere => Egress::Nowhere,
+        Route::Through(index) => Egress::Through(
             name(index).map_or_else(|| format!("interface {index}"), |one| one.name.clone()),
         ),
-        Route::Anywhere => Way::Unknown("no address was asked about".into()),
+        Route::Anywhere => Egress::Unknown("no address was asked about".into()),
     }
 }
 
-fn memory(locked: LockedMemory, rails: usize, limits: &NetLimits) -> Memory {
+fn memory(locked: LockedMemory, rails: usize, limits: &NetLimits) -> LockedMemoryReport {
     let (first, most) = registered_bytes(limits, rails);
     let [first_bytes, most_bytes] = [first, most].map(|bytes| u64::try_from(bytes).unwrap_or(0));
-    Memory {
+    LockedMemoryReport {
         limit_bytes: locked.limit_bytes,
         first_bytes,
         most_bytes,
@@ -222,10 +222,10 @@ mod tests {
         let leads = |index| told(&port(index, route), "", route).leads_there;
         assert_eq!((leads(7), leads(8)), (Some(false), Some(true)));
         let interfaces = [interface(7, "veth0", 1), interface(8, "veth1", 2)];
-        assert_eq!(way(route, &interfaces), Way::Through("veth1".into()));
+        assert_eq!(way(route, &interfaces), Egress::Through("veth1".into()));
         assert_eq!(
             way(Route::Through(9), &interfaces),
-            Way::Through("interface 9".into())
+            Egress::Through("interface 9".into())
         );
     }
 
@@ -288,7 +288,7 @@ mod tests {
     fn this_host_is_told_of_whether_it_has_devices_or_not() {
         let network = Network::default().on_rails(2);
         let report = look(&network, Some(IpAddr::from([127, 0, 0, 1])));
-        assert_eq!(report.way, Some(Way::Here));
+        assert_eq!(report.way, Some(Egress::Here));
         match report.devices {
             Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),
             Err(why) => assert!(why.contains("ibv"), "{why}"),

@@ -9,7 +9,7 @@
 //! - W3: where reads lie (`Facts::reads_lie`), one has ended when something that was posted behind it has: since a lie breaks
 //!   the queue pair, nothing behind it ends well. A read that is alone has a write of nothing right behind it. The others
 //!   prove each other, and the last of them gets its write of nothing when it has ended.
-//! - W4: an atomic operation that was under way on a queue pair that broke is not posted again; its end is [`Outcome::Unknown`].
+//! - W4: an atomic operation that was under way on a queue pair that broke is not posted again; its end is [`WorkOutcome::Unknown`].
 //! - W5: that the peer's memory may not be reached is believed when it is said twice in a row. Where packets are lost, a read
 //!   that has ended is asked for again by its device; if the memory was withdrawn meanwhile, the refusal falls on whatever
 //!   is under way by then. The same holds for a request that the peer's device finds wrong: Linux' rxe was seen to
@@ -30,7 +30,7 @@ use super::stripes::divide;
 use super::wire::{BEGINS, ENDS};
 use super::works::{MOST_TRIES, Pushed, Route, Settled};
 use crate::provider::caps::Mover;
-use crate::{Atomic, Head, Lease, LocalKey, Outcome, Peer, RemoteKey, WorkId};
+use crate::{Atomic, Head, Lease, LocalKey, Peer, RemoteKey, WorkId, WorkOutcome};
 
 /// What is done to a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(super) struct Work {
     pub(super) halvings: u8,
     /// The part that came back last was refused by the peer's device (W5).
     pub(super) refused: bool,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: WorkOutcome,
     /// The packet that tells the peer of a write.
     pub(super) immediate: Option<u32>,
     /// The peer has asked for it: the memory is what was exported, and the end is told there.
@@ -146,7 +146,7 @@ impl Work {
             tries: 0,
             halvings: 0,
             refused: false,
-            outcome: Outcome::Done,
+            outcome: WorkOutcome::Done,
             immediate: None,
             errand: None,
             shares: 0,
@@ -225,7 +225,7 @@ impl Moves {
             word: immediate.into(),
         };
         let end = self.known_end(streams, peer.0, &lease, (key, offset), Kind::Write);
-        if let Some(outcome) = end.filter(|end| *end != Outcome::Done) {
+        if let Some(outcome) = end.filter(|end| *end != WorkOutcome::Done) {
             streams.ready.end(id, outcome, lease);
             return Ok(());
         }
@@ -235,7 +235,7 @@ impl Moves {
             if streams.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
                 return Err(lease);
             }
-            streams.ready.end(id, Outcome::Done, lease);
+            streams.ready.end(id, WorkOutcome::Done, lease);
             self.go_on(streams, peer.0);
             return Ok(());
         }
@@ -365,7 +365,7 @@ impl Moves {
 
     fn end_unbegun<P: Port>(&mut self, streams: &mut Streams<P>, mut work: Work) {
         self.registry.bring_home(&mut work, false);
-        self.tell_end(streams, work, Outcome::Unreachable);
+        self.tell_end(streams, work, WorkOutcome::Unreachable);
     }
 
     /// Puts a work behind those that wait for its rail, and posts what can be posted.
@@ -382,31 +382,31 @@ impl Moves {
         lease: &Lease,
         (key, offset): (RemoteKey, u64),
         kind: Kind,
-    ) -> Option<Outcome> {
+    ) -> Option<WorkOutcome> {
         let side = streams.links.sides.of(peer);
         let known_as = side.known_as;
         if side.is_lost() {
-            return Some(Outcome::Unreachable);
+            return Some(WorkOutcome::Unreachable);
         }
         if key.check == 0 {
             // Nothing has no key either.
             let is_empty = key.bytes == 0 && offset == 0 && lease.bytes() == 0;
             return Some(if is_empty {
-                Outcome::Done
+                WorkOutcome::Done
             } else {
-                Outcome::Unreachable
+                WorkOutcome::Unreachable
             });
         }
         if !is_sealed(key, peer, known_as) || !fits(lease, key, offset) {
-            return Some(Outcome::BadKey);
+            return Some(WorkOutcome::BadKey);
         }
         let is_aligned = key.address.wrapping_add(offset).is_multiple_of(8);
         match kind {
-            Kind::Atomic(_) if !is_aligned => Some(Outcome::BadKey),
+            Kind::Atomic(_) if !is_aligned => Some(WorkOutcome::BadKey),
             Kind::Atomic(_) if !streams.links.port_to(peer).facts().atomics => {
-                Some(Outcome::Unreachable)
+                Some(WorkOutcome::Unreachable)
             }
-            _ => (lease.bytes() == 0).then_some(Outcome::Done),
+            _ => (lease.bytes() == 0).then_some(WorkOutcome::Done),
         }
     }
 
@@ -534,7 +534,7 @@ impl Moves {
         streams.links.rails.deregister_of(&work);
         let outcome = work.outcome;
         self.registry
-            .bring_home(&mut work, outcome == Outcome::Done);
+            .bring_home(&mut work, outcome == WorkOutcome::Done);
         self.tell_end(streams, work, outcome);
     }
 
@@ -543,7 +543,7 @@ impl Moves {
         &mut self,
         streams: &mut Streams<P>,
         work: Work,
-        outcome: Outcome,
+        outcome: WorkOutcome,
     ) {
         if let Some(whole) = work.whole {
             if self.works.share_ended(whole, outcome) {
@@ -574,8 +574,8 @@ impl Moves {
                 continue;
             }
             work.outcome = match work.kind {
-                Kind::Atomic(_) if work.under_way != 0 => Outcome::Unknown,
-                _ => Outcome::Unreachable,
+                Kind::Atomic(_) if work.under_way != 0 => WorkOutcome::Unknown,
+                _ => WorkOutcome::Unreachable,
             };
             self.finish(streams, index);
         }
@@ -595,7 +595,7 @@ impl Moves {
                 continue;
             };
             if work.under_way == 0 && (is_lost || work.immediate.is_none()) {
-                work.outcome = Outcome::Unreachable;
+                work.outcome = WorkOutcome::Unreachable;
                 self.finish(streams, index);
             }
         }

@@ -14,7 +14,7 @@ use super::sides::Sides;
 use super::slab::Slab;
 use super::work::{Kind, Work};
 use super::{MOST_POSTED, name};
-use crate::Outcome;
+use crate::WorkOutcome;
 
 /// The works of a process, by their places.
 #[derive(Debug)]
@@ -154,7 +154,7 @@ impl Works {
     /// It cannot be done. The caller ends it.
     pub(super) fn give_up(&mut self, index: u32) {
         if let Some(work) = self.all.get_mut(index) {
-            work.outcome = Outcome::Unreachable;
+            work.outcome = WorkOutcome::Unreachable;
         }
     }
 
@@ -218,7 +218,7 @@ impl Works {
             (Some(_), _) => Some(true),
             (None, Some(_)) => None,
             (None, None) => {
-                work.outcome = Outcome::Unreachable;
+                work.outcome = WorkOutcome::Unreachable;
                 Some(false)
             }
         }
@@ -261,12 +261,12 @@ impl Works {
     }
 
     /// A share has ended. `true`: so has the whole, with the last of them, and as badly as the worst.
-    pub(super) fn share_ended(&mut self, whole: u32, outcome: Outcome) -> bool {
+    pub(super) fn share_ended(&mut self, whole: u32, outcome: WorkOutcome) -> bool {
         let Some(work) = self.all.get_mut(whole) else {
             return false;
         };
         work.shares -= 1;
-        if work.outcome == Outcome::Done || outcome == Outcome::BadKey {
+        if work.outcome == WorkOutcome::Done || outcome == WorkOutcome::BadKey {
             work.outcome = outcome;
         }
         work.shares == 0
@@ -361,12 +361,14 @@ impl Works {
                 work.again = true;
             }
             Status::RemoteAccess | Status::RemoteInvalid | Status::RemoteOperation => {
-                work.outcome = Outcome::BadKey;
+                work.outcome = WorkOutcome::BadKey;
             }
-            _ if is_atomic => work.outcome = Outcome::Unknown,
+            _ if is_atomic => work.outcome = WorkOutcome::Unknown,
             // What was exported has been withdrawn.
-            Status::LocalProtection if work.errand.is_some() => work.outcome = Outcome::BadKey,
-            Status::LocalProtection | Status::LocalLength => work.outcome = Outcome::Unreachable,
+            Status::LocalProtection if work.errand.is_some() => work.outcome = WorkOutcome::BadKey,
+            Status::LocalProtection | Status::LocalLength => {
+                work.outcome = WorkOutcome::Unreachable
+            }
             _ => work.again = true,
         }
     }
@@ -401,7 +403,7 @@ impl Works {
         let Some(work) = self.all.get(index) else {
             return Settled::Goes;
         };
-        let bad = work.outcome != Outcome::Done;
+        let bad = work.outcome != WorkOutcome::Done;
         let all = work.posted == work.bytes;
         let lost = sides.get(work.peer).is_none_or(|side| side.is_lost());
         // Of what waits for a peer that is lost nothing more is posted.
@@ -417,14 +419,14 @@ impl Works {
         work.halvings = MOST_HALVINGS.min(work.halvings + u8::from(again));
         if again && work.tries > MOST_TRIES && work.immediate.is_none() {
             // Some devices do not say that it is this request which breaks the queue pair.
-            work.outcome = Outcome::Unreachable;
+            work.outcome = WorkOutcome::Unreachable;
             return Settled::Over;
         }
         if bad || told || (all && !again) {
             return Settled::Over;
         }
         if lost {
-            work.outcome = Outcome::Unreachable;
+            work.outcome = WorkOutcome::Unreachable;
             return Settled::Over;
         }
         (work.again, work.posted) = (false, work.ended);
@@ -518,7 +520,7 @@ mod tests {
         works.part_ended(index, 40);
         assert_eq!(works.settle(index, &sides), Settled::Over);
         let work = works.get_mut(index).unwrap();
-        assert_eq!((work.outcome, work.ended), (Outcome::Done, 100));
+        assert_eq!((work.outcome, work.ended), (WorkOutcome::Done, 100));
     }
 
     #[test]
@@ -550,7 +552,7 @@ mod tests {
         (again.under_way, again.posted) = (1, 100);
         assert_eq!(fail(&mut works, index, refused, &sides), Settled::Over);
         let work = works.get_mut(index).unwrap();
-        assert_eq!(work.outcome, Outcome::BadKey);
+        assert_eq!(work.outcome, WorkOutcome::BadKey);
     }
 
     #[test]
@@ -564,7 +566,7 @@ mod tests {
             Settled::Over
         );
         let work = works.get_mut(index).unwrap();
-        assert_eq!(work.outcome, Outcome::Unknown);
+        assert_eq!(work.outcome, WorkOutcome::Unknown);
     }
 
     #[test]
@@ -589,8 +591,11 @@ mod tests {
             let work = works.get_mut(index).unwrap();
             (work.outcome, work.tries, work.halvings)
         });
-        assert_eq!(first, (Outcome::Unreachable, MOST_TRIES + 1, MOST_HALVINGS));
-        assert_eq!(second, (Outcome::Done, 0, MOST_HALVINGS));
+        assert_eq!(
+            first,
+            (WorkOutcome::Unreachable, MOST_TRIES + 1, MOST_HALVINGS)
+        );
+        assert_eq!(second, (WorkOutcome::Done, 0, MOST_HALVINGS));
     }
 
     #[test]
@@ -601,13 +606,13 @@ mod tests {
             ..work(&mut works, Kind::Read)
         };
         let whole = works.place(whole);
-        assert!(!works.share_ended(whole, Outcome::Unreachable));
-        assert!(!works.share_ended(whole, Outcome::BadKey));
-        assert!(works.share_ended(whole, Outcome::Done));
+        assert!(!works.share_ended(whole, WorkOutcome::Unreachable));
+        assert!(!works.share_ended(whole, WorkOutcome::BadKey));
+        assert!(works.share_ended(whole, WorkOutcome::Done));
         let work = works.get_mut(whole).unwrap();
-        assert_eq!(work.outcome, Outcome::BadKey);
+        assert_eq!(work.outcome, WorkOutcome::BadKey);
         assert!(
-            !works.share_ended(whole + 1, Outcome::Done),
+            !works.share_ended(whole + 1, WorkOutcome::Done),
             "it is not there"
         );
     }

@@ -10,7 +10,7 @@ use super::super::rail::RailInflow;
 use super::super::sockets::{Sock, Sockets};
 use super::super::works::Over;
 use super::{BEHIND_BYTES, Buffer, MOST_WRONGS, Step};
-use crate::Outcome;
+use crate::WorkOutcome;
 use crate::provider::tcp::Tcp;
 use crate::provider::tcp::links::Upshot;
 
@@ -162,7 +162,7 @@ impl<S: Sockets> Tcp<S> {
             }
             Kind::Answer => Answer::of(bytes).is_some_and(|answer| {
                 let is_asked = self.moves.has_asked_rail(peer, answer.id, made);
-                let is_bad = is_asked && answer.outcome == Outcome::BadKey;
+                let is_bad = is_asked && answer.outcome == WorkOutcome::BadKey;
                 if is_bad {
                     self.moves.part_is_bad(&mut self.links, peer, answer.id);
                 }

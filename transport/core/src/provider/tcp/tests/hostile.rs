@@ -13,7 +13,7 @@ use super::super::proof::{self, Hello, Keys, Meeting, Verdict};
 use super::super::system::System;
 use super::super::{StreamKey, Tcp, TcpTerms};
 use crate::provider::verbs::NetLimits;
-use crate::{Atomic, Completion, Completions, Head, Outcome, Peer, RemoteKey};
+use crate::{Atomic, Completion, Completions, Head, Peer, RemoteKey, WorkOutcome};
 
 pub(super) const KEY: u128 = 0x1357 << 90;
 /// Connections that a peer says it may have with the host.
@@ -330,7 +330,7 @@ fn a_peer_that_makes_no_sense_is_given_up_after_some_time() {
         |liar| {
             let answer = super::super::packet::Answer {
                 id: 1,
-                outcome: Outcome::Done,
+                outcome: WorkOutcome::Done,
                 old: 0,
             };
             liar.send(Kind::Answer, |maker| maker.answer(answer), &[]);

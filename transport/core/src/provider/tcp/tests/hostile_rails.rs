@@ -12,7 +12,7 @@ use super::super::proof::{self, Hello, Meeting, Verdict};
 use super::super::system::System;
 use super::super::{Known, StreamKey, Tcp};
 use super::hostile::{KEY, Liar, complaint, connect_to, greet, hello, is_ended, keys, pull, until};
-use crate::{Completion, Head, Outcome, Peer, RemoteKey};
+use crate::{Completion, Head, Peer, RemoteKey, WorkOutcome};
 
 /// Rank 2 of three, with three interfaces, at each of which one address leads to it. It calls nobody for a rail.
 fn host() -> Tcp<System> {
@@ -139,7 +139,7 @@ fn who_lies_over_a_rail_loses_it_and_is_given_up_after_some_time() {
     };
     let answer = Answer {
         id: 1,
-        outcome: Outcome::BadKey,
+        outcome: WorkOutcome::BadKey,
         old: 0,
     };
     let head = Head {

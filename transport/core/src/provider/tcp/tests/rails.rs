@@ -9,7 +9,7 @@
 use super::super::StreamsConfig;
 use super::super::memory::lent_for_ever;
 use super::world::{SECOND, World};
-use crate::provider::sim::Random;
+use crate::provider::sim::SimRandom;
 use crate::provider::verbs::Kind;
 use crate::{Peer, RemoteKey, WorkId};
 
@@ -266,7 +266,7 @@ fn a_key_that_is_bad_ends_the_read_once_when_nothing_of_it_is_under_way() {
 /// Many reads between three processes, while at random moments connections of an interface break, or its network is cut for a while.
 fn befall(seed: u64) {
     let _failing = Failing(seed);
-    let mut random = Random::new(seed ^ 0x4a11);
+    let mut random = SimRandom::new(seed ^ 0x4a11);
     let config = StreamsConfig {
         breaks: [0, 3, 30][random.below(3) as usize],
         ..config(seed, 3, 2)
@@ -316,7 +316,7 @@ fn befall(seed: u64) {
 }
 
 /// Something befalls an interface, or not.
-fn strike(world: &mut World, random: &mut Random, cut: &mut Option<u32>) {
+fn strike(world: &mut World, random: &mut SimRandom, cut: &mut Option<u32>) {
     match random.below(12) {
         0 => world.net.reset(random.below(2) as u32),
         1 if cut.is_none() => {

@@ -12,12 +12,12 @@ use super::datagram::Datagram;
 use super::pair::{Packet, Pair};
 use super::queue::{Entry, Owner};
 use super::responder::Reply;
-use crate::provider::sim::Random;
+use crate::provider::sim::SimRandom;
 
 #[derive(Debug)]
 pub(super) struct Net {
     pub(super) config: FakeConfig,
-    pub(super) random: Random,
+    pub(super) random: SimRandom,
     pub(super) now: u64,
     /// By time, then in the order in which they were scheduled.
     happenings: BTreeMap<(u64, u64), Happening>,
@@ -59,7 +59,7 @@ impl Net {
     pub(super) fn new(config: FakeConfig) -> Self {
         Self {
             config,
-            random: Random::new(config.seed),
+            random: SimRandom::new(config.seed),
             now: 0,
             happenings: BTreeMap::new(),
             scheduled: 0,

@@ -12,7 +12,7 @@ use roce::link::FramePayload;
 use dpdk_sys::{LentMemory, Loan};
 
 use super::carrier::{Carrier, PACKET_BYTES, assumed};
-use crate::provider::sim::Random;
+use crate::provider::sim::SimRandom;
 
 /// What happens to packets, of so many in a thousand.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +44,7 @@ pub struct PacketNet(Arc<Mutex<Air>>);
 #[derive(Debug)]
 struct Air {
     faults: PacketFaults,
-    random: Random,
+    random: SimRandom,
     /// What each place believes to be carried.
     link_bytes: usize,
     now_ns: u64,
@@ -73,7 +73,7 @@ impl PacketNet {
     pub fn of_links(faults: PacketFaults, link_bytes: usize) -> Self {
         Self(Arc::new(Mutex::new(Air {
             faults,
-            random: Random::new(faults.seed),
+            random: SimRandom::new(faults.seed),
             link_bytes,
             now_ns: 1,
             sent: 0,

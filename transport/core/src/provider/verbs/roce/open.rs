@@ -30,7 +30,7 @@ impl RocePort<Udp> {
     /// # Errors
     /// What is missing, in words.
     pub(in crate::provider) fn open_best(
-        addresses: &[net_info::Address],
+        addresses: &[net_info::AddressReport],
         for_adapters: bool,
         network: &Network,
     ) -> Result<(Self, Option<String>), String> {
@@ -39,7 +39,7 @@ impl RocePort<Udp> {
             return Err("this host has no address of the Internet protocol for RoCE".to_owned());
         };
         let failed = |what: &str, why: &dyn std::fmt::Display| {
-            let net_info::Address {
+            let net_info::AddressReport {
                 interface, address, ..
             } = fit;
             format!("RoCE over UDP cannot be had at {interface} {address}: {what}: {why}")

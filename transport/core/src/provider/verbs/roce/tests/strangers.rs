@@ -9,7 +9,7 @@ use roce::icrc::Icrc;
 
 use super::super::super::port::{Port, Queue, Receives, Status};
 use super::side::{Side, end, joined, until_done};
-use crate::provider::sim::Random;
+use crate::provider::sim::SimRandom;
 
 fn socket() -> UdpSocket {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
@@ -33,7 +33,7 @@ fn packet(headers: &Headers, payload: &[u8], from: SocketAddr, to: SocketAddr) -
 fn garbage_changes_nothing() {
     let (mut sides, [here, _]) = joined();
     let (socket, to) = (socket(), place(&sides[1]));
-    let mut random = Random::new(5);
+    let mut random = SimRandom::new(5);
     for round in 0..500u64 {
         let bytes = random.below(if round % 50 == 0 { 9000 } else { 80 });
         let garbage: Vec<u8> = (0..bytes).map(|_| random.below(256) as u8).collect();
