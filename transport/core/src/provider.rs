@@ -46,7 +46,7 @@ use shm::Shm;
 use sim::Sim;
 pub use sim::{SimConfig, SimHop, SimNet, SimStats};
 pub(crate) use tcp::addresses;
-pub use tcp::{Congestion, FakeStreams, StreamKey, StreamsConfig, TcpTerms};
+pub use tcp::{FakeStreams, StreamKey, StreamsConfig, TcpCongestion, TcpTerms};
 pub(crate) use verbs::dpdk_ports;
 pub(crate) use verbs::look;
 pub use verbs::{

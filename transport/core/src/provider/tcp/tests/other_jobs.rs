@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes of other jobs, at addresses that lead to others of theirs.
 
-use super::super::links::Limits;
+use super::super::links::TcpLimits;
 use super::super::{FakeSockets, FakeStreams, Known, StreamKey, StreamsConfig, Tcp};
 use super::world::{SECOND, World};
 use crate::Peer;
@@ -11,7 +11,7 @@ use crate::provider::verbs::Far;
 fn open(net: &FakeStreams, place: u32, rank: u32) -> Tcp<FakeSockets> {
     let sockets = FakeSockets::new(net.clone(), place);
     let (addresses, key) = (sockets.addresses(), key_of(place));
-    let limits = Limits {
+    let limits = TcpLimits {
         lines: 8,
         silence_ns: 100 * SECOND,
         rails: 1,

@@ -38,7 +38,7 @@ struct Target {
 impl Target {
     fn content(&self) -> Vec<u8> {
         let mut content = vec![0; self.bytes];
-        super::super::memory::Stretch::exported(self.address, self.bytes).copy_to(&mut content);
+        super::super::memory::MemoryRange::exported(self.address, self.bytes).copy_to(&mut content);
         content
     }
 }

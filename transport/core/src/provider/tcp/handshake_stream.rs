@@ -7,7 +7,7 @@ use super::sockets::{Sock, Sockets};
 
 /// A connection in its beginnings.
 #[derive(Debug)]
-pub(super) struct Talk {
+pub(super) struct HandshakeStream {
     pub(super) sock: Sock,
     /// What is still to be said.
     out: Vec<u8>,
@@ -15,7 +15,7 @@ pub(super) struct Talk {
     got: Vec<u8>,
 }
 
-impl Talk {
+impl HandshakeStream {
     pub(super) fn new(sock: Sock) -> Self {
         Self {
             sock,
