@@ -6,7 +6,7 @@ use nix::unistd::Pid;
 use runtime::var::{Values, Variable};
 use std::io::IoSliceMut;
 use std::path::PathBuf;
-use transport::Network;
+use transport::NetworkSettings;
 use transport::net_info::{self, AddressReport, NetReport};
 
 /// What was found.
@@ -78,7 +78,7 @@ enum Copies {
 }
 
 impl Here {
-    pub(crate) fn look(network: Network, values: &Values) -> Self {
+    pub(crate) fn look(network: NetworkSettings, values: &Values) -> Self {
         Self {
             jobs: Jobs::look(values),
             library: library(),

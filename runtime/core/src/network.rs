@@ -277,8 +277,8 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
 impl Values {
     /// How the network is used, whatever process of the job it is.
     #[must_use]
-    pub fn network(&self) -> transport::Network {
-        transport::Network::default()
+    pub fn network(&self) -> transport::NetworkSettings {
+        transport::NetworkSettings::default()
             .on_devices(self.text(Variable::NetDevices))
             .on_rails(u32::try_from(self.get(Variable::NetRails)).unwrap_or(1))
             .meeting_by(self.rendezvous())

@@ -64,9 +64,10 @@ pub use node::{Node, Segment, is_segment};
 pub use owner::{Owner, number_of_immediate};
 pub use provider::{
     Caps, Config, Fabric, FabricCounters, FabricStats, FakeConfig, FakeNet, FakeStats, FakeStreams,
-    Far, FarLook, FarWord, FirstFrame, GidPlaces, MOST_RECORD_BYTES, Mover, NetLimits, NetStats,
-    NetTerms, Network, PacketFaults, PacketNet, PortChange, Providers, Rendezvous, SimConfig,
-    SimHop, SimNet, SimStats, StreamKey, StreamsConfig, TcpCongestion, TcpTerms,
+    FarLook, FarWord, FirstFrame, ForeignPeer, GidPlaces, MOST_RECORD_BYTES, Mover, NetLimits,
+    NetStats, NetTerms, NetworkSettings, PacketFaults, PacketNet, PortChange, Providers,
+    Rendezvous, SimConfig, SimHop, SimNet, SimStats, StreamKey, StreamsConfig, TcpCongestion,
+    TcpTerms,
 };
 pub use ring::{Bias, BiasTurn, Full, Head, SLOT_BODY_BYTES, Turnstile, copy};
 pub use seat::Seat;

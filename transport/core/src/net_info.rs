@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use crate::{Network, Rendezvous};
+use crate::{NetworkSettings, Rendezvous};
 
 /// All that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +125,7 @@ pub struct AddressReport {
 ///
 /// # Errors
 /// Why there are none, in words.
-pub fn addresses(network: &Network) -> Result<Vec<AddressReport>, String> {
+pub fn addresses(network: &NetworkSettings) -> Result<Vec<AddressReport>, String> {
     crate::provider::addresses(network)
 }
 
@@ -139,6 +139,6 @@ pub fn dpdk(ports: &str) -> Result<String, String> {
 
 /// Looks at this host: at what a process would use of it that opened `network`. `peer`: an address that packets shall go to.
 #[must_use]
-pub fn look(network: &Network, peer: Option<IpAddr>) -> NetReport {
+pub fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport {
     crate::provider::look(network, peer)
 }

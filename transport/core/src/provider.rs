@@ -50,8 +50,8 @@ pub use tcp::{FakeStreams, StreamKey, StreamsConfig, TcpCongestion, TcpTerms};
 pub(crate) use verbs::dpdk_ports;
 pub(crate) use verbs::look;
 pub use verbs::{
-    FakeConfig, FakeNet, FakeStats, Far, FarLook, FarWord, GidPlaces, NetLimits, NetStats,
-    NetTerms, Network, PacketFaults, PacketNet, PortChange, Rendezvous,
+    FakeConfig, FakeNet, FakeStats, FarLook, FarWord, ForeignPeer, GidPlaces, NetLimits, NetStats,
+    NetTerms, NetworkSettings, PacketFaults, PacketNet, PortChange, Rendezvous,
 };
 use wire::Provider;
 
@@ -869,7 +869,7 @@ mod tests {
             ..Config::alone()
         };
         let no_device = Config {
-            network: Network::default().on_devices("no_such_device"),
+            network: NetworkSettings::default().on_devices("no_such_device"),
             providers: Providers {
                 tcp: false,
                 ..Providers::default()

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::{Context, Waker};
 
-use transport::{Config, Fabric, NetLimits, Network, Peer, Providers, wait};
+use transport::{Config, Fabric, NetLimits, NetworkSettings, Peer, Providers, wait};
 
 use super::meeting::{MeetingHost, MeetingRank};
 use super::{OneSidedReach, TestRank};
@@ -52,7 +52,7 @@ fn one(name: &str, place: &MeetingRank, sleeps: bool, behaviour: impl AsyncFn(&m
         me: Peer(me),
         peers: ranks,
         // As many rails as there are: one between two hosts. The tests of one run are strangers to each other, as jobs are.
-        network: Network::default()
+        network: NetworkSettings::default()
             .on_rails(2)
             .over_dpdk(&std::env::var("RMPI_DPDK").unwrap_or_default())
             .of_local_rank(me)

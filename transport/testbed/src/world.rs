@@ -11,8 +11,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use transport::{
-    Config, Fabric, FakeConfig, FakeNet, FakeStreams, NetLimits, NetTerms, Network, PacketFaults,
-    PacketNet, Peer, Providers, SimConfig, SimNet, StreamKey, StreamsConfig, TcpTerms, wait,
+    Config, Fabric, FakeConfig, FakeNet, FakeStreams, NetLimits, NetTerms, NetworkSettings,
+    PacketFaults, PacketNet, Peer, Providers, SimConfig, SimNet, StreamKey, StreamsConfig,
+    TcpTerms, wait,
 };
 
 use super::memory::{can_reach_own_process, inherited, number_of, open, segment_file_with};
@@ -452,7 +453,7 @@ pub fn roce_fabric(me: u32, ranks: u32) -> Fabric {
             roce: true,
             dpdk: false,
         },
-        network: Network::default().over_tcp(terms).with_key(0x7c9),
+        network: NetworkSettings::default().over_tcp(terms).with_key(0x7c9),
         ..Config::alone()
     });
     fabric.unwrap_or_else(|error| panic!("{error}"))
@@ -564,7 +565,7 @@ pub fn tcp_fabric_with(
             roce: false,
             dpdk: false,
         },
-        network: Network::default()
+        network: NetworkSettings::default()
             .over_tcp(terms)
             .within(limits)
             .with_stream_key(StreamKey::new(key.into())),

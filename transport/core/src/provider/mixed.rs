@@ -14,7 +14,7 @@ use super::caps::Caps;
 use super::no_common_network;
 use super::record::{RecordPart, part_of, ports_of, to_record};
 use super::tcp::{Sockets, Tcp};
-use super::verbs::{FREE_BIT, Far, FarLook, Kind, Port, Verbs};
+use super::verbs::{FREE_BIT, FarLook, ForeignPeer, Verbs, VerbsPort, WorkKind};
 use super::wire::Provider;
 use crate::wait_set::WaitSet;
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
 /// Both networks of a process. Its methods: those of [`Provider`], which ask `way` first; addresses (`meet`, `wanted_address`,
 /// `learn_address`); what is asked of both.
 #[derive(Debug)]
-pub(super) struct MixedNetwork<P: Port, S> {
+pub(super) struct MixedNetwork<P: VerbsPort, S> {
     pub(super) verbs: Box<Verbs<P>>,
     /// What the ports are in a record.
     part: RecordPart,
@@ -68,14 +68,14 @@ struct Early {
 #[derive(Debug)]
 struct UnroutedWork {
     peer: Peer,
-    kind: Kind,
+    kind: WorkKind,
     lease: Lease,
     key: RemoteKey,
     offset: u64,
     work: WorkId,
 }
 
-impl<P: Port, S: Sockets> MixedNetwork<P, S> {
+impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
     /// Both, for a job of `peers` processes; or `verbs`, whose ports are this part of a record, and why there is no `tcp`.
     pub(super) fn new(
         (part, verbs): (RecordPart, Verbs<P>),
@@ -142,7 +142,7 @@ impl<P: Port, S: Sockets> MixedNetwork<P, S> {
     }
 
     /// Meets a process of another job.
-    pub(super) fn meet(&mut self, peer: Peer, far: Far) {
+    pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
         self.verbs.meet(peer, far);
         if let Some(tcp) = self.tcp() {
             tcp.meet(peer, far);
@@ -367,7 +367,7 @@ impl<P: Port, S: Sockets> MixedNetwork<P, S> {
     }
 }
 
-impl<P: Port, S: Sockets> Provider for MixedNetwork<P, S> {
+impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     fn caps(&self, peer: Peer) -> Caps {
         match (self.way(peer), &self.tcp) {
             (PeerNetwork::Tcp, Ok(tcp)) => tcp.caps(),
@@ -457,7 +457,7 @@ impl<P: Port, S: Sockets> Provider for MixedNetwork<P, S> {
     }
 
     fn post_read(&mut self, peer: Peer, lease: Lease, key: RemoteKey, offset: u64, work: WorkId) {
-        let kind = Kind::Read;
+        let kind = WorkKind::Read;
         self.post_work(UnroutedWork {
             peer,
             kind,
@@ -489,7 +489,7 @@ impl<P: Port, S: Sockets> Provider for MixedNetwork<P, S> {
                 Err(lease)
             }
             _ => {
-                let kind = Kind::Write;
+                let kind = WorkKind::Write;
                 self.post_work(UnroutedWork {
                     peer,
                     kind,
@@ -512,7 +512,7 @@ impl<P: Port, S: Sockets> Provider for MixedNetwork<P, S> {
         offset: u64,
         work: WorkId,
     ) {
-        let kind = Kind::Atomic(atomic);
+        let kind = WorkKind::Atomic(atomic);
         self.post_work(UnroutedWork {
             peer,
             kind,
@@ -563,7 +563,7 @@ impl<P: Port, S: Sockets> Provider for MixedNetwork<P, S> {
     }
 }
 
-impl<P: Port, S: Sockets> MixedNetwork<P, S> {
+impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
     #[inline(always)]
     fn poll_verbs(&mut self, completions: &mut Completions) {
         let before = completions.len();

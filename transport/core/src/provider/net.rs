@@ -13,8 +13,8 @@ use super::no_common_network;
 use super::record::{RecordPart, part_of, ports_of, to_record};
 use super::tcp::{FakeSockets, FakeStreams, StreamKey, System, Tcp};
 use super::verbs::{
-    Device, Dpdk, FakeNet, FakePort, Far, FarLook, Faulty, Kind, NetLimits, NetStats, Network,
-    PacketNet, Port, PortChange, RocePort, Udp, Verbs,
+    Dpdk, FakeNet, FakePort, FarLook, Faulty, ForeignPeer, NetLimits, NetStats, NetworkSettings,
+    PacketNet, PortChange, RocePort, Udp, Verbs, VerbsDevice, VerbsPort, WorkKind,
 };
 use super::wire::Provider;
 use super::{FabricStats, Providers};
@@ -25,7 +25,7 @@ use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, W
 #[derive(Debug)]
 pub(super) enum NetworkProvider {
     /// A port of an adapter.
-    Device(Box<Verbs<Device>>),
+    Device(Box<Verbs<VerbsDevice>>),
     /// A port that is a program, in datagrams of UDP.
     Roce(Box<Verbs<RocePort<Udp>>>),
     /// The same, without the kernel.
@@ -39,7 +39,7 @@ pub(super) enum NetworkProvider {
     /// Connections of a network that only exists in tests.
     FakedTcp(Box<Tcp<FakeSockets>>),
     /// A port of an adapter, and connections with whom it does not reach.
-    Mixed(Box<MixedNetwork<Device, System>>),
+    Mixed(Box<MixedNetwork<VerbsDevice, System>>),
     /// A port that is a program, in datagrams of UDP, and connections.
     MixedRoce(Box<MixedNetwork<RocePort<Udp>, System>>),
     /// The same, without the kernel, and connections.
@@ -89,7 +89,7 @@ impl NetworkProvider {
     pub(super) fn open(
         me: Peer,
         peers: u32,
-        network: &Network,
+        network: &NetworkSettings,
         providers: Providers,
     ) -> Result<Self, String> {
         let tcp = || {
@@ -237,7 +237,7 @@ impl NetworkProvider {
         either!(self, it => it.has_news())
     }
 
-    pub(super) fn meet(&mut self, peer: Peer, far: Far) {
+    pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
         either!(self, it => it.meet(peer, far));
     }
 
@@ -354,7 +354,7 @@ impl NetworkProvider {
 }
 
 /// Ports, and connections beside them where those may be used.
-fn beside<P: Port>(
+fn beside<P: VerbsPort>(
     (part, verbs): (RecordPart, Verbs<P>),
     tcp: Option<Result<Tcp<System>, String>>,
     peers: u32,
@@ -438,8 +438,8 @@ impl Provider for NetworkProvider {
     fn post_read(&mut self, peer: Peer, lease: Lease, key: RemoteKey, offset: u64, work: WorkId) {
         either!(
             self,
-            it => it.post_work(peer, (Kind::Read, lease), key, offset, work),
-            it => it.post_work(peer, (Kind::Read, lease), key, offset, work),
+            it => it.post_work(peer, (WorkKind::Read, lease), key, offset, work),
+            it => it.post_work(peer, (WorkKind::Read, lease), key, offset, work),
             it => it.post_read(peer, lease, key, offset, work)
         );
     }
@@ -465,7 +465,7 @@ impl Provider for NetworkProvider {
         offset: u64,
         work: WorkId,
     ) {
-        let kind = Kind::Atomic(atomic);
+        let kind = WorkKind::Atomic(atomic);
         either!(
             self,
             it => it.post_work(peer, (kind, lease), key, offset, work),

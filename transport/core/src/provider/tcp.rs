@@ -79,7 +79,7 @@ use works::TcpWork;
 
 use super::caps::{Caps, Mover};
 use super::ledger::NetCounts;
-use super::verbs::{Far, Kind, Known, NetLimits, Network};
+use super::verbs::{ForeignPeer, NetLimits, NetworkSettings, PeerIdentities, WorkKind};
 use crate::wait_set::WaitSet;
 use crate::{Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, net_info};
 pub(super) use address::MOST_RECORD_BYTES;
@@ -135,7 +135,7 @@ impl Tcp<System> {
         let (mut system, port, addresses) = System::open(&addresses, terms.ports)?;
         system.choose_congestion(terms.congestion)?;
         let limits = limits_of(terms.connections, rails, limits);
-        let known = (Known::new(me.0, peers, 0), key);
+        let known = (PeerIdentities::new(me.0, peers, 0), key);
         let mut tcp = Self {
             addresses,
             port,
@@ -163,7 +163,12 @@ impl Tcp<FakeSockets> {
         let mut tcp = Self {
             addresses,
             port: 1,
-            ..Self::new(sockets, (Known::new(me.0, peers, 0), key), peers, limits)
+            ..Self::new(
+                sockets,
+                (PeerIdentities::new(me.0, peers, 0), key),
+                peers,
+                limits,
+            )
         };
         tcp.links.interfaces = interfaces;
         tcp
@@ -180,13 +185,13 @@ fn limits_of(connections: u32, rails: u32, limits: NetLimits) -> TcpLimits {
 }
 
 /// What of this host's addresses others are told, and why not the rest.
-pub(crate) fn addresses(network: &Network) -> Result<Vec<net_info::AddressReport>, String> {
+pub(crate) fn addresses(network: &NetworkSettings) -> Result<Vec<net_info::AddressReport>, String> {
     addresses_to(network, false)
 }
 
 /// The same where others may be on other hosts.
 pub(super) fn addresses_to(
-    network: &Network,
+    network: &NetworkSettings,
     over_hosts: bool,
 ) -> Result<Vec<net_info::AddressReport>, String> {
     let wanted = &network.tcp.interfaces;
@@ -201,7 +206,7 @@ pub(super) fn addresses_to(
 }
 
 impl<S: Sockets> Tcp<S> {
-    fn new(sockets: S, known: (Known, StreamKey), peers: u32, limits: TcpLimits) -> Self {
+    fn new(sockets: S, known: (PeerIdentities, StreamKey), peers: u32, limits: TcpLimits) -> Self {
         Self {
             links: TcpLinks::new(sockets, known, peers, limits),
             moves: TcpTransfers::default(),
@@ -374,7 +379,7 @@ impl<S: Sockets> Tcp<S> {
     pub(super) fn post_work(
         &mut self,
         peer: Peer,
-        (kind, lease): (Kind, Lease),
+        (kind, lease): (WorkKind, Lease),
         key: RemoteKey,
         offset: u64,
         name: WorkId,
@@ -395,10 +400,16 @@ impl<S: Sockets> Tcp<S> {
         immediate: Option<u32>,
     ) -> Result<(), Lease> {
         if immediate.is_none() {
-            self.post_work(peer, (Kind::Write, lease), key, offset, name);
+            self.post_work(peer, (WorkKind::Write, lease), key, offset, name);
             return Ok(());
         }
-        let work = work_of(peer, (Kind::Write, lease), (key, offset), name, immediate);
+        let work = work_of(
+            peer,
+            (WorkKind::Write, lease),
+            (key, offset),
+            name,
+            immediate,
+        );
         let begun = self.moves.begin_in_order(&mut self.links, work);
         if begun.is_err() {
             self.links.ask(peer.0);
@@ -408,7 +419,7 @@ impl<S: Sockets> Tcp<S> {
     }
 
     /// Meets a process of another job, as a further peer.
-    pub(super) fn meet(&mut self, peer: Peer, far: Far) {
+    pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
         self.links.known.meet(peer.0, far);
         self.links.secrets.meet(peer.0, far.stream_key);
     }
@@ -687,7 +698,7 @@ impl<S: Sockets> Tcp<S> {
 
 fn work_of(
     peer: Peer,
-    (kind, lease): (Kind, Lease),
+    (kind, lease): (WorkKind, Lease),
     (key, offset): (RemoteKey, u64),
     name: WorkId,
     immediate: Option<u32>,

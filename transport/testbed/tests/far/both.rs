@@ -3,8 +3,8 @@
 //! jobs, which none of them knows.
 
 use transport::{
-    Completion, Completions, Fabric, FakeConfig, FakeNet, Far, Head, Lease, NetLimits, Peer,
-    StreamKey, WorkId, WorkOutcome,
+    Completion, Completions, Fabric, FakeConfig, FakeNet, ForeignPeer, Head, Lease, NetLimits,
+    Peer, StreamKey, WorkId, WorkOutcome,
 };
 
 use testbed::memory::Guarded;
@@ -112,9 +112,9 @@ impl Both {
     }
 
     /// What a process and another one know of each other, as the first sees it.
-    pub fn far(&self, me: usize, other: usize) -> Far {
+    pub fn far(&self, me: usize, other: usize) -> ForeignPeer {
         let (mine, theirs) = (&self.all[me], &self.all[other]);
-        Far {
+        ForeignPeer {
             known_as: theirs.numbers[me],
             key: KEYS[theirs.job],
             stream_key: StreamKey::new(KEYS[theirs.job].into()),

@@ -29,7 +29,7 @@ use super::secrets::{Secrets, StreamKey};
 use super::sockets::{Sock, Sockets};
 use super::store::PacketStore;
 use super::unproven::UnprovenConnections;
-use crate::provider::verbs::Known;
+use crate::provider::verbs::PeerIdentities;
 
 /// Whose a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(super) struct TcpLimits {
 #[derive(Debug)]
 pub(super) struct TcpLinks<S> {
     pub(super) sockets: S,
-    pub(super) known: Known,
+    pub(super) known: PeerIdentities,
     pub(super) hosts: TcpHosts,
     pub(super) secrets: Secrets,
     /// Which process this is, for those who connect.
@@ -125,7 +125,7 @@ pub(super) struct TcpLinks<S> {
 impl<S: Sockets> TcpLinks<S> {
     pub(super) fn new(
         mut sockets: S,
-        (known, key): (Known, StreamKey),
+        (known, key): (PeerIdentities, StreamKey),
         peers: u32,
         limits: TcpLimits,
     ) -> Self {

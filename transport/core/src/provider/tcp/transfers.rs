@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::super::verbs::Kind as WorkKind;
+use super::super::verbs::WorkKind;
 use super::keys::Exports;
 use super::links::TcpLinks;
 use super::packet::{

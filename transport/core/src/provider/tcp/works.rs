@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::super::verbs::Kind;
+use super::super::verbs::WorkKind;
 use super::memory::MemoryRange;
 use super::packet::MOST_FRAME_BYTES;
 use crate::{Lease, RemoteKey, WorkId};
@@ -13,7 +13,7 @@ use crate::{Lease, RemoteKey, WorkId};
 pub(super) struct TcpWork {
     pub(super) peer: u32,
     pub(super) name: WorkId,
-    pub(super) kind: Kind,
+    pub(super) kind: WorkKind,
     pub(super) lease: Lease,
     pub(super) key: RemoteKey,
     pub(super) offset: u64,

@@ -5,10 +5,10 @@ use std::collections::{HashMap, VecDeque};
 
 use session::Slot;
 
-use super::address::Address;
-use super::ledger::Ledger;
+use super::address::PortAddress;
+use super::ledger::SendLedger;
 use super::pools::{RecvPool, SendPool};
-use super::port::{CallError, Port, Way};
+use super::port::{AddressHandle, CallError, VerbsPort};
 use super::{MOST_DATAGRAM_BYTES, NetLimits};
 
 /// Rails of a process at most.
@@ -16,15 +16,15 @@ pub(super) const MOST_RAILS: usize = 4;
 
 /// A port.
 #[derive(Debug)]
-pub(super) struct Rail<P: Port> {
+pub(super) struct Rail<P: VerbsPort> {
     pub(super) port: P,
     /// What a packet carried when the port was opened: its buffers take no more.
     most_packet_bytes: u32,
     pub(super) receives: RecvPool,
     /// Datagrams that were posted and have not ended.
-    pub(super) datagrams: Ledger,
+    pub(super) datagrams: SendLedger,
     /// Ways that are not used any more, and the number of the first datagram that did not go there.
-    pub(super) old_ways: VecDeque<(u32, Way)>,
+    pub(super) old_ways: VecDeque<(u32, AddressHandle)>,
     /// Reliable queue pairs by their number on the network.
     pub(super) numbers: HashMap<u32, u32>,
     /// Work requests on all of them.
@@ -39,12 +39,12 @@ pub(super) struct Rail<P: Port> {
 
 /// A peer, as one rail of this process reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Line {
+pub(super) struct RailPeer {
     pub(super) peer: u32,
     pub(super) rail: u8,
 }
 
-impl Line {
+impl RailPeer {
     /// The rail's place.
     #[inline(always)]
     pub(super) fn at(self) -> usize {
@@ -52,7 +52,7 @@ impl Line {
     }
 }
 
-impl<P: Port> Rail<P> {
+impl<P: VerbsPort> Rail<P> {
     /// Takes a port, which becomes rail number `at`, and gives it its first buffers.
     pub(super) fn open(at: u8, mut port: P, limits: &NetLimits) -> Result<Self, CallError> {
         let most_packet_bytes = port.facts().packet_bytes;
@@ -62,7 +62,7 @@ impl<P: Port> Rail<P> {
             port,
             most_packet_bytes,
             receives,
-            datagrams: Ledger::default(),
+            datagrams: SendLedger::default(),
             old_ways: VecDeque::new(),
             numbers: HashMap::new(),
             posted: 0,
@@ -73,8 +73,8 @@ impl<P: Port> Rail<P> {
     }
 
     /// Where the port is found.
-    pub(super) fn address(&self) -> Address {
-        Address {
+    pub(super) fn address(&self) -> PortAddress {
+        PortAddress {
             packet_bytes: self.packet_bytes(),
             ..self.port.address()
         }
@@ -107,7 +107,7 @@ impl<P: Port> Rail<P> {
     }
 
     /// A way is not used any more.
-    pub(super) fn leave_way(&mut self, way: Option<Way>) {
+    pub(super) fn leave_way(&mut self, way: Option<AddressHandle>) {
         let last = self.datagrams.next();
         self.old_ways.extend(way.map(|way| (last, way)));
         self.close_ways();
@@ -125,7 +125,7 @@ impl<P: Port> Rail<P> {
 }
 
 /// Bytes of the largest packet that goes as a datagram.
-pub(super) fn largest_datagram<P: Port>(port: &P) -> usize {
+pub(super) fn largest_datagram<P: VerbsPort>(port: &P) -> usize {
     (port.facts().packet_bytes as usize).min(MOST_DATAGRAM_BYTES)
 }
 

@@ -10,7 +10,7 @@ use super::super::links::TcpLimits;
 use super::super::packet::{PIECE_BYTES, TcpPacketKind, TcpReadRequest, TcpWorkReply};
 use super::super::proof::{self, HandshakeContext, HandshakeVerdict, Hello};
 use super::super::system::System;
-use super::super::{Known, StreamKey, Tcp};
+use super::super::{PeerIdentities, StreamKey, Tcp};
 use super::hostile::{KEY, Liar, complaint, connect_to, greet, hello, is_ended, keys, pull, until};
 use crate::{Completion, Head, Peer, RemoteKey, WorkOutcome};
 
@@ -25,7 +25,7 @@ fn host() -> Tcp<System> {
         rails: 2,
         shared_bytes: 1,
     };
-    let known = (Known::new(2, 3, 0), StreamKey::new(KEY));
+    let known = (PeerIdentities::new(2, 3, 0), StreamKey::new(KEY));
     let mut tcp = Tcp {
         port,
         ..Tcp::new(system, known, 3, limits)

@@ -10,7 +10,7 @@ use super::super::StreamsConfig;
 use super::super::memory::lent_for_ever;
 use super::world::{SECOND, World};
 use crate::provider::sim::SimRandom;
-use crate::provider::verbs::Kind;
+use crate::provider::verbs::WorkKind;
 use crate::{Peer, RemoteKey, WorkId};
 
 fn config(seed: u64, ranks: u32, interfaces: u32) -> StreamsConfig {
@@ -59,7 +59,7 @@ impl World {
     ) -> Target {
         let lease = lent_for_ever(vec![0; bytes]);
         let address = lease.address();
-        let what = (Kind::Read, lease);
+        let what = (WorkKind::Read, lease);
         self.all[reader as usize].post_work(Peer(owner), what, key, from, WorkId(1));
         Target { address, bytes }
     }

@@ -7,7 +7,7 @@ use super::super::packet::{MOST_UNSOLICITED_BYTES, TcpPacketKind};
 use super::super::{StreamsConfig, unsolicited::KEPT_BYTES};
 use super::hostile::{Liar, host, is_ended};
 use super::world::{HEAD, SECOND, World};
-use crate::provider::verbs::Kind as WorkKind;
+use crate::provider::verbs::WorkKind;
 use crate::{Peer, RemoteKey, WorkId};
 
 const BYTES: usize = 100_000;

@@ -11,11 +11,11 @@ use dpdk_sys::{DpdkPort, LentMemory, Loan};
 use roce::format::{NetworkHeaders, PORT};
 use roce::link::{EthernetLink, FramePayload, HEAD_BYTES_MAX, Mac};
 
-use super::super::settings::Network as Settings;
+use super::super::settings::NetworkSettings;
 use super::RocePort;
 use super::carrier::{Carrier, PACKET_BYTES};
 use super::dpdk_ports::Configured;
-use super::pairs::Numbers;
+use super::pairs::PairNumbers;
 use super::writing::Behind;
 use crate::wait;
 
@@ -26,7 +26,7 @@ pub(crate) struct Dpdk {
     link: EthernetLink,
     mtu: usize,
     /// Packets of the last burst.
-    came: Vec<Came>,
+    came: Vec<DpdkPacket>,
     /// Whether something may be kept for later: an answer, a question, or a packet whose way is not known.
     has_kept: bool,
     /// When this turn began.
@@ -35,7 +35,7 @@ pub(crate) struct Dpdk {
 
 /// A packet that has come: in which frame, and what was read in front of it.
 #[derive(Debug)]
-struct Came {
+struct DpdkPacket {
     frame: usize,
     at: usize,
     bytes: usize,
@@ -49,11 +49,11 @@ impl RocePort<Dpdk> {
     ///
     /// # Errors
     /// What is missing, in words.
-    pub(in crate::provider) fn open_own(network: &Settings) -> Result<Self, String> {
+    pub(in crate::provider) fn open_own(network: &NetworkSettings) -> Result<Self, String> {
         let configured = Configured::of_local_rank(&network.dpdk, network.local_rank)?;
         let dpdk = Dpdk::open(&configured)?;
         let (depths, terms) = (network.limits.depths(), &network.limits.terms);
-        let port = Self::open(dpdk, Numbers::ALONE, &depths, terms, network.q_key);
+        let port = Self::open(dpdk, PairNumbers::ALONE, &depths, terms, network.q_key);
         port.map_err(|error| {
             format!(
                 "RoCE over DPDK cannot be had at {}: the port: {error}",
@@ -94,7 +94,7 @@ impl Dpdk {
                 break;
             };
             if let Some(carried) = self.link.hear(self.now_ns, frame) {
-                self.came.push(Came {
+                self.came.push(DpdkPacket {
                     frame: index,
                     at: carried.bytes.as_ptr().addr() - frame.as_ptr().addr(),
                     bytes: carried.bytes.len(),

@@ -19,7 +19,7 @@ use roce::{OutgoingPacket, PacketPayload, RoceSge};
 
 use super::super::port::PortCounts;
 use super::carrier::Carrier;
-use super::regions::Regions;
+use super::regions::RoceRegions;
 
 /// What packets leave by.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl<'a, C: Carrier> Exit<'a, C> {
     }
 
     /// Hands a packet over. One that cannot be written is lost.
-    pub(super) fn push(&mut self, outgoing: &OutgoingPacket<'_>, regions: &Regions) {
+    pub(super) fn push(&mut self, outgoing: &OutgoingPacket<'_>, regions: &RoceRegions) {
         match lent(outgoing, regions, self.lends_from) {
             Some((piece, part)) => self.push_around(outgoing, regions, (piece, part)),
             None => self.push_copied(outgoing, regions),
@@ -58,7 +58,7 @@ impl<'a, C: Carrier> Exit<'a, C> {
     }
 
     /// The same with a copy of its payload.
-    pub(super) fn push_copied(&mut self, outgoing: &OutgoingPacket<'_>, regions: &Regions) {
+    pub(super) fn push_copied(&mut self, outgoing: &OutgoingPacket<'_>, regions: &RoceRegions) {
         let from = self.carrier.source(outgoing.to);
         let buffer = self.carrier.buffer();
         let bytes = buffer.and_then(|buffer| write(outgoing, regions, from, buffer));
@@ -71,7 +71,7 @@ impl<'a, C: Carrier> Exit<'a, C> {
     fn push_around(
         &mut self,
         outgoing: &OutgoingPacket<'_>,
-        regions: &Regions,
+        regions: &RoceRegions,
         at: (RoceSge, LentPart),
     ) {
         let from = self.carrier.source(outgoing.to);
@@ -112,7 +112,12 @@ impl Behind {
     }
 
     /// Copies it behind the headers in `buffer`, which are so long; answers how long the packet is.
-    pub(super) fn copy(&self, regions: &Regions, at: usize, buffer: &mut [u8]) -> Option<usize> {
+    pub(super) fn copy(
+        &self,
+        regions: &RoceRegions,
+        at: usize,
+        buffer: &mut [u8],
+    ) -> Option<usize> {
         let place = buffer.get_mut(at..at + self.bytes())?;
         let (behind, checksum) = place.split_last_chunk_mut::<ICRC_BYTES>()?;
         let (payload, pad) = behind.split_at_mut(behind.len() - self.pad.len());
@@ -128,7 +133,7 @@ impl Behind {
 /// The payload of a packet, if it is one that can stay where it is (W1).
 fn lent(
     outgoing: &OutgoingPacket<'_>,
-    regions: &Regions,
+    regions: &RoceRegions,
     lends_from: u32,
 ) -> Option<(RoceSge, LentPart)> {
     match outgoing.payload {
@@ -161,7 +166,7 @@ fn write_head(
 /// Writes a whole packet that comes from there; answers its length.
 fn write(
     outgoing: &OutgoingPacket<'_>,
-    regions: &Regions,
+    regions: &RoceRegions,
     from: SocketAddr,
     to: &mut [u8],
 ) -> Option<usize> {

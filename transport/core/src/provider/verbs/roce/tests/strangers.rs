@@ -7,7 +7,7 @@ use roce::Psn;
 use roce::format::{Bth, DEFAULT_PARTITION, Headers, ImmDt, NetworkHeaders, Opcode, Reth};
 use roce::icrc::Icrc;
 
-use super::super::super::port::{Port, Queue, Receives, Status};
+use super::super::super::port::{CqKind, Receives, VerbsPort, WorkStatus};
 use super::side::{Side, end, joined, until_done};
 use crate::provider::sim::SimRandom;
 
@@ -41,13 +41,13 @@ fn garbage_changes_nothing() {
         _ = socket.send_to(&garbage, to);
         sides[1].port.turn();
     }
-    assert_eq!(sides[1].done(Queue::Receives), []);
+    assert_eq!(sides[1].done(CqKind::Receives), []);
     assert_eq!(sides[1].port.next_event(), None);
     sides[1].give(Receives::Shared, 0, 1);
     assert!(sides[0].send(here, 1, b"hello"));
-    let came = until_done(&mut sides, 1, Queue::Receives);
-    assert_eq!((came.len(), came[0].status), (1, Status::Success));
-    assert_eq!(end(&mut sides, 0), (1, Status::Success));
+    let came = until_done(&mut sides, 1, CqKind::Receives);
+    assert_eq!((came.len(), came[0].status), (1, WorkStatus::Success));
+    assert_eq!(end(&mut sides, 0), (1, WorkStatus::Success));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn packets_with_the_wrong_number_partition_or_order_change_nothing() {
     ] {
         socket.send_to(&bytes, to).unwrap();
         sides[1].port.turn();
-        assert_eq!(sides[1].done(Queue::Receives), []);
+        assert_eq!(sides[1].done(CqKind::Receives), []);
         assert_eq!(sides[1].port.next_event(), None);
     }
 }

@@ -4,8 +4,8 @@
 use super::super::{PacketFaults, PacketNet};
 use super::side::{Block, lent};
 use crate::{
-    Completion, Completions, Config, Fabric, Head, NetLimits, NetTerms, Network, Peer, Providers,
-    RemoteKey, TcpTerms, WorkId, WorkOutcome,
+    Completion, Completions, Config, Fabric, Head, NetLimits, NetTerms, NetworkSettings, Peer,
+    Providers, RemoteKey, TcpTerms, WorkId, WorkOutcome,
 };
 
 const HEAD: Head = Head {
@@ -50,7 +50,7 @@ impl World {
                 interfaces: "lo".to_owned(),
                 ..TcpTerms::default()
             };
-            let network = Network::default().on_devices("none");
+            let network = NetworkSettings::default().on_devices("none");
             let network = network.over_tcp(terms).with_key(77);
             let config = Config {
                 me: Peer(me),

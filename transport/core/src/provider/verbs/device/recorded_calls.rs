@@ -22,7 +22,7 @@ use crate::GidPlaces;
 
 /// What was asked for since the thread began.
 #[derive(Debug, Default)]
-struct Asked {
+struct RecordedCalls {
     completions: Vec<c_int>,
     shared: Vec<u32>,
     pairs: Vec<(c_uint, ibv_qp_cap)>,
@@ -31,14 +31,14 @@ struct Asked {
 }
 
 thread_local! {
-    static ASKED: RefCell<Asked> = RefCell::default();
+    static ASKED: RefCell<RecordedCalls> = RefCell::default();
 }
 
-fn note(what: impl FnOnce(&mut Asked)) {
+fn note(what: impl FnOnce(&mut RecordedCalls)) {
     ASKED.with_borrow_mut(what);
 }
 
-fn taken() -> Asked {
+fn taken() -> RecordedCalls {
     ASKED.take()
 }
 
@@ -258,27 +258,27 @@ static FUNCTIONS: VerbsFunctions = VerbsFunctions {
 };
 
 /// Opens the port as settings say.
-fn open(limits: &NetLimits) -> Result<Device, OpenError> {
-    let port = Named {
+fn open(limits: &NetLimits) -> Result<VerbsDevice, OpenError> {
+    let port = PortName {
         name: "asked0",
         port: 1,
     };
     let (depths, terms) = (limits.depths(), &limits.terms);
-    Device::open_by(&FUNCTIONS, port, &depths, terms, 0x1234, None)
+    VerbsDevice::open_by(&FUNCTIONS, port, &depths, terms, 0x1234, None)
 }
 
 /// What is asked for when it is opened, a queue pair is joined to one elsewhere, and a way is opened.
-fn asked_with(limits: &NetLimits) -> (Facts, Asked) {
+fn asked_with(limits: &NetLimits) -> (PortAttr, RecordedCalls) {
     taken();
     let mut port = open(limits).unwrap_or_else(|error| panic!("{error}"));
-    let address = Address {
-        link: Link::Ethernet,
+    let address = PortAddress {
+        link: LinkLayer::Ethernet,
         lid: 0,
         number: 9,
         packet_bytes: 4096,
         gid: table()[1].1,
     };
-    let remote = Remote {
+    let remote = RemotePair {
         address,
         number: 8,
         their_first: 1,

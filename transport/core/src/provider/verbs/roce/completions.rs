@@ -5,17 +5,17 @@ use std::collections::VecDeque;
 
 use roce::WorkCompletion;
 
-use super::super::port::{Done, Event, Queue, Status};
+use super::super::port::{CqKind, Done, PortEvent, WorkStatus};
 
 /// Completions and events of one port. There are no more than requests and buffers that its process has posted.
 #[derive(Debug, Default)]
-pub(super) struct Ends {
+pub(super) struct RoceCompletions {
     sends: VecDeque<Done>,
     receives: VecDeque<Done>,
-    events: VecDeque<Event>,
+    events: VecDeque<PortEvent>,
 }
 
-impl Ends {
+impl RoceCompletions {
     /// A request has ended.
     pub(super) fn sent(&mut self, completion: &WorkCompletion) {
         self.sends.push_back(done(completion, 0));
@@ -32,20 +32,20 @@ impl Ends {
     }
 
     /// Something happened.
-    pub(super) fn happened(&mut self, event: Event) {
+    pub(super) fn happened(&mut self, event: PortEvent) {
         self.events.push_back(event);
     }
 
     /// The next thing that happened.
-    pub(super) fn next_event(&mut self) -> Option<Event> {
+    pub(super) fn next_event(&mut self) -> Option<PortEvent> {
         self.events.pop_front()
     }
 
     /// Takes completions; answers how many.
-    pub(super) fn take(&mut self, which: Queue, places: &mut [Done]) -> usize {
+    pub(super) fn take(&mut self, which: CqKind, places: &mut [Done]) -> usize {
         let queue = match which {
-            Queue::Sends => &mut self.sends,
-            Queue::Receives => &mut self.receives,
+            CqKind::Sends => &mut self.sends,
+            CqKind::Receives => &mut self.receives,
         };
         let count = queue.len().min(places.len());
         for (place, done) in places.iter_mut().zip(queue.drain(..count)) {
@@ -83,16 +83,16 @@ pub(super) fn done(completion: &WorkCompletion, source: u32) -> Done {
 }
 
 /// How something ended, for the provider.
-fn status(status: roce::CompletionStatus) -> Status {
+fn status(status: roce::CompletionStatus) -> WorkStatus {
     match status {
-        roce::CompletionStatus::Success => Status::Success,
-        roce::CompletionStatus::Flushed => Status::Flushed,
-        roce::CompletionStatus::RetryExceeded => Status::RetryExceeded,
-        roce::CompletionStatus::NotReadyExceeded => Status::NotReady,
-        roce::CompletionStatus::RemoteAccess => Status::RemoteAccess,
-        roce::CompletionStatus::RemoteInvalid => Status::RemoteInvalid,
-        roce::CompletionStatus::RemoteOperation => Status::RemoteOperation,
-        roce::CompletionStatus::LocalProtection => Status::LocalProtection,
-        roce::CompletionStatus::LocalLength => Status::LocalLength,
+        roce::CompletionStatus::Success => WorkStatus::Success,
+        roce::CompletionStatus::Flushed => WorkStatus::Flushed,
+        roce::CompletionStatus::RetryExceeded => WorkStatus::RetryExceeded,
+        roce::CompletionStatus::NotReadyExceeded => WorkStatus::NotReady,
+        roce::CompletionStatus::RemoteAccess => WorkStatus::RemoteAccess,
+        roce::CompletionStatus::RemoteInvalid => WorkStatus::RemoteInvalid,
+        roce::CompletionStatus::RemoteOperation => WorkStatus::RemoteOperation,
+        roce::CompletionStatus::LocalProtection => WorkStatus::LocalProtection,
+        roce::CompletionStatus::LocalLength => WorkStatus::LocalLength,
     }
 }
