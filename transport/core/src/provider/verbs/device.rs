@@ -83,7 +83,7 @@ pub(crate) struct VerbsDevice {
     // The objects, in the order in which they go.
     pairs: Slab<VerbsObject<ibv_qp>>,
     datagrams: VerbsObject<ibv_qp>,
-    ways: Slab<VerbsObject<ibv_ah>>,
+    handles: Slab<VerbsObject<ibv_ah>>,
     shared: VerbsObject<ibv_srq>,
     sends: VerbsObject<ibv_cq>,
     receives: VerbsObject<ibv_cq>,
@@ -232,7 +232,7 @@ impl VerbsDevice {
             datagram_number: make::number_of(&datagrams),
             pairs: Slab::new(),
             datagrams,
-            ways: Slab::new(),
+            handles: Slab::new(),
             shared,
             sends,
             receives,
@@ -340,14 +340,14 @@ impl VerbsPort for VerbsDevice {
         self.q_key
     }
 
-    fn open_way(&mut self, to: &PortAddress) -> Result<AddressHandle, CallError> {
-        let attributes = pair::way(&self.facts, to);
-        let way = make::address_handle(self.verbs, &self.domain, attributes)?;
-        Ok(AddressHandle::at(self.ways.insert(way)))
+    fn create_address_handle(&mut self, to: &PortAddress) -> Result<AddressHandle, CallError> {
+        let attributes = pair::ah_attr(&self.facts, to);
+        let handle = make::address_handle(self.verbs, &self.domain, attributes)?;
+        Ok(AddressHandle::at(self.handles.insert(handle)))
     }
 
-    fn close_way(&mut self, way: AddressHandle) {
-        self.ways.remove(way.place());
+    fn destroy_address_handle(&mut self, handle: AddressHandle) {
+        self.handles.remove(handle.place());
     }
 
     #[inline]

@@ -16,7 +16,7 @@ pub(super) struct PeerPort {
     /// The place of that port among those of the peer.
     pub(super) theirs: u8,
     pub(super) address: Option<PortAddress>,
-    pub(super) way: Option<AddressHandle>,
+    pub(super) handle: Option<AddressHandle>,
     /// No way there could be opened: not before this time again.
     pub(super) way_after_ns: u64,
     /// The queue pair, by its place among [`ReliablePairs`](super::pair::ReliablePairs).
@@ -37,7 +37,7 @@ impl PeerPort {
             rail,
             theirs,
             address,
-            way: None,
+            handle: None,
             way_after_ns: 0,
             connection: Connection::new(),
             path: Path::default(),

@@ -294,8 +294,8 @@ impl PeerTable {
             && link.address != address
         {
             link.address = address;
-            let way = link.way.take();
-            rails[line.at()].leave_way(way);
+            let handle = link.handle.take();
+            rails[line.at()].retire_handle(handle);
         }
     }
 
@@ -305,7 +305,7 @@ impl PeerTable {
         let sides = self.all.iter_mut().flatten();
         let links = sides.flat_map(|side| side.links_mut());
         for link in links.filter(of_rail) {
-            rails[at].leave_way(link.way.take());
+            rails[at].retire_handle(link.handle.take());
         }
     }
 

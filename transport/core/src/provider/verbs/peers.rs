@@ -31,8 +31,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return None;
         };
         let number = address.number;
-        if let Some(way) = link.way {
-            return Some(Mailbox { way, number, key });
+        if let Some(handle) = link.handle {
+            return Some(Mailbox {
+                handle,
+                number,
+                key,
+            });
         }
         if self.rails[line.at()].lost.is_some() {
             if self.sides.is_main(line) && !self.leave_for_ever(line.peer) {
@@ -44,18 +48,26 @@ impl<P: VerbsPort> VerbsLinks<P> {
         if now_ns < link.way_after_ns {
             return None;
         }
-        let mut opened = self.rails[line.at()].port.open_way(&address);
+        let mut opened = self.rails[line.at()].port.create_address_handle(&address);
         if opened.is_err() && self.find_port_again(line.at()) {
             // Telling the others may have opened it.
-            if let Some(way) = self.sides.link(line)?.way {
-                return Some(Mailbox { way, number, key });
+            if let Some(handle) = self.sides.link(line)?.handle {
+                return Some(Mailbox {
+                    handle,
+                    number,
+                    key,
+                });
             }
-            opened = self.rails[line.at()].port.open_way(&address);
+            opened = self.rails[line.at()].port.create_address_handle(&address);
         }
         match opened {
-            Ok(way) => {
-                self.sides.link(line)?.way = Some(way);
-                Some(Mailbox { way, number, key })
+            Ok(handle) => {
+                self.sides.link(line)?.handle = Some(handle);
+                Some(Mailbox {
+                    handle,
+                    number,
+                    key,
+                })
             }
             Err(error) => {
                 self.no_way(line, error);
@@ -160,8 +172,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
         link.address = Some(address);
         link.way_after_ns = 0;
-        let (way, end) = (link.way.take(), link.connection.usable());
-        self.rails[line.at()].leave_way(way);
+        let (handle, end) = (link.handle.take(), link.connection.usable());
+        self.rails[line.at()].retire_handle(handle);
         if let Some(index) = end {
             self.break_pair(index);
         }

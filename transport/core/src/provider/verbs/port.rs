@@ -84,10 +84,10 @@ pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
     fn datagram_key(&self) -> u32;
 
     /// A way for datagrams to a port elsewhere.
-    fn open_way(&mut self, to: &PortAddress) -> Result<AddressHandle, CallError>;
+    fn create_address_handle(&mut self, to: &PortAddress) -> Result<AddressHandle, CallError>;
 
     /// Forgets one.
-    fn close_way(&mut self, way: AddressHandle);
+    fn destroy_address_handle(&mut self, handle: AddressHandle);
 
     /// Sends a datagram. A body [`WorkBody::Inline`] is at most [`PortAttr::inline_bytes`] long and copied at once.
     fn post_datagram(
@@ -338,7 +338,7 @@ impl AddressHandle {
 /// Where a datagram goes: the way, the queue pair that receives it, and the key that it must name to be heard there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mailbox {
-    pub(crate) way: AddressHandle,
+    pub(crate) handle: AddressHandle,
     pub(crate) number: u32,
     pub(crate) key: u32,
 }

@@ -24,7 +24,7 @@ pub(super) struct Rail<P: VerbsPort> {
     /// Datagrams that were posted and have not ended.
     pub(super) datagrams: SendLedger,
     /// Ways that are not used any more, and the number of the first datagram that did not go there.
-    pub(super) old_ways: VecDeque<(u32, AddressHandle)>,
+    pub(super) old_handles: VecDeque<(u32, AddressHandle)>,
     /// Reliable queue pairs by their number on the network.
     pub(super) numbers: HashMap<u32, u32>,
     /// Work requests on all of them.
@@ -63,7 +63,7 @@ impl<P: VerbsPort> Rail<P> {
             most_packet_bytes,
             receives,
             datagrams: SendLedger::default(),
-            old_ways: VecDeque::new(),
+            old_handles: VecDeque::new(),
             numbers: HashMap::new(),
             posted: 0,
             has_moved: false,
@@ -101,25 +101,25 @@ impl<P: VerbsPort> Rail<P> {
         while let Some(posted) = self.datagrams.ended(number) {
             sends.posted_ended(posted);
         }
-        if !self.old_ways.is_empty() {
-            self.close_ways();
+        if !self.old_handles.is_empty() {
+            self.destroy_old_handles();
         }
     }
 
     /// A way is not used any more.
-    pub(super) fn leave_way(&mut self, way: Option<AddressHandle>) {
+    pub(super) fn retire_handle(&mut self, handle: Option<AddressHandle>) {
         let last = self.datagrams.next();
-        self.old_ways.extend(way.map(|way| (last, way)));
-        self.close_ways();
+        self.old_handles.extend(handle.map(|handle| (last, handle)));
+        self.destroy_old_handles();
     }
 
     /// Closes ways that are not used any more, as soon as what went there has left.
-    pub(super) fn close_ways(&mut self) {
-        while let Some((last, way)) = self.old_ways.front().copied()
+    pub(super) fn destroy_old_handles(&mut self) {
+        while let Some((last, handle)) = self.old_handles.front().copied()
             && self.datagrams.has_ended(last)
         {
-            self.old_ways.pop_front();
-            self.port.close_way(way);
+            self.old_handles.pop_front();
+            self.port.destroy_address_handle(handle);
         }
     }
 }

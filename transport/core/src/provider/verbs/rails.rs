@@ -298,8 +298,8 @@ impl<P: VerbsPort> Rails<P> {
     /// Closes what is not used any more, and takes all buffers for receives away.
     pub(super) fn retire(&mut self) {
         for rail in &mut self.all {
-            for (_, way) in std::mem::take(&mut rail.old_ways) {
-                rail.port.close_way(way);
+            for (_, handle) in std::mem::take(&mut rail.old_handles) {
+                rail.port.destroy_address_handle(handle);
             }
             rail.receives.retire(&mut rail.port);
         }

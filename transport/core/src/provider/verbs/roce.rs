@@ -72,7 +72,7 @@ pub(crate) struct RocePort<C> {
     facts: PortAttr,
     carrier: C,
     sign: Option<CompletionEvent>,
-    ways: Slab<SocketAddr>,
+    handles: Slab<SocketAddr>,
     queues: RoceQueues,
     limits: RocePortLimits,
     counts: Arc<PortCounts>,

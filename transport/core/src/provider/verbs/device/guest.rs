@@ -17,9 +17,13 @@ use super::super::port::{GRH_BYTES, WorkOpcode, WorkStatus};
 use super::*;
 
 /// A queue pair for datagrams that wants the key of most.
-fn mailbox(way: AddressHandle, number: u32) -> Mailbox {
+fn mailbox(handle: AddressHandle, number: u32) -> Mailbox {
     let key = Q_KEY;
-    Mailbox { way, number, key }
+    Mailbox {
+        handle,
+        number,
+        key,
+    }
 }
 
 /// An open port, and memory that its peers may reach.
@@ -232,21 +236,21 @@ fn datagrams_tell_their_sender_and_need_the_key() {
     b.post_buffers(Receives::Datagrams, 4);
     stranger.post_buffers(Receives::Datagrams, 4);
     let number = a.device.datagram_number();
-    let way = a.device.open_way(&b.address()).unwrap();
+    let handle = a.device.create_address_handle(&b.address()).unwrap();
     let to = b.device.datagram_number();
     a.block.write(0, b"from memory");
     let wrong = stranger.device.datagram_number();
     let body = WorkBody::Inline(b"wrong key");
     a.device
-        .post_datagram(mailbox(way, wrong), 0, body, false)
+        .post_datagram(mailbox(handle, wrong), 0, body, false)
         .unwrap();
     let body = WorkBody::Inline(b"inside");
     a.device
-        .post_datagram(mailbox(way, to), 1, body, false)
+        .post_datagram(mailbox(handle, to), 1, body, false)
         .unwrap();
     let body = WorkBody::Piece(a.block.piece(0, 11));
     a.device
-        .post_datagram(mailbox(way, to), 2, body, true)
+        .post_datagram(mailbox(handle, to), 2, body, true)
         .unwrap();
     let sent = a.wait(CqKind::Sends, 1);
     assert_eq!(statuses(&sent), [(2, WorkStatus::Success)]);
@@ -268,10 +272,10 @@ fn datagrams_tell_their_sender_and_need_the_key() {
             .poll(CqKind::Receives, &mut [Done::default()]),
         0
     );
-    a.device.close_way(way);
+    a.device.destroy_address_handle(handle);
     let closed = a
         .device
-        .post_datagram(mailbox(way, to), 3, WorkBody::Inline(b""), false);
+        .post_datagram(mailbox(handle, to), 3, WorkBody::Inline(b""), false);
     assert_eq!(closed, Err(QueueFull));
 }
 
@@ -499,7 +503,7 @@ fn nothing_is_left_when_a_port_is_closed() {
         joined(&mut a, &mut b);
         b.post_buffers(Receives::Shared, 4);
         b.post_buffers(Receives::Datagrams, 4);
-        a.device.open_way(&b.address()).unwrap();
+        a.device.create_address_handle(&b.address()).unwrap();
         a.device.arm().unwrap();
     }
     assert_eq!((descriptors(), objects()), before);

@@ -158,7 +158,7 @@ fn receiving(facts: &PortAttr, to: &RemotePair) -> (ibv_qp_attr, u32) {
         path_mtu: IBV_MTU_256 + packet_bytes.max(256).ilog2() - 8,
         rq_psn: to.their_first & PACKET_NUMBERS,
         dest_qp_num: to.number,
-        ah_attr: way(facts, &to.address),
+        ah_attr: ah_attr(facts, &to.address),
         max_dest_rd_atomic: facts.reads,
         min_rnr_timer: facts.terms.not_ready_timer(),
         ..ibv_qp_attr::default()
@@ -193,7 +193,7 @@ fn sending(facts: &PortAttr, to: &RemotePair) -> (ibv_qp_attr, u32) {
 }
 
 /// How packets to an address travel. On Ethernet they always carry GIDs; on InfiniBand only to another subnet.
-pub(super) fn way(facts: &PortAttr, to: &PortAddress) -> ibv_ah_attr {
+pub(super) fn ah_attr(facts: &PortAttr, to: &PortAddress) -> ibv_ah_attr {
     let is_global = facts.link == LinkLayer::Ethernet || subnet(facts.gid) != subnet(to.gid);
     let terms = &facts.terms;
     let (traffic_class, service_level) = match facts.link {
@@ -314,13 +314,13 @@ mod tests {
             (LinkLayer::Infiniband, same, false),
             (LinkLayer::Infiniband, other, true),
         ] {
-            let way = way(&facts(link, 2048), &remote(gid, 2048).address);
-            assert_eq!(way.is_global, u8::from(is_global), "{link:?}");
-            assert_eq!((way.dlid, way.port_num), (9, 2));
+            let handle = ah_attr(&facts(link, 2048), &remote(gid, 2048).address);
+            assert_eq!(handle.is_global, u8::from(is_global), "{link:?}");
+            assert_eq!((handle.dlid, handle.port_num), (9, 2));
             let wanted = if is_global { *gid } else { [0; 16] };
-            assert_eq!(way.grh.dgid.raw, wanted);
+            assert_eq!(handle.grh.dgid.raw, wanted);
             let class = if link == LinkLayer::Ethernet { 106 } else { 0 };
-            assert_eq!(way.grh.traffic_class, class);
+            assert_eq!(handle.grh.traffic_class, class);
         }
     }
 

@@ -81,7 +81,7 @@ impl VerbsDevice {
             opcode: opcode(request.operation),
             send_flags: flags,
             imm_data: 0,
-            wr: way(request.operation),
+            wr: handle(request.operation),
             others: [0; 7],
         };
         let mut bad = ptr::null_mut();
@@ -117,7 +117,7 @@ impl VerbsDevice {
             opcode: IBV_WR_SEND,
             send_flags: IBV_SEND_INLINE | signaled(is_signaled),
             imm_data: 0,
-            wr: way(WorkOpcode::Send),
+            wr: handle(WorkOpcode::Send),
             others: [0; 7],
         };
         let mut bad = ptr::null_mut();
@@ -146,7 +146,7 @@ impl VerbsDevice {
                 opcode: opcode(request.operation),
                 send_flags: inline_flag | signaled(request.signaled),
                 imm_data: 0,
-                wr: way(request.operation),
+                wr: handle(request.operation),
                 others: [0; 7],
             });
             next = place.as_mut_ptr();
@@ -168,7 +168,7 @@ impl VerbsDevice {
         body: WorkBody<'_>,
         is_signaled: bool,
     ) -> Result<(), QueueFull> {
-        let handle = self.ways.get(to.way.place()).ok_or(QueueFull)?;
+        let handle = self.handles.get(to.handle.place()).ok_or(QueueFull)?;
         let (bytes, most) = match body {
             WorkBody::Inline(bytes) => (bytes.len(), self.facts.inline_bytes),
             WorkBody::Piece(piece) => (piece.bytes as usize, self.facts.packet_bytes),
@@ -227,11 +227,12 @@ impl VerbsDevice {
         let answer = match which {
             CqKind::Sends => {
                 // Ways live as long as datagrams that go them. So where there are none, nothing is under way.
-                let Some(way) = self.ways.iter_mut().next().map(|way| way.as_ptr()) else {
+                let Some(handle) = self.handles.iter_mut().next().map(|handle| handle.as_ptr())
+                else {
                     return Mark::Back;
                 };
                 let own = (self.datagram_number, self.q_key);
-                self.post_alone(way, own, MARK, None, IBV_SEND_SIGNALED)
+                self.post_alone(handle, own, MARK, None, IBV_SEND_SIGNALED)
             }
             CqKind::Receives => {
                 let mut request = ibv_recv_wr {
@@ -364,7 +365,7 @@ fn opcode(operation: WorkOpcode) -> u32 {
 
 /// What it does at the other side.
 #[inline(always)]
-fn way(operation: WorkOpcode) -> ibv_send_wr_way {
+fn handle(operation: WorkOpcode) -> ibv_send_wr_way {
     let rdma = |remote_addr, rkey| ibv_send_wr_way {
         rdma: ibv_send_wr_rdma { remote_addr, rkey },
     };

@@ -27,7 +27,7 @@ struct RecordedCalls {
     shared: Vec<u32>,
     pairs: Vec<(c_uint, ibv_qp_cap)>,
     changes: Vec<ibv_qp_attr>,
-    ways: Vec<ibv_ah_attr>,
+    handles: Vec<ibv_ah_attr>,
 }
 
 thread_local! {
@@ -215,7 +215,7 @@ functions! {
     create_ah(_domain: *mut ibv_pd, attributes: *mut ibv_ah_attr) -> *mut ibv_ah {
         // SAFETY: the caller's.
         let attributes = unsafe { *attributes };
-        note(|asked| asked.ways.push(attributes));
+        note(|asked| asked.handles.push(attributes));
         zeroed()
     }
 }
@@ -287,7 +287,7 @@ fn asked_with(limits: &NetLimits) -> (PortAttr, RecordedCalls) {
     };
     let pair = port.create().unwrap();
     port.connect(pair, &remote).unwrap();
-    port.open_way(&address).unwrap();
+    port.create_address_handle(&address).unwrap();
     (port.facts().clone(), taken())
 }
 
@@ -358,9 +358,9 @@ fn queue_pairs_and_ways_are_told_what_is_set() {
     let sending = state(IBV_QPS_RTS).next_back().unwrap();
     assert_eq!((sending.timeout, sending.retry_cnt), (18, 2));
     assert_eq!((sending.rnr_retry, sending.max_rd_atomic), (5, 3));
-    for way in [asked.ways[0], receiving.ah_attr] {
-        assert_eq!((way.sl, way.grh.traffic_class), (4, 8));
-        assert_eq!((way.grh.hop_limit, way.grh.sgid_index), (3, 3));
+    for handle in [asked.handles[0], receiving.ah_attr] {
+        assert_eq!((handle.sl, handle.grh.traffic_class), (4, 8));
+        assert_eq!((handle.grh.hop_limit, handle.grh.sgid_index), (3, 3));
     }
     assert_eq!((facts.packet_bytes, facts.gid), (2048, table()[2].1));
 }
@@ -382,12 +382,12 @@ fn what_is_not_set_is_as_it_was_always() {
         (sending.timeout, sending.retry_cnt, sending.rnr_retry),
         (14, 6, 6)
     );
-    let way = asked.ways[0];
+    let handle = asked.handles[0];
     assert_eq!(
-        (way.sl, way.grh.traffic_class, way.grh.hop_limit),
+        (handle.sl, handle.grh.traffic_class, handle.grh.hop_limit),
         (0, 106, 64)
     );
-    assert_eq!((facts.gid, way.grh.sgid_index), (table()[1].1, 1));
+    assert_eq!((facts.gid, handle.grh.sgid_index), (table()[1].1, 1));
 }
 
 #[test]

@@ -256,5 +256,5 @@ pub struct FakeStats {
     /// Reliable queue pairs that are there now.
     pub pairs: u64,
     /// Ways for datagrams that are open now.
-    pub ways: u64,
+    pub handles: u64,
 }

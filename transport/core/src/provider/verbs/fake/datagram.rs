@@ -69,28 +69,28 @@ impl Datagrams {
 }
 
 impl FakeNetState {
-    pub(super) fn open_way(
+    pub(super) fn create_address_handle(
         &mut self,
         port: u32,
         known: FakeSource,
         to: &PortAddress,
     ) -> Result<AddressHandle, CallError> {
         self.resolve(port, &known, to, "ibv_create_ah")?;
-        let way = self.new_key();
+        let handle = self.new_key();
         let target = FakeDestination {
             to: *to,
             source: known,
         };
         let adapter = self.port(port);
-        adapter.ways.insert(way, target);
-        adapter.stats.ways += 1;
-        Ok(AddressHandle::at(way))
+        adapter.handles.insert(handle, target);
+        adapter.stats.handles += 1;
+        Ok(AddressHandle::at(handle))
     }
 
-    pub(super) fn close_way(&mut self, port: u32, way: AddressHandle) {
+    pub(super) fn destroy_address_handle(&mut self, port: u32, handle: AddressHandle) {
         let adapter = self.port(port);
-        let found = adapter.ways.remove(&way.place());
-        adapter.stats.ways -= u64::from(found.is_some());
+        let found = adapter.handles.remove(&handle.place());
+        adapter.stats.handles -= u64::from(found.is_some());
         adapter.stats.wrong += u64::from(found.is_none() && !adapter.is_gone());
     }
 
@@ -135,7 +135,9 @@ impl FakeNetState {
         };
         let most = most.min(adapter.facts.packet_bytes);
         let datagrams = &mut adapter.datagrams;
-        if body.bytes() > most || datagrams.is_broken || !adapter.ways.contains_key(&to.way.place())
+        if body.bytes() > most
+            || datagrams.is_broken
+            || !adapter.handles.contains_key(&to.handle.place())
         {
             adapter.stats.wrong += 1;
             return Err(QueueFull);
@@ -169,7 +171,7 @@ impl FakeNetState {
             FakeBody::Inline(bytes) => Some(bytes.to_vec()),
             FakeBody::Piece(piece) => adapter.regions.load(*piece),
         };
-        let target = adapter.ways.get(&posted.to.way.place()).copied();
+        let target = adapter.handles.get(&posted.to.handle.place()).copied();
         adapter.stats.wrong += u64::from(target.is_none());
         let status = match (&bytes, &target) {
             (None, _) => WorkStatus::LocalProtection,

@@ -368,7 +368,7 @@ impl FakeNetState {
         self.end_port(port, FakeAdapterState::Gone);
         let adapter = self.port(port);
         adapter.regions.clear();
-        adapter.ways.clear();
+        adapter.handles.clear();
         adapter.events.clear();
         for (_, pair) in self.pairs.extract_if(.., |_, pair| pair.port == port) {
             self.numbers.remove(&pair.number);

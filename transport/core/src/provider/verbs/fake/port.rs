@@ -160,13 +160,13 @@ impl VerbsPort for FakePort {
         self.net.lock().port(self.index).q_key
     }
 
-    fn open_way(&mut self, to: &PortAddress) -> Result<AddressHandle, CallError> {
+    fn create_address_handle(&mut self, to: &PortAddress) -> Result<AddressHandle, CallError> {
         let known = FakeSource::of(&self.facts);
-        self.net.lock().open_way(self.index, known, to)
+        self.net.lock().create_address_handle(self.index, known, to)
     }
 
-    fn close_way(&mut self, way: AddressHandle) {
-        self.net.lock().close_way(self.index, way);
+    fn destroy_address_handle(&mut self, handle: AddressHandle) {
+        self.net.lock().destroy_address_handle(self.index, handle);
     }
 
     fn post_datagram(

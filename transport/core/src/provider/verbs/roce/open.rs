@@ -123,7 +123,7 @@ impl<C: Carrier> RocePort<C> {
             facts: facts(local, path_mtu, depths, terms),
             carrier,
             sign,
-            ways: Slab::new(),
+            handles: Slab::new(),
             queues,
             limits,
             counts: Arc::default(),

@@ -105,14 +105,14 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
         self.queues.datagrams.config().key
     }
 
-    fn open_way(&mut self, to: &PortAddress) -> Result<AddressHandle, CallError> {
+    fn create_address_handle(&mut self, to: &PortAddress) -> Result<AddressHandle, CallError> {
         let to = socket_of(to, self.queues.local);
         let to = to.ok_or_else(|| failed("ibv_create_ah", libc::EHOSTUNREACH))?;
-        Ok(AddressHandle::at(self.ways.insert(to)))
+        Ok(AddressHandle::at(self.handles.insert(to)))
     }
 
-    fn close_way(&mut self, way: AddressHandle) {
-        self.ways.remove(way.place());
+    fn destroy_address_handle(&mut self, handle: AddressHandle) {
+        self.handles.remove(handle.place());
     }
 
     fn post_datagram(
@@ -122,10 +122,10 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
         body: WorkBody<'_>,
         signaled: bool,
     ) -> Result<(), QueueFull> {
-        let way = *self.ways.get(to.way.place()).ok_or(QueueFull)?;
+        let handle = *self.handles.get(to.handle.place()).ok_or(QueueFull)?;
         let posted = self.queues.datagrams.post(&Datagram {
             work,
-            to: way,
+            to: handle,
             number: to.number,
             key: to.key,
             body: body_of(body),

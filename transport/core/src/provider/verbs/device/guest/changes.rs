@@ -54,9 +54,9 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
     b.post_buffers(Receives::Shared, 4);
     b.post_buffers(Receives::Datagrams, 4);
     a.post_buffers(Receives::Datagrams, 3);
-    let way = a.device.open_way(&b.address()).unwrap();
+    let handle = a.device.create_address_handle(&b.address()).unwrap();
     let (here, there) = (a.device.datagram_number(), b.device.datagram_number());
-    let to = mailbox(way, there);
+    let to = mailbox(handle, there);
 
     shell("ip link set $RXE_A_DEV down");
     a.wait_event(PortEvent::PortDown);
@@ -92,16 +92,16 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
     while a.device.poll(CqKind::Receives, &mut [Done::default()]) != 0 {}
     assert!(a.device.repair.is_none());
     a.post_buffers(Receives::Datagrams, 3);
-    a.device.close_way(way);
-    let way = a.device.open_way(&b.address()).unwrap();
-    let (to, body) = (mailbox(way, there), WorkBody::Inline(b"again"));
+    a.device.destroy_address_handle(handle);
+    let handle = a.device.create_address_handle(&b.address()).unwrap();
+    let (to, body) = (mailbox(handle, there), WorkBody::Inline(b"again"));
     a.device.post_datagram(to, 3, body, true).unwrap();
     assert_eq!(
         statuses(&a.wait(CqKind::Sends, 1)),
         [(3, WorkStatus::Success)]
     );
     assert_eq!(b.wait(CqKind::Receives, 1)[0].source, here);
-    let back = b.device.open_way(&a.address()).unwrap();
+    let back = b.device.create_address_handle(&a.address()).unwrap();
     let (to, body) = (mailbox(back, here), WorkBody::Inline(b"answer"));
     b.device.post_datagram(to, 4, body, true).unwrap();
     assert_eq!(a.wait(CqKind::Receives, 1)[0].bytes as usize, GRH_BYTES + 6);

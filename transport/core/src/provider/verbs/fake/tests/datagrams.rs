@@ -14,19 +14,23 @@ fn linked(config: FakeConfig) -> (FakeNet, [Side; 2], AddressHandle) {
     let net = FakeNet::new(config);
     let [mut one, mut other] = [Side::open(&net), Side::open(&net)];
     assert_eq!(other.give(Receives::Datagrams, 0, 64), 64);
-    let way = one.way(&other);
-    (net, [one, other], way)
+    let handle = one.handle(&other);
+    (net, [one, other], handle)
 }
 
 fn post(
     side: &mut Side,
-    way: AddressHandle,
+    handle: AddressHandle,
     number: u32,
     work: u64,
     bytes: &[u8],
 ) -> Result<(), QueueFull> {
     let (body, key) = (WorkBody::Inline(bytes), side.port.datagram_key());
-    let to = Mailbox { way, number, key };
+    let to = Mailbox {
+        handle,
+        number,
+        key,
+    };
     side.port.post_datagram(to, work, body, true)
 }
 
@@ -37,9 +41,9 @@ fn a_datagram_comes_with_a_header_and_its_sender() {
             infiniband,
             ..FakeConfig::calm(1)
         };
-        let (net, [mut one, mut other], way) = linked(config);
+        let (net, [mut one, mut other], handle) = linked(config);
         let number = other.port.datagram_number();
-        assert_eq!(post(&mut one, way, number, 7, b"hello"), Ok(()));
+        assert_eq!(post(&mut one, handle, number, 7, b"hello"), Ok(()));
         run(&net);
         let done = Done {
             work: 0,
@@ -64,9 +68,9 @@ fn a_port_reaches_itself() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let mut one = Side::open(&net);
     one.give(Receives::Datagrams, 0, 1);
-    let way = one.port.open_way(&one.port.address()).unwrap();
+    let handle = one.port.create_address_handle(&one.port.address()).unwrap();
     let number = one.port.datagram_number();
-    assert_eq!(post(&mut one, way, number, 7, b"me"), Ok(()));
+    assert_eq!(post(&mut one, handle, number, 7, b"me"), Ok(()));
     run(&net);
     assert_eq!(one.arrived()[0].1[GRH_BYTES..], *b"me");
 }
@@ -79,9 +83,9 @@ fn another_number_or_key_is_not_heard() {
     let mut other = Side::open(&net);
     other.give(Receives::Datagrams, 0, 4);
     let number = other.port.datagram_number();
-    let ways = [one.way(&other), stranger.way(&other)];
-    assert_eq!(post(&mut one, ways[0], number ^ 1, 1, b"x"), Ok(()));
-    assert_eq!(post(&mut stranger, ways[1], number, 2, b"x"), Ok(()));
+    let handles = [one.handle(&other), stranger.handle(&other)];
+    assert_eq!(post(&mut one, handles[0], number ^ 1, 1, b"x"), Ok(()));
+    assert_eq!(post(&mut stranger, handles[1], number, 2, b"x"), Ok(()));
     run(&net);
     assert_eq!(other.done(CqKind::Receives), []);
     assert_eq!(net.stats(2).datagrams_foreign, 2);
@@ -92,7 +96,7 @@ fn another_number_or_key_is_not_heard() {
     );
     assert_eq!(stranger.ends(), [(2, WorkStatus::Success)]);
     // What counts is the key that is named, not that of the sender.
-    let to = mailbox(ways[1], number);
+    let to = mailbox(handles[1], number);
     let told = stranger
         .port
         .post_datagram(to, 3, WorkBody::Inline(b"y"), true);
@@ -105,8 +109,8 @@ fn another_number_or_key_is_not_heard() {
 fn without_a_buffer_a_datagram_is_gone() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let [mut one, mut other] = [Side::open(&net), Side::open(&net)];
-    let (way, number) = (one.way(&other), other.port.datagram_number());
-    assert_eq!(post(&mut one, way, number, 1, b"x"), Ok(()));
+    let (handle, number) = (one.handle(&other), other.port.datagram_number());
+    assert_eq!(post(&mut one, handle, number, 1, b"x"), Ok(()));
     run(&net);
     other.give(Receives::Datagrams, 0, 1);
     run(&net);
@@ -117,7 +121,7 @@ fn without_a_buffer_a_datagram_is_gone() {
 
 #[test]
 fn a_datagram_fits_into_one_packet_of_both_ports() {
-    let (net, [mut one, mut other], way) = linked(FakeConfig::calm(1));
+    let (net, [mut one, mut other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     let large = other.piece(0, 2048);
     assert_eq!(
@@ -130,12 +134,13 @@ fn a_datagram_fits_into_one_packet_of_both_ports() {
     for (bytes, taken) in [(1025, Err(QueueFull)), (200, Ok(()))] {
         let body = WorkBody::Piece(one.piece(0, bytes));
         assert_eq!(
-            one.port.post_datagram(mailbox(way, number), 1, body, true),
+            one.port
+                .post_datagram(mailbox(handle, number), 1, body, true),
             taken
         );
     }
     assert_eq!(
-        post(&mut one, way, number, 2, &[0; 65]),
+        post(&mut one, handle, number, 2, &[0; 65]),
         Err(QueueFull),
         "inline"
     );
@@ -145,7 +150,8 @@ fn a_datagram_fits_into_one_packet_of_both_ports() {
     net.set_packet_bytes(1, 256);
     let body = WorkBody::Piece(one.piece(0, 257));
     assert_eq!(
-        one.port.post_datagram(mailbox(way, number), 3, body, true),
+        one.port
+            .post_datagram(mailbox(handle, number), 3, body, true),
         Ok(())
     );
     run(&net);
@@ -155,11 +161,12 @@ fn a_datagram_fits_into_one_packet_of_both_ports() {
 
 #[test]
 fn a_buffer_that_is_too_small_breaks_the_receiver() {
-    let (net, [mut one, mut other], way) = linked(FakeConfig::calm(1));
+    let (net, [mut one, mut other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     let body = WorkBody::Piece(one.piece(0, 217));
     assert_eq!(
-        one.port.post_datagram(mailbox(way, number), 1, body, true),
+        one.port
+            .post_datagram(mailbox(handle, number), 1, body, true),
         Ok(())
     );
     run(&net);
@@ -172,19 +179,20 @@ fn a_buffer_that_is_too_small_breaks_the_receiver() {
     );
     assert_eq!(other.events(), [PortEvent::QueuePairLost(number)]);
     assert_eq!(other.give(Receives::Datagrams, 0, 1), 0);
-    let way = other.way(&one);
+    let handle = other.handle(&one);
     let number = one.port.datagram_number();
-    assert_eq!(post(&mut other, way, number, 1, b"x"), Err(QueueFull));
+    assert_eq!(post(&mut other, handle, number, 1, b"x"), Err(QueueFull));
 }
 
 #[test]
 fn bytes_are_read_when_the_datagram_leaves() {
-    let (net, [mut one, mut other], way) = linked(FakeConfig::calm(1));
+    let (net, [mut one, mut other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     let body = WorkBody::Piece(one.piece(0, 6));
     one.block.put(0, b"before");
     assert_eq!(
-        one.port.post_datagram(mailbox(way, number), 1, body, false),
+        one.port
+            .post_datagram(mailbox(handle, number), 1, body, false),
         Ok(())
     );
     one.block.put(0, b"after!");
@@ -195,7 +203,7 @@ fn bytes_are_read_when_the_datagram_leaves() {
 
 #[test]
 fn memory_that_is_not_registered_breaks_the_sender() {
-    let (net, [mut one, other], way) = linked(FakeConfig::calm(1));
+    let (net, [mut one, other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     let region = one.register(0, 64, RegionAccess::Own);
     let piece = Sge {
@@ -204,10 +212,11 @@ fn memory_that_is_not_registered_breaks_the_sender() {
     };
     let body = WorkBody::Piece(piece);
     assert_eq!(
-        one.port.post_datagram(mailbox(way, number), 1, body, false),
+        one.port
+            .post_datagram(mailbox(handle, number), 1, body, false),
         Ok(())
     );
-    assert_eq!(post(&mut one, way, number, 2, b"x"), Ok(()));
+    assert_eq!(post(&mut one, handle, number, 2, b"x"), Ok(()));
     one.port.deregister(region);
     run(&net);
     assert_eq!(
@@ -220,16 +229,16 @@ fn memory_that_is_not_registered_breaks_the_sender() {
 
 #[test]
 fn a_way_stays_open_until_its_datagrams_have_left() {
-    let (net, [mut one, other], way) = linked(FakeConfig::calm(1));
+    let (net, [mut one, other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
-    assert_eq!(post(&mut one, way, number, 1, b"x"), Ok(()));
-    one.port.close_way(way);
+    assert_eq!(post(&mut one, handle, number, 1, b"x"), Ok(()));
+    one.port.destroy_address_handle(handle);
     run(&net);
     assert_eq!(one.ends(), [(1, WorkStatus::Other(2))]);
-    assert_eq!(post(&mut one, way, number, 2, b"x"), Err(QueueFull));
-    one.port.close_way(way);
+    assert_eq!(post(&mut one, handle, number, 2, b"x"), Err(QueueFull));
+    one.port.destroy_address_handle(handle);
     let stats = net.stats(0);
-    assert_eq!((stats.wrong, stats.ways), (3, 0));
+    assert_eq!((stats.wrong, stats.handles), (3, 0));
 }
 
 #[test]
@@ -240,27 +249,27 @@ fn ways_lead_to_somebody() {
     let mut nobody = other.port.address();
     nobody.gid[15] = 200;
     assert_eq!(
-        one.port.open_way(&nobody).map_err(errno),
+        one.port.create_address_handle(&nobody).map_err(errno),
         fails(libc::EHOSTUNREACH)
     );
     let mut foreign = other.port.address();
     foreign.link = LinkLayer::Infiniband;
     assert_eq!(
-        one.port.open_way(&foreign).map_err(errno),
+        one.port.create_address_handle(&foreign).map_err(errno),
         fails(libc::EINVAL)
     );
     net.port_down(0);
     let to = other.port.address();
     assert_eq!(
-        one.port.open_way(&to).map_err(errno),
+        one.port.create_address_handle(&to).map_err(errno),
         fails(libc::ENETUNREACH)
     );
-    assert_eq!(net.stats(0).ways, 1);
+    assert_eq!(net.stats(0).handles, 1);
 }
 
 #[test]
 fn datagrams_hold_their_slots_until_one_was_polled() {
-    let (net, [mut one, other], way) = linked(FakeConfig::calm(1));
+    let (net, [mut one, other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     let body = WorkBody::Inline(b"x");
     let depth = u64::from(DEPTHS.datagrams);
@@ -268,20 +277,21 @@ fn datagrams_hold_their_slots_until_one_was_polled() {
         let signaled = work == 7;
         assert_eq!(
             one.port
-                .post_datagram(mailbox(way, number), work, body, signaled),
+                .post_datagram(mailbox(handle, number), work, body, signaled),
             Ok(())
         );
     }
     run(&net);
-    assert_eq!(post(&mut one, way, number, 1, b"x"), Err(QueueFull));
+    assert_eq!(post(&mut one, handle, number, 1, b"x"), Err(QueueFull));
     assert_eq!(one.ends(), [(7, WorkStatus::Success)]);
     for _ in 0..8 {
         assert_eq!(
-            one.port.post_datagram(mailbox(way, number), 9, body, false),
+            one.port
+                .post_datagram(mailbox(handle, number), 9, body, false),
             Ok(())
         );
     }
-    assert_eq!(post(&mut one, way, number, 1, b"x"), Err(QueueFull));
+    assert_eq!(post(&mut one, handle, number, 1, b"x"), Err(QueueFull));
     let stats = net.stats(0);
     assert_eq!((stats.full, stats.wrong), (2, 0));
 }
@@ -294,12 +304,12 @@ fn datagrams_are_lost_doubled_and_reordered() {
         most_delay_ns: 10_000,
         ..FakeConfig::calm(5)
     };
-    let (net, [mut one, mut other], way) = linked(config);
+    let (net, [mut one, mut other], handle) = linked(config);
     let number = other.port.datagram_number();
     let (mut seen, mut names) = (Vec::new(), 0);
     for work in 0..400u64 {
         assert_eq!(
-            post(&mut one, way, number, work, &work.to_le_bytes()),
+            post(&mut one, handle, number, work, &work.to_le_bytes()),
             Ok(())
         );
         if work % 10 == 9 {
@@ -327,11 +337,11 @@ fn datagrams_are_lost_doubled_and_reordered() {
 
 #[test]
 fn the_next_datagrams_are_lost_on_demand() {
-    let (net, [mut one, mut other], way) = linked(FakeConfig::calm(1));
+    let (net, [mut one, mut other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     net.drop_datagrams(0, 2);
     for (work, letter) in (0..).zip(b"abc") {
-        assert_eq!(post(&mut one, way, number, work, &[*letter]), Ok(()));
+        assert_eq!(post(&mut one, handle, number, work, &[*letter]), Ok(()));
     }
     run(&net);
     let arrived = other.arrived();

@@ -54,10 +54,11 @@ fn what_is_on_the_wire_to_a_port_that_goes_down_is_lost() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 1);
     other.give(Receives::Datagrams, 1, 1);
-    let (way, number) = (one.way(&other), other.port.datagram_number());
+    let (handle, number) = (one.handle(&other), other.port.datagram_number());
     let body = WorkBody::Inline(b"datagram");
     assert_eq!(
-        one.port.post_datagram(mailbox(way, number), 1, body, true),
+        one.port
+            .post_datagram(mailbox(handle, number), 1, body, true),
         Ok(())
     );
     assert!(one.send(here, 2, b"message"));
@@ -77,12 +78,13 @@ fn a_gid_at_another_place_kills_what_was_made_before() {
     let [one, other] = &mut sides;
     other.give(Receives::Shared, 0, 4);
     other.give(Receives::Datagrams, 4, 4);
-    let (way, number) = (one.way(other), other.port.datagram_number());
+    let (handle, number) = (one.handle(other), other.port.datagram_number());
     net.move_gid(0);
     assert_eq!(one.events(), [PortEvent::AddressChanged]);
     let body = WorkBody::Inline(b"old");
     assert_eq!(
-        one.port.post_datagram(mailbox(way, number), 1, body, false),
+        one.port
+            .post_datagram(mailbox(handle, number), 1, body, false),
         Ok(())
     );
     assert!(one.send(here, 2, b"x"));
@@ -95,15 +97,16 @@ fn a_gid_at_another_place_kills_what_was_made_before() {
         call: "ibv_create_ah",
         errno: libc::ENODATA,
     });
-    assert_eq!(one.port.open_way(&to), empty);
+    assert_eq!(one.port.create_address_handle(&to), empty);
     let index = one.facts().gid_index;
     assert_eq!(one.port.refresh(), Ok(()));
     assert_ne!(one.facts().gid_index, index);
     let [here, _] = join(&mut sides);
     let [one, other] = &mut sides;
-    let way = one.way(other);
+    let handle = one.handle(other);
     assert_eq!(
-        one.port.post_datagram(mailbox(way, number), 3, body, false),
+        one.port
+            .post_datagram(mailbox(handle, number), 3, body, false),
         Ok(())
     );
     assert!(one.send(here, 4, b"new"));
@@ -123,7 +126,7 @@ fn an_old_address_is_nobodys() {
         let [one, other] = &mut sides;
         one.give(Receives::Datagrams, 0, 4);
         let old = one.port.address();
-        let (way, number) = (other.way(one), one.port.datagram_number());
+        let (handle, number) = (other.handle(one), one.port.datagram_number());
         net.readdress(0);
         assert_eq!(one.events(), [PortEvent::AddressChanged]);
         assert_eq!(one.port.refresh(), Ok(()));
@@ -132,19 +135,19 @@ fn an_old_address_is_nobodys() {
         assert_eq!(
             other
                 .port
-                .post_datagram(mailbox(way, number), 1, body, false),
+                .post_datagram(mailbox(handle, number), 1, body, false),
             Ok(())
         );
         assert!(other.send(there, 2, b"x"));
         run(&net);
         assert_eq!(other.ends(), [(2, WorkStatus::RetryExceeded)]);
         assert_eq!(one.arrived(), []);
-        assert_eq!(other.port.open_way(&old).is_err(), !infiniband);
-        let way = other.way(one);
+        assert_eq!(other.port.create_address_handle(&old).is_err(), !infiniband);
+        let handle = other.handle(one);
         assert_eq!(
             other
                 .port
-                .post_datagram(mailbox(way, number), 3, body, false),
+                .post_datagram(mailbox(handle, number), 3, body, false),
             Ok(())
         );
         run(&net);
@@ -157,7 +160,7 @@ fn nothing_moves_on_a_device_that_is_lost() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
     one.give(Receives::Shared, 0, 4);
     other.give(Receives::Shared, 0, 4);
-    let way = one.way(&other);
+    let handle = one.handle(&other);
     assert!(one.send(here, 1, b"x"));
     net.lose_device(0);
     assert_eq!(one.events(), [PortEvent::DeviceLost]);
@@ -171,7 +174,7 @@ fn nothing_moves_on_a_device_that_is_lost() {
         one.port.refresh().err(),
         one.port.create().err(),
         one.port.arm().err(),
-        one.port.open_way(&other.port.address()).err(),
+        one.port.create_address_handle(&other.port.address()).err(),
     ];
     assert!(
         calls
@@ -181,7 +184,7 @@ fn nothing_moves_on_a_device_that_is_lost() {
     assert_eq!(one.give(Receives::Shared, 9, 1), 0);
     // What takes things apart works.
     one.port.destroy(here);
-    one.port.close_way(way);
+    one.port.destroy_address_handle(handle);
     one.port.deregister(one.region);
     assert_eq!(net.stats(0).regions, 0);
 }
@@ -225,7 +228,11 @@ fn a_process_that_vanishes_is_silent() {
         Some(libc::EIO)
     );
     // Its host is still there.
-    assert!(one.port.open_way(&other.port.address()).is_ok());
+    assert!(
+        one.port
+            .create_address_handle(&other.port.address())
+            .is_ok()
+    );
     assert!(!net.is_up(1) && net.is_up(0));
     assert_eq!(net.stats(1).regions, 0);
 }

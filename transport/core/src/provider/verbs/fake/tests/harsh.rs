@@ -228,7 +228,7 @@ fn a_port_that_chance_takes_down_comes_back_and_says_so() {
     let net = FakeNet::new(config);
     let [mut one, other] = [Side::open(&net), Side::open(&net)];
     let mut seen = BTreeMap::<String, u64>::new();
-    let (mut ways, mut dead) = (Vec::<AddressHandle>::new(), 0);
+    let (mut handles, mut dead) = (Vec::<AddressHandle>::new(), 0);
     for _ in 0..200 {
         run_to(&net, net.now_ns() + 100_000);
         for event in one.events() {
@@ -236,8 +236,8 @@ fn a_port_that_chance_takes_down_comes_back_and_says_so() {
         }
         assert_eq!(one.port.refresh(), Ok(()));
         assert_eq!(one.facts().is_up, net.is_up(0));
-        match one.port.open_way(&other.port.address()) {
-            Ok(way) => ways.push(way),
+        match one.port.create_address_handle(&other.port.address()) {
+            Ok(handle) => handles.push(handle),
             Err(error) => {
                 assert_eq!(error.errno, libc::ENETUNREACH);
                 dead += 1;
@@ -247,7 +247,7 @@ fn a_port_that_chance_takes_down_comes_back_and_says_so() {
     let (down, up) = (seen["PortDown"], seen["PortUp"] / 2);
     assert!(down > 10 && (down - up) <= 1, "{seen:?}");
     assert!(seen["AddressChanged"] > 2, "{seen:?}");
-    assert!(ways.len() > 50 && dead > 50);
+    assert!(handles.len() > 50 && dead > 50);
     assert_eq!(net.stats(0).down, down);
 }
 

@@ -78,9 +78,13 @@ pub(super) struct Side {
 }
 
 /// A queue pair for datagrams that wants the key of most.
-pub(super) fn mailbox(way: AddressHandle, number: u32) -> Mailbox {
+pub(super) fn mailbox(handle: AddressHandle, number: u32) -> Mailbox {
     let key = Q_KEY;
-    Mailbox { way, number, key }
+    Mailbox {
+        handle,
+        number,
+        key,
+    }
 }
 
 impl Side {
@@ -156,8 +160,8 @@ impl Side {
         self.post(pair, inline(work, bytes))
     }
 
-    pub(super) fn way(&mut self, to: &Self) -> AddressHandle {
-        self.port.open_way(&to.port.address()).unwrap()
+    pub(super) fn handle(&mut self, to: &Self) -> AddressHandle {
+        self.port.create_address_handle(&to.port.address()).unwrap()
     }
 
     pub(super) fn done(&mut self, which: CqKind) -> Vec<Done> {

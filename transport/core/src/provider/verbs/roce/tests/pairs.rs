@@ -39,17 +39,30 @@ fn version_6_of_the_internet_protocol_will_do() {
     assert_eq!(sides[1].buffer(0, 5), b"hello");
     // Nothing leads from one version to the other.
     let mut other = Side::open();
-    assert!(other.port.open_way(&sides[0].port.address()).is_err());
-    assert!(sides[0].port.open_way(&other.port.address()).is_err());
+    assert!(
+        other
+            .port
+            .create_address_handle(&sides[0].port.address())
+            .is_err()
+    );
+    assert!(
+        sides[0]
+            .port
+            .create_address_handle(&other.port.address())
+            .is_err()
+    );
 }
 
 #[test]
 fn datagrams_arrive_with_the_number_of_their_sender() {
     let (mut sides, _) = joined();
     sides[1].give(Receives::Datagrams, 3, 1);
-    let way = sides[0].port.open_way(&sides[1].port.address()).unwrap();
+    let handle = sides[0]
+        .port
+        .create_address_handle(&sides[1].port.address())
+        .unwrap();
     let mailbox = Mailbox {
-        way,
+        handle,
         number: sides[1].port.datagram_number(),
         key: Q_KEY,
     };
@@ -74,7 +87,7 @@ fn datagrams_arrive_with_the_number_of_their_sender() {
     posted.unwrap();
     assert_eq!(end(&mut sides, 0), (10, WorkStatus::Success));
     assert_eq!(sides[1].done(CqKind::Receives), []);
-    sides[0].port.close_way(way);
+    sides[0].port.destroy_address_handle(handle);
     assert!(
         sides[0]
             .port
