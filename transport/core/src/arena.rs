@@ -38,7 +38,7 @@ pub(crate) struct Arenas {
     expected: usize,
 }
 
-/// This rank's arena.
+/// The state of this rank's arena.
 #[derive(Debug)]
 enum ArenaState {
     /// Nobody has asked for memory yet.
@@ -52,7 +52,7 @@ enum ArenaState {
     },
 }
 
-/// The start of a mapping.
+/// The address at which the arena is mapped.
 #[derive(Clone, Copy, Debug)]
 struct ArenaMapping(NonNull<u8>);
 

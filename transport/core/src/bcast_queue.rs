@@ -9,7 +9,7 @@ use ring::{BoardParts, ENTRIES, QUEUE_BODY_BYTES, RoundNote, SharedBytes};
 
 pub use ring::BcastEntryHead;
 
-/// A member's place, and how far it is.
+/// A member's place in a broadcast queue, and how many entries it has taken.
 #[derive(Debug)]
 pub struct BcastQueueMember {
     words: &'static ring::BcastQueue,

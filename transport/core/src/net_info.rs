@@ -84,7 +84,7 @@ pub struct Gid {
     pub why: String,
 }
 
-/// Where packets to an address leave this host.
+/// The interface by which packets to an address leave this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Egress {
     /// It is this host's own address.

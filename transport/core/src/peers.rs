@@ -4,7 +4,7 @@
 
 use crate::Peer;
 
-/// Which provider carries a queue pair, and its number there. One byte to compare on the hot path.
+/// The provider that carries a queue pair, and its number there. One byte to compare on the hot path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerRoute {
     /// The process itself.

@@ -507,8 +507,8 @@ impl Fabric {
         self.net.as_mut()?.next_complaint()
     }
 
-    /// What the user should know once of a job, whoever finds it: that connections carry what devices of two hosts do not, and why; that a way
-    /// carries less than the ports at its ends.
+    /// What the user should know once of a job, whoever finds it: that connections carry what devices of two hosts do not, and why;
+    /// that a way carries less than the ports at its ends.
     pub fn next_remark(&mut self) -> Option<String> {
         self.net.as_mut()?.next_remark()
     }
@@ -530,9 +530,8 @@ impl Fabric {
         }
     }
 
-    /// A peer has died, as somebody else knows, who says why: what a network has not brought there will never arrive, and
-    /// nobody waits for it. Ends with [`Lost`](crate::Completion::Lost) where a network reaches the peer, unless it was lost
-    /// before; nothing happens elsewhere.
+    /// Marks `peer` dead, for the reason `why`: nothing is sent to it any more, and its operations end. Tells so with
+    /// [`Lost`](crate::Completion::Lost) where a network reaches the peer, unless it was lost before; nothing happens elsewhere.
     pub fn lose(&mut self, peer: Peer, why: &str) {
         carried!(self, peer, lose(peer, why));
     }

@@ -42,7 +42,7 @@ pub struct Awaited {
     what: BoardEvent,
 }
 
-/// Something that happens at a board.
+/// An event at a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoardEvent {
     /// The round is over.

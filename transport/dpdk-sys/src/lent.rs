@@ -13,7 +13,7 @@ use core::ptr::NonNull;
 
 use crate::table::{Plugin, RawFrame};
 
-/// Memory that a device may read.
+/// Memory of the program that a device may read.
 #[derive(Debug)]
 pub struct LentMemory {
     base: NonNull<u8>,
@@ -24,7 +24,7 @@ pub struct LentMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loan(pub usize);
 
-/// Part of it.
+/// A part of lent memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LentPart {
     /// Of which memory.
@@ -50,8 +50,9 @@ struct LentRegion {
 
 impl LentMemory {
     /// # Safety
-    /// The memory stays mapped until [`DpdkPort::take_back`](crate::DpdkPort::take_back) of it has returned or the port that it was lent to was dropped,
-    /// and until then whoever holds it expects that it is read. A port that does not take it keeps nothing of it.
+    /// The memory stays mapped until [`DpdkPort::take_back`](crate::DpdkPort::take_back) of it has returned or the port that it was
+    /// lent to was dropped, and until then whoever holds it expects that it is read. A port that does not take it keeps nothing of
+    /// it.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
         Self { base, bytes }

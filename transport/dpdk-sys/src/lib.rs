@@ -2,7 +2,8 @@
 //! Frames of Ethernet by DPDK, without the kernel.
 //!
 //! DPDK itself is in a plug-in, `librmpi_dpdk.so`, that `cargo xtask install` builds from `shim/` where DPDK is installed, and that a
-//! process opens when a device is configured. There are two: that for AF_XDP, `librmpi_dpdk_xdp.so`, needs libraries that not every host has. So whatever is built with this crate also runs where there is no DPDK.
+//! process opens when a device is configured. There are two: that for AF_XDP, `librmpi_dpdk_xdp.so`, needs libraries that not every
+//! host has. So whatever is built with this crate also runs where there is no DPDK.
 //!
 //! **Knows** the functions of the plug-in (`shim/rmpi_dpdk.h`), how DPDK is started in a process that is not its own, and bursts.
 //! **Never** looks into a frame.

@@ -2,12 +2,14 @@
 //! A port: frames in bursts.
 //!
 //! # Safety
-//! - `raw` is a port of the plug-in, open until `drop`; it gives each port to one owner, and no two calls for it meet: all take `&mut self`.
+//! - `raw` is a port of the plug-in, open until `drop`; it gives each port to one owner, and no two calls for it meet: all take
+//!   `&mut self`.
 //! - The frames in `leaving` and `came` are buffers that the plug-in gave and did not take back; each is in one of the two. Their
-//!   memory stays until the port is closed, which happens when all are given back; of a frame `room` bytes from `data` on may be read and written.
+//!   memory stays until the port is closed, which happens when all are given back; of a frame `room` bytes from `data` on may be
+//!   read and written.
 //! - A buffer that a driver has taken (`send`) is not touched any more.
-//! - Memory that is lent (`lent.rs`) is taken back while the port is open, at the latest by `drop`; the filled frames in `leaving` are all that lead there
-//!   and were not sent.
+//! - Memory that is lent (`lent.rs`) is taken back while the port is open, at the latest by `drop`; the filled frames in `leaving`
+//!   are all that lead there and were not sent.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
@@ -132,8 +134,9 @@ impl DpdkPort {
         unsafe { (self.loans).take_back(self.plugin, self.raw, loan, unsent) };
     }
 
-    /// The first `bytes` of [`buffer`](Self::buffer), a part of memory that is lent, `pad` zeros and a checksum are a frame. The checksum is the CRC-32
-    /// of Ethernet, low byte first; `crc` is that of what stands before the part, as far as it counts. `false`: it cannot be done now, and nothing is changed.
+    /// The first `bytes` of [`buffer`](Self::buffer), a part of memory that is lent, `pad` zeros and a checksum are a frame. The
+    /// checksum is the CRC-32 of Ethernet, low byte first; `crc` is that of what stands before the part, as far as it counts.
+    /// `false`: it cannot be done now, and nothing is changed.
     pub fn attach(&mut self, bytes: usize, part: &LentPart, pad: u32, crc: u32) -> bool {
         let frame = self.leaving.get_mut(self.filled);
         let (Some(frame), Some((memory, from))) = (frame, self.loans.find(part)) else {

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use crate::table::Plugin;
 
-/// What frames lie in.
+/// The kind of memory that frames are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameMemory {
     /// Ordinary pages, which nobody has to provide.
@@ -28,9 +28,9 @@ pub fn available() -> Result<(), String> {
     Plugin::load("").map(|_| ())
 }
 
-/// Starts DPDK in this process, once: later calls answer as the first did, whatever they ask for. `device` is what a port will be opened for, with
-/// its arguments: one on a bus is looked for at the start; others are made when a port is opened. It takes some 150 ms, of which DPDK
-/// measures the processor's clock for 100.
+/// Starts DPDK in this process, once: later calls answer as the first did, whatever they ask for. `device` is what a port will be
+/// opened for, with its arguments: one on a bus is looked for at the start; others are made when a port is opened. It takes some
+/// 150 ms, of which DPDK measures the processor's clock for 100.
 ///
 /// # Errors
 /// In words: the plug-in is missing, or what DPDK says.
@@ -117,7 +117,7 @@ fn allowed_cpus() -> String {
     list.map_or("0", str::trim).to_owned()
 }
 
-/// Room for a reason.
+/// A buffer for an error message of the plug-in.
 pub(crate) struct ReasonBuffer([u8; Self::BYTES]);
 
 impl Default for ReasonBuffer {

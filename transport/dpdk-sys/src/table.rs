@@ -32,7 +32,7 @@ impl RawFrame {
     };
 }
 
-/// What is known of a port.
+/// The attributes of a port.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DpdkPortAttr {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that is lent to a port, over devices that hand frames on by reference: two ports of this process on two software rings. They need the plug-in beside the program: `cargo xtask test hosts` puts it there.
+//! Memory that is lent to a port, over devices that hand frames on by reference: two ports of this process on two software rings.
+//! They need the plug-in beside the program: `cargo xtask test hosts` puts it there.
 //!
 //! # Safety
 //! Memory that is lent is a leaked block, which stays for ever and is touched through its address alone.

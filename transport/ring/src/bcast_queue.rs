@@ -12,7 +12,7 @@ use crate::board::RoundNote;
 use crate::layout::MAX_LOCAL_RANKS;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// The shared words of a broadcast queue. Zeros are one in which nothing was told.
+/// The shared words of a broadcast queue. All zeros: an empty one.
 #[derive(Debug)]
 #[repr(C)]
 pub struct BcastQueue {
@@ -26,7 +26,7 @@ pub struct BcastQueue {
     waiter: Waiter,
 }
 
-/// One thing told.
+/// One entry of the queue.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
@@ -48,7 +48,7 @@ struct Taken(AtomicU32);
 #[cfg_attr(not(loom), repr(align(64)))]
 struct Waiter(AtomicU64);
 
-/// Who told an entry, what, and where its bytes end in the ring.
+/// The head of an entry: its sender, its note, and where its bytes end in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BcastEntryHead {
     /// What it is.

@@ -17,7 +17,7 @@ pub struct Bias {
     inside: [AtomicU32; TURNS],
 }
 
-/// The proof that the owner is inside, in its turn.
+/// The proof that the owner is inside the lock, and its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "whoever entered leaves"]
 pub struct BiasTurn(pub u32);

@@ -39,7 +39,7 @@ pub struct Board {
     awaited: [AtomicU64; MEMBERS],
 }
 
-/// Where the arrivals of one round are counted.
+/// Counts the arrivals of one round.
 #[derive(Debug)]
 #[repr(C)]
 struct ArrivalGates {
@@ -49,7 +49,7 @@ struct ArrivalGates {
     groups: [ArrivalGate; GROUPS],
 }
 
-/// How many have come (low 16 bits), and the sum of what they told, so that a disagreement shows without a look at all notes.
+/// A count of arrivals (low 16 bits), and the sum of their notes, so that a disagreement shows without a look at all notes.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
@@ -80,7 +80,7 @@ pub enum Sleeps {
     ForEntry(u32),
 }
 
-/// What an arrival was.
+/// The result of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the last one wakes the others"]
 pub enum RoundArrival {

@@ -17,7 +17,7 @@ pub struct MemberLines {
     lines: [RoundLine; DEPTH as usize],
 }
 
-/// Those of one round.
+/// The line of one round.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(128)))]

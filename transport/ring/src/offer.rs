@@ -21,7 +21,7 @@ pub struct Offer {
     helped: AtomicU64,
 }
 
-/// What a claim found.
+/// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkClaim {
     /// This chunk is yours.

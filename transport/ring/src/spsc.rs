@@ -116,7 +116,7 @@ pub struct Producer<'a> {
     told: &'a ProducerCounts,
 }
 
-/// What a producer tells of itself to other threads of its process, and to signal handlers.
+/// A producer's counters, for other threads of its process and for signal handlers.
 #[derive(Debug)]
 pub struct ProducerCounts {
     sent: Own32,
@@ -128,7 +128,7 @@ pub struct ProducerCounts {
     short_words: Own64,
 }
 
-/// What went over a ring so far: never more than that, and less only while a push is under way.
+/// What a ring has carried so far: never more than that, and less only while a push is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounts {
     /// All frames.

@@ -7,8 +7,8 @@
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// A process's words about its waits, in the cold page of its region; zero is "has never waited". They are claims of that
-/// process.
+/// A process's counters of its waits, in the cold page of its region; zero is "has never waited". Other processes do not trust
+/// them.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct WaitCounts {

@@ -83,7 +83,7 @@ pub enum DatagramError {
     },
 }
 
-/// A datagram that has come.
+/// A received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedDatagram {
     /// The end of the receive buffer; its bytes count the [`GRH_BYTES`] in front, as verbs do. A datagram that was too long for

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// Registered memory of this process.
+/// The registered memory of this process.
 ///
 /// A key names a region, whether this process or a peer says it; [`MemoryAccess`] says which of the two it is, and what for. The engine
 /// calls [`check`](Self::check) before all else, but an implementation trusts no call: each checks the bounds of its region.
@@ -45,7 +45,7 @@ pub trait RegisteredMemory {
     ) -> Result<u64, AccessError>;
 }
 
-/// Who wants to do what with memory.
+/// Who accesses memory, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryAccess {
     /// This process sends it.
@@ -108,7 +108,7 @@ impl fmt::Display for AccessError {
 
 impl std::error::Error for AccessError {}
 
-/// A piece of registered memory of this process.
+/// A scatter-gather entry: a range of a memory region of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoceSge {
     /// Key of its region.

@@ -55,7 +55,7 @@ pub enum Say<E> {
     },
 }
 
-/// Where the carrier to a peer stands. `Q` is the end of this process.
+/// The state of the carrier to a peer. `Q` is the end of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CarrierState<Q> {
     /// There is none.

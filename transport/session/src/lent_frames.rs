@@ -2,7 +2,7 @@
 //! Large frames, whose buffers a receiver lends to its caller: how many of one sender are out. Both sides count from the first
 //! that there ever was; the numbers have 16 bits and wrap.
 
-/// Both directions of a peer.
+/// The large frames of both directions of a peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LentFrames {
     /// Large frames posted, and those of them that the peer has given back.

@@ -116,7 +116,7 @@ pub struct Due {
     pub bytes: u32,
 }
 
-/// What to do with a packet that arrived.
+/// What to do with a packet that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketVerdict {
     /// Hand it up; then see [`Session::next_held`].
@@ -131,7 +131,7 @@ pub enum PacketVerdict {
     Wild,
 }
 
-/// Numbers for the reliable carriers of a process, each another one.
+/// Gives each reliable carrier of a process a number of its own.
 #[derive(Debug, Default)]
 pub struct CarrierNumbers(u32);
 

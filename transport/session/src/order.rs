@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use crate::{ACK_EVERY, PacketVerdict, Slot, WINDOW};
 
-/// What has come.
+/// The packets that have arrived of the peer's stream.
 #[derive(Debug)]
 pub(crate) struct ReceiveOrder {
     /// Number of the packet that is handed up next.

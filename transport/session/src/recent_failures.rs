@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Troubles that come again and again: one is nothing, several in a short time are a state.
+//! Counts failures that come again and again: a caller acts on several in a short time, not on one.
 
 use crate::Moment;
 
-/// How often something has happened of late.
+/// Counts failures, until none has happened for a minute.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecentFailures {
     count: u8,

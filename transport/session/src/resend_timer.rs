@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How long an acknowledgement takes, and when a packet that a carrier may have lost is sent again.
 
-/// When such a packet is sent again.
+/// When an unacknowledged packet is sent again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ResendTimer {
     /// Smoothed time from a packet to its acknowledgement, and how much it varies; 0 before the first.

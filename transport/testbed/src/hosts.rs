@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks on real devices, or RoCE over the ports of `RMPI_DPDK` or over UDP where a host has none: one thread each, all in this process, or some of them in a process on
-//! another host. They tell each other their records, as by the launcher, and when all of them are done.
+//! Ranks on real devices, or RoCE over the ports of `RMPI_DPDK` or over UDP where a host has none: one thread each, all in this
+//! process, or some of them in a process on another host. They tell each other their records, as by the launcher, and when all of
+//! them are done.
 //!
 //! `RMPI_TEST_HOSTS="1/2 10.77.0.1:7770 17"`: this process is number 1 of 2 that run the same tests in the same order, in
 //! run 17, and number 0 listens at that address. They meet as `meeting` says.

@@ -63,7 +63,7 @@ pub enum OneSidedReach {
     Never,
 }
 
-/// Something that a peer caused, in the order in which it came.
+/// An event that a peer has caused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerEvent {
     Message { head: Head, body: Vec<u8> },

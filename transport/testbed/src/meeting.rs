@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub use table::MeetingRank;
 use table::MeetingTable;
 
-/// One of the hosts.
+/// One of the hosts of a test.
 pub struct MeetingHost {
     me: u32,
     count: u32,
@@ -30,7 +30,7 @@ pub struct MeetingHost {
     pub limits: MeetingLimits,
 }
 
-/// How long things may take before a test is given up.
+/// Time limits of a test.
 #[derive(Clone, Copy, Debug)]
 pub struct MeetingLimits {
     /// Until all hosts are at a test. Each leaves the one before within seconds of the others.
@@ -342,14 +342,14 @@ impl MeetingHost {
     }
 }
 
-/// Somebody who has connected to host a.
+/// The state of a process that has connected to host a.
 enum CallerState {
     Waits,
     Gone,
     Here,
 }
 
-/// What became of a connection to host a.
+/// The result of connecting to host a.
 enum JoinResult {
     Yes(HostLink),
     NotYet(String),

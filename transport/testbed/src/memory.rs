@@ -2,8 +2,9 @@
 //! Buffers between guard bytes, and node segments.
 //!
 //! # Safety
-//! A [`Guarded`] or [`AtomicWords`] lends parts of memory that it owns, and the test keeps it until the work has ended; a [`SegmentMapping`] is
-//! written as somebody does who keeps no rules, byte by byte and never borrowed. Descriptors belong to who made them.
+//! A [`Guarded`] or [`AtomicWords`] lends parts of memory that it owns, and the test keeps it until the work has ended; a
+//! [`SegmentMapping`] is written as somebody does who keeps no rules, byte by byte and never borrowed. Descriptors belong to who
+//! made them.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;

@@ -9,7 +9,7 @@ use super::shm::WordCounts;
 use super::verbs::{NetStats, PortCounts};
 use crate::Peer;
 
-/// What was moved so far; for tests.
+/// What a fabric has moved so far; for tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FabricStats {
     /// Frames posted.
@@ -39,7 +39,7 @@ impl FabricStats {
     }
 }
 
-/// The numbers of a fabric, for who does not own it.
+/// The counters of a fabric. Any thread or signal handler may read them.
 #[derive(Clone, Debug, Default)]
 pub struct FabricCounters {
     pub(super) shm: Arc<ShmCounts>,

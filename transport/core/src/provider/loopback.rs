@@ -21,7 +21,7 @@ pub(super) struct Loopback {
     secret: u64,
 }
 
-/// The body of a frame that waits. Its memory serves the next one.
+/// The body of a queued frame. Its memory is reused.
 #[derive(Debug, Default)]
 struct LoopbackBody {
     bytes: Vec<u8>,

@@ -42,7 +42,7 @@ pub(super) struct MixedNetwork<P: VerbsPort, S> {
     has_stirred: bool,
 }
 
-/// How a peer is reached.
+/// The network by which a peer is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum PeerNetwork {
     #[default]
@@ -64,7 +64,7 @@ struct Early {
     works: Vec<UnroutedWork>,
 }
 
-/// A work for a peer that waits until it is known how that is reached.
+/// A work request that waits until it is known which network reaches its peer.
 #[derive(Debug)]
 struct UnroutedWork {
     peer: Peer,

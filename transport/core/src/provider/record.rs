@@ -10,7 +10,7 @@
 
 use super::{tcp, verbs};
 
-/// Whose a part is. Those of RoCE that is a program are as that of `verbs`, and lead to it, as far as their addresses do.
+/// The provider that a part of a record is for. Parts of RoCE in software are those of `verbs`, with other addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordPart {
     Verbs = 1,

@@ -113,7 +113,7 @@ struct Rx {
     reach: PeerAccess,
 }
 
-/// Where memory of a peer lies.
+/// The location of memory of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PeerMemory {
     /// In its own address space.
@@ -122,7 +122,7 @@ pub(super) enum PeerMemory {
     Arena { offset: u64 },
 }
 
-/// Whether this process can read and write the peer's memory.
+/// Whether this process can read and write the peer's memory (`process_vm_readv`).
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PeerAccess {
     /// Not tried yet.

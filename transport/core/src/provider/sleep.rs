@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a process sleeps at all that may wake it: each wire is asked whether something has come, adds what it is woken by, and hears when the
-//! process is awake again. A network of which nothing is under way is left out of that, while a thread watches its descriptors.
+//! How a process sleeps at all that may wake it: each wire is asked whether something has come, adds what it is woken by, and hears
+//! when the process is awake again. A network of which nothing is under way is left out of that, while a thread watches its
+//! descriptors.
 
 use std::time::Duration;
 

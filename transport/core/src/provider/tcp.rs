@@ -11,7 +11,7 @@
 //!   (`unsolicited.rs`).
 //! - what comes (`arrive.rs`), which is handed to the caller or to `TcpTransfers`.
 //!
-//! Nothing below knows of what is above; what befalls a connection is told upwards as an [`TcpLinkEvent`], which [`Tcp::settle`] hands on
+//! Nothing below knows of what is above; what befalls a connection is told upwards as a [`TcpLinkEvent`], which [`Tcp::settle`] hands on
 //! before a call ends. All system calls are behind one trait, [`Sockets`].
 //!
 //! # What a poll costs

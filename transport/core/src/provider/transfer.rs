@@ -35,7 +35,7 @@ pub(super) struct Transfers {
     generation: u32,
 }
 
-/// A read that this process posted.
+/// A read that this process has posted.
 #[derive(Debug)]
 struct ShmRead {
     work: WorkId,
@@ -51,7 +51,7 @@ struct ShmRead {
     outcome: WorkOutcome,
 }
 
-/// Who copies a read.
+/// Which process copies the chunks of a read.
 #[derive(Clone, Copy, Debug)]
 enum ShmReadCopier {
     /// This process alone; the chunk that comes next.

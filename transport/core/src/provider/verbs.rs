@@ -4,8 +4,8 @@
 //! Large data are read and written by the device.
 //!
 //! A port serves all peers (`rail.rs`): one queue of receive buffers, one pool of slots for sends, a bounded number of
-//! reliable queue pairs. So memory does not grow with the number of peers but for [`VerbsPeer`](peer::VerbsPeer), which exists from the first
-//! packet on.
+//! reliable queue pairs. So memory does not grow with the number of peers but for [`VerbsPeer`](peer::VerbsPeer), which exists from
+//! the first packet on.
 //!
 //! # Layers
 //! [`Verbs`] is three things, each of which knows those before it:
@@ -16,9 +16,9 @@
 //! - [`VerbsTransfers`]: reads, writes, atomic operations and the memory for them ([`Works`](works::Works),
 //!   [`RegionRegistry`](registry::RegionRegistry), [`Fetches`](fetch::Fetches)).
 //!
-//! What happens to links while they are used is told upwards as a value, an [`VerbsLinkEvent`](links::VerbsLinkEvent): a part of a work is back, a peer
-//! is lost. [`Verbs::settle`] hands all of them to `VerbsTransfers` before a call ends. Parts below have their own files, state and tests, and
-//! are handed the others that they need.
+//! What happens to links while they are used is told upwards as a value, a [`VerbsLinkEvent`](links::VerbsLinkEvent): a part of a
+//! work is back, a peer is lost. [`Verbs::settle`] hands all of them to `VerbsTransfers` before a call ends. Parts below have their
+//! own files, state and tests, and are handed the others that they need.
 
 mod address;
 mod arrive;

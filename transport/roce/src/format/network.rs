@@ -159,7 +159,7 @@ impl NetworkHeaders {
     }
 }
 
-/// An IP header: its length, and how much it says is behind it.
+/// The length of an IP header, and that of what it says follows.
 struct IpLengths {
     bytes: usize,
     behind: usize,

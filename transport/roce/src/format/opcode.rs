@@ -28,7 +28,7 @@ pub enum Service {
     CongestionNotification,
 }
 
-/// What a packet is part of.
+/// The operation that a packet is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpcodeClass {
     /// SEND.
@@ -51,7 +51,7 @@ pub enum OpcodeClass {
     CongestionNotification,
 }
 
-/// Where a packet stands in its message.
+/// The position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessagePosition {
     /// More follow; its payload is one path MTU.

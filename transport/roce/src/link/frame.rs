@@ -50,7 +50,7 @@ pub(super) fn head_bytes(address: IpAddr) -> usize {
     ETHERNET_BYTES + ip_bytes + UDP_BYTES
 }
 
-/// What a frame carries for an address and port: a packet and its checksum.
+/// A RoCE packet in an Ethernet frame for this end's address and port.
 #[derive(Clone, Copy, Debug)]
 pub struct FramePayload<'a> {
     /// The headers in front, as the checksum takes them.
@@ -95,7 +95,7 @@ impl<'a> FramePayload<'a> {
     }
 }
 
-/// What a header of IP says of a datagram for this end.
+/// What an IP header says of a datagram for this end.
 struct IpHeader {
     bytes: usize,
     source: IpAddr,

@@ -15,7 +15,7 @@ pub use frame::{FramePayload, HEAD_BYTES_MAX, Mac};
 use neighbours::NeighbourTable;
 use resolution::{ArpOperation, Resolution};
 
-/// This end of a link.
+/// This end of an Ethernet link.
 #[derive(Debug)]
 pub struct EthernetLink {
     mac: Mac,
@@ -27,7 +27,7 @@ pub struct EthernetLink {
     askers: Vec<(Mac, IpAddr)>,
 }
 
-/// Which addresses are on the link, and who forwards to the others.
+/// Which addresses are on the link, and the router to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubnetRoute {
     /// Bits of this end's address that all addresses on the link have in common; 0: all are on it.
@@ -59,9 +59,9 @@ impl EthernetLink {
         frame::head_bytes(self.address)
     }
 
-    /// Puts headers into the first [`head_bytes`](Self::head_bytes) of `frame`, before a packet of `bytes` that stands behind them, its checksum
-    /// included. Answers how long the frame is; `None`: nobody knows yet where it goes, so it is kept until that is known
-    /// ([`next_kept`](Self::next_kept)), or lost if too many wait.
+    /// Puts headers into the first [`head_bytes`](Self::head_bytes) of `frame`, before a packet of `bytes` that stands behind them,
+    /// its checksum included. Answers how long the frame is; `None`: nobody knows yet where it goes, so it is kept until that is
+    /// known ([`next_kept`](Self::next_kept)), or lost if too many wait.
     pub fn wrap(
         &mut self,
         now_ns: u64,

@@ -15,7 +15,7 @@ pub(super) struct Ahead {
     slots: Vec<AheadPacket>,
 }
 
-/// A packet that was kept. Its memory is used again.
+/// A packet that has come ahead. Its memory is reused.
 #[derive(Debug, Default)]
 pub(super) struct AheadPacket {
     bth: Option<Bth>,

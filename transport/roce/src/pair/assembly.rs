@@ -15,7 +15,7 @@ pub(super) struct Assembly {
     mtu_bytes: usize,
 }
 
-/// A packet of it.
+/// A packet of the message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArrivedPacket<'a> {
     pub(super) packet: &'a Packet<'a>,
@@ -23,14 +23,14 @@ pub(super) struct ArrivedPacket<'a> {
     pub(super) placed_bytes: Option<u32>,
 }
 
-/// One whose first packet has arrived, and not its last.
+/// A message whose first packet has arrived, and not its last.
 #[derive(Clone, Copy, Debug)]
 enum PartialMessage {
     Send { buffer: PostedReceive, placed: u32 },
     Write { reth: Reth, placed: u32 },
 }
 
-/// A receive buffer that has been used.
+/// A receive buffer that was filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FilledBuffer {
     pub(super) work: u64,

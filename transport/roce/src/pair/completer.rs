@@ -27,7 +27,7 @@ pub(super) struct Completer {
     number: u32,
 }
 
-/// What is to be done after an answer.
+/// What to do after an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CompleterAction {
     /// Nothing.

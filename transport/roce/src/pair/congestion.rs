@@ -13,7 +13,7 @@
 
 use super::config::Config;
 
-/// The window of a requester, and why it is what it is.
+/// The congestion window of a requester, and what it follows from.
 #[derive(Debug)]
 pub(super) struct CongestionWindow {
     window: u32,

@@ -87,7 +87,7 @@ pub enum CompletionKind {
     Receives,
 }
 
-/// What has happened so far.
+/// Counters of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueuePairCounts {
     /// Packets that were handed out.
@@ -102,7 +102,7 @@ pub struct QueuePairCounts {
     pub troubles: CongestionCounts,
 }
 
-/// What users ask for when a network is slow.
+/// Counters that tell why a network is slow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CongestionCounts {
     /// Packets that were sent again.

@@ -13,7 +13,7 @@ pub(super) struct ExpectedPsn {
     has_refused: bool,
 }
 
-/// How a packet stands to that.
+/// How the number of a packet compares to the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PsnStanding {
     Next,

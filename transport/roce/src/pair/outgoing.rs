@@ -8,7 +8,7 @@ use crate::format::{Bth, CNP_BYTES, Headers, Opcode, pad_of};
 use crate::memory::RoceSge;
 use crate::psn::Psn;
 
-/// A packet that is to be sent: the carrier puts headers, payload, pad and checksum one behind the other.
+/// A packet to send: the carrier puts headers, payload, pad and checksum one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutgoingPacket<'a> {
     /// Where it goes.
@@ -21,7 +21,7 @@ pub struct OutgoingPacket<'a> {
     pub is_repeated: bool,
 }
 
-/// What a packet carries.
+/// The payload of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketPayload<'a> {
     /// No bytes.

@@ -12,7 +12,7 @@ pub struct ReceiveQueue {
     depth: usize,
 }
 
-/// A receive buffer.
+/// A posted receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PostedReceive {
     pub(crate) work: u64,

@@ -10,14 +10,14 @@ use super::config::PathMtu;
 use crate::format::Reth;
 use crate::psn::Psn;
 
-/// The latest reads and atomic operations, oldest first.
+/// The latest reads and atomic operations of the peer, oldest first.
 #[derive(Debug)]
 pub(super) struct ReplayCache {
     kept: VecDeque<ReplayEntry>,
     depth: usize,
 }
 
-/// One of them.
+/// A read or atomic operation that was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplayEntry {
     pub(super) first: Psn,
@@ -49,8 +49,8 @@ impl ReplayCache {
         oldest
     }
 
-    /// The first packet number behind this one, and before `expected`, that has an answer of its own. What is kept may be older than half of
-    /// all numbers.
+    /// The first packet number behind this one, and before `expected`, that has an answer of its own. What is kept may be older
+    /// than half of all numbers.
     pub(super) fn first_behind(&self, psn: Psn, expected: Psn) -> Option<Psn> {
         let all = 1..expected.packets_since(psn);
         let distances = self.kept.iter().map(|it| it.first.packets_since(psn));

@@ -28,7 +28,7 @@ pub(super) struct Replies {
     is_even: bool,
 }
 
-/// An answer.
+/// An answer that has not left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct QueuedReply {
     /// Number of its next packet.

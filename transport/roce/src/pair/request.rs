@@ -98,7 +98,7 @@ pub enum PostError {
     },
 }
 
-/// The end of a work request or of a receive buffer.
+/// The completion of a work request or of a receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkCompletion {
     /// The name that it was posted with.

@@ -44,7 +44,7 @@ pub(super) struct Requester {
     board: Option<Box<Scoreboard>>,
 }
 
-/// The packet that leaves again because no answer came.
+/// The packet that is sent again because no answer came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TimeoutProbe {
     None,
@@ -57,7 +57,7 @@ enum TimeoutProbe {
     },
 }
 
-/// What leaves next.
+/// What is sent next.
 #[derive(Debug)]
 pub(super) enum NextPacket {
     Packet(PayloadSource, Leaves),
@@ -76,7 +76,7 @@ pub(super) enum Leaves {
     Again(Psn),
 }
 
-/// A packet of a request: the index of that in the queue, and packets before it in the request.
+/// A packet of a request: the index of the request in the queue, and the number of packets before it in the request.
 #[derive(Clone, Copy, Debug, Default)]
 struct RequestCursor {
     index: usize,

@@ -57,7 +57,7 @@ enum Owed {
     At(u64),
 }
 
-/// What has come of a request.
+/// The result of a request packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponderEvent {
     Nothing,
@@ -362,8 +362,8 @@ impl Responder {
         let psn = packet.bth.psn;
         match packet.bth.opcode.kind() {
             OpcodeClass::Send | OpcodeClass::Write => {
-                // A read has its own answer: rdma_rxe takes an acknowledgement of its number for the end of it, without the data. A peer that
-                // repeats selectively knows better, and is told of all.
+                // A read has its own answer: rdma_rxe takes an acknowledgement of its number for the end of it, without the data. A
+                // peer that repeats selectively knows better, and is told of all.
                 let expected = self.order.expected();
                 let fetches = match self.ahead {
                     None => self.replay.first_behind(psn, expected),

@@ -24,7 +24,7 @@ pub(super) struct RoundTrip {
     in_time: u32,
 }
 
-/// The packet that is timed, and when it left.
+/// The packet whose round trip is measured.
 #[derive(Clone, Copy, Debug)]
 struct TimedPacket {
     psn: Psn,

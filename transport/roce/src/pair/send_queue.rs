@@ -18,7 +18,7 @@ pub(super) struct SendQueue {
     mtu: PathMtu,
 }
 
-/// A request that has not ended.
+/// A work request that has not ended.
 #[derive(Debug)]
 pub(super) struct SendQueueEntry {
     pub(super) work: u64,
@@ -31,7 +31,7 @@ pub(super) struct SendQueueEntry {
     pub(super) packets: u32,
 }
 
-/// A body while its request has not ended.
+/// The body of a work request that has not ended.
 #[derive(Debug)]
 pub(super) enum SendQueueBody {
     /// Short ones need no memory of their own.

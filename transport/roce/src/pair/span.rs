@@ -11,7 +11,7 @@ use crate::format::{
 use crate::memory::{MemoryAccess, RegisteredMemory};
 use crate::psn::Psn;
 
-/// What limits packets and how many are under way.
+/// The limits of packets and of the window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketLimits {
     pub(super) mtu_bytes: u32,
@@ -25,7 +25,7 @@ pub(super) struct PacketLimits {
     pub(super) asks_always: bool,
 }
 
-/// The part of a request that one packet stands for.
+/// The part of a request that one packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PacketSpan {
     pub(super) offset: u32,

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What one host says to another.
+/// A message between two hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostMessage {
     /// The first that who connects says: its number, its run, and the test it is at.

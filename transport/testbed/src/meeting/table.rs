@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::link::{HostLink, HostMessage};
 use super::{MeetingLimits, PAUSE, gave_up, letter};
 
-/// The view of the thread that speaks with the other hosts.
+/// The state of a meeting, for the thread that exchanges messages with the other hosts.
 pub(super) struct MeetingTable {
     me: u32,
     links: Vec<HostLink>,
@@ -16,7 +16,7 @@ pub(super) struct MeetingTable {
     state: Arc<Mutex<MeetingState>>,
 }
 
-/// The view of a rank. Whatever it asks panics, with words, once the test has failed anywhere.
+/// The state of a meeting, for a rank. Its methods panic once the test has failed anywhere.
 pub struct MeetingRank {
     pub me: u32,
     pub ranks: u32,

@@ -31,7 +31,7 @@ pub(super) struct Receiver {
     returned: u64,
 }
 
-/// All that a receiver tells its sender; only ever grows, so the newest of several says everything.
+/// What a receiver acknowledges. Its fields only grow, so the newest of several contains the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SimAck {
     received: u64,

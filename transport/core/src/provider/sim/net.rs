@@ -48,7 +48,7 @@ struct Flow {
     secret: u64,
 }
 
-/// What one post hands over, until it is acknowledged.
+/// What one post hands to the simulated network, until it is acknowledged.
 #[derive(Debug)]
 pub(super) enum SimPost {
     Frame {
@@ -93,7 +93,7 @@ impl SimPost {
     }
 }
 
-/// One rank's side of the network.
+/// The simulated network adapter of one rank.
 #[derive(Debug)]
 struct SimAdapter {
     /// What arrived, and whether its sender waits for a look at it.

@@ -8,7 +8,7 @@ use super::handshake_stream::HandshakeStream;
 use super::proof::{HandshakeContext, Hello};
 use super::sockets::Sock;
 
-/// A call to a peer.
+/// The attempt to connect to a peer, at all of its addresses at once.
 #[derive(Debug)]
 pub(super) struct ActiveOpen {
     pub(super) tries: Vec<ConnectTry>,
@@ -37,7 +37,7 @@ pub(super) struct ConnectTry {
     pub(super) refusals: u8,
 }
 
-/// How far it is.
+/// How far a connection attempt is.
 #[derive(Debug)]
 pub(super) enum ConnectStage {
     /// It failed: not before this time again.

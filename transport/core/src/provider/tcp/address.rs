@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Where a process is found: 24 bytes of each, and what all processes of its host have in common.
+/// The address of a process: 24 bytes for each, and a [`TcpHost`] that all processes of its host share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TcpAddress {
     pub(super) host: Arc<TcpHost>,
@@ -23,7 +23,7 @@ pub(super) struct TcpAddress {
     port: u16,
 }
 
-/// A host, as its processes tell of it.
+/// The addresses and the name of a host, as its processes publish them.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct TcpHost {
     addresses: Box<[IpAddr]>,
@@ -31,7 +31,7 @@ pub(super) struct TcpHost {
     pub(super) name: Box<str>,
 }
 
-/// The hosts of all peers, each once.
+/// The hosts of all peers, each stored once.
 #[derive(Debug, Default)]
 pub(super) struct TcpHosts {
     all: HashSet<Arc<TcpHost>>,

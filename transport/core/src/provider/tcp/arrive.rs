@@ -23,7 +23,7 @@ use crate::{
     Arrived, Completion, Completions, FarLook, FarWord, Head, Peer, RecvBuffer, WorkOutcome,
 };
 
-/// What was received and not looked at.
+/// Bytes that were received and not yet parsed.
 #[derive(Debug, Default)]
 pub(super) struct TcpRecvBuffer {
     bytes: Vec<u8>,
@@ -77,7 +77,7 @@ impl TcpRecvBuffer {
     }
 }
 
-/// What a look at what waits has led to.
+/// The result of parsing the next bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TcpRecvStep {
     /// Something was taken in.

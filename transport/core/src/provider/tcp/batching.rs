@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that may leave later, with others. Each packet that goes through the system's network alone costs some microseconds; nobody waits
-//! for those that only announce what a later turn of this process has to move.
+//! Packets that may leave later, with others. Each packet that goes through the system's network alone costs some microseconds;
+//! nobody waits for those that only announce what a later turn of this process has to move.
 
 use session::Slot;
 

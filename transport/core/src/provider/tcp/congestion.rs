@@ -3,7 +3,7 @@
 //! with pauses between them. BBR measures rates, and of such a stream it believes the pauses: after small messages it lets large ones go
 //! at a tenth of what the network carries. Cubic and Reno, which wait for losses, do not.
 
-/// What the user wants.
+/// The congestion control algorithm that the user asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TcpCongestion {
     /// What the system has, but for BBR: Cubic or else Reno in its place.

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-/// Peers that are called now or later.
+/// Peers that this process is connecting to, and those that wait for their turn.
 #[derive(Debug)]
 pub(super) struct ConnectQueue {
     under_way: Vec<u32>,

@@ -72,7 +72,7 @@ impl StreamsConfig {
     }
 }
 
-/// Bytes under way to an end, with the times at which they are there.
+/// Bytes on the way to one end, each with its time of arrival.
 #[derive(Debug, Default)]
 struct FakeByteQueue {
     pieces: VecDeque<(u64, Vec<u8>)>,

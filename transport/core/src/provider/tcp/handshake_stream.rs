@@ -5,7 +5,7 @@ use std::io;
 
 use super::sockets::{Sock, Sockets};
 
-/// A connection in its beginnings.
+/// The messages of a handshake on a connection.
 #[derive(Debug)]
 pub(super) struct HandshakeStream {
     pub(super) sock: Sock,

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// An address of an interface that is up.
+/// An address of a network interface that is up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TcpInterface {
     pub(super) name: String,
@@ -13,7 +13,7 @@ pub(super) struct TcpInterface {
     pub(super) is_loopback: bool,
 }
 
-/// An address of this host: whether others are told it, or why not.
+/// An address of this host, and why it is not published, if it is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CandidateAddress {
     pub(super) interface: TcpInterface,
@@ -132,7 +132,7 @@ pub(super) trait Kinds {
     fn why_unfit(&self, interface: &TcpInterface) -> Option<&'static str>;
 }
 
-/// What the kernel says in a folder, which is `/sys/class/net`.
+/// Reads `/sys/class/net`, or a folder that looks like it.
 #[derive(Debug)]
 pub(super) struct SysClassNet(PathBuf);
 

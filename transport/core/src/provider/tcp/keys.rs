@@ -11,7 +11,7 @@ use crate::RemoteKey;
 #[derive(Debug, Default)]
 pub(super) struct Exports(HashMap<(u32, RemoteKey), ExportedKey>);
 
-/// What is known of a key.
+/// The state of a remote key.
 #[derive(Debug, Default)]
 struct ExportedKey {
     /// How often it was given. Keys that are made here are given once.

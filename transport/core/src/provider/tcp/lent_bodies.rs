@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bodies of frames that are lent to the caller until it gives them back.
 
-/// One of them; its memory serves the next one.
+/// The body of a frame that is lent to the caller. Its memory is reused.
 #[derive(Debug, Default)]
 struct LentBody {
     bytes: Vec<u8>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Peers and the connections to them: packets are kept and sent, and a connection that broke is made again. What befalls a peer is told
-//! upwards as a value, an [`TcpLinkEvent`].
+//! upwards as a value, a [`TcpLinkEvent`].
 //!
 //! | file | what its methods do |
 //! |------|---------------------|
@@ -31,7 +31,7 @@ use super::store::PacketStore;
 use super::unproven::UnprovenConnections;
 use crate::provider::verbs::PeerIdentities;
 
-/// Whose a connection is.
+/// What a socket is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SockOwner {
     Nobody,
@@ -45,7 +45,7 @@ pub(super) enum SockOwner {
     RailCall(u32),
 }
 
-/// Something that has happened to a peer.
+/// An event of a peer's connections, for those who move data over them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TcpLinkEvent {
     /// It has a connection, or there is room again.
@@ -62,7 +62,7 @@ pub(super) enum TcpLinkEvent {
     },
 }
 
-/// How much there may be.
+/// The limits of this provider.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TcpLimits {
     /// Connections.
@@ -74,7 +74,7 @@ pub(super) struct TcpLimits {
     pub(super) shared_bytes: u64,
 }
 
-/// All peers. Its methods are in the files that the head of this one names.
+/// All peers and their connections. Its methods are in the files that the module's documentation names.
 #[derive(Debug)]
 pub(super) struct TcpLinks<S> {
     pub(super) sockets: S,

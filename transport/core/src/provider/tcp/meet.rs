@@ -19,7 +19,7 @@ use super::sockets::{Sock, Sockets};
 use super::unproven::UnprovenConnection;
 use super::{address, eviction, proof};
 
-/// Why somebody was sent away.
+/// Why a handshake failed.
 #[derive(Debug)]
 pub(super) enum HandshakeRefusal {
     /// The connection ended.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::mr::to_usize;
 use crate::{Atomic, Lease};
 
-/// A stretch of memory of this process that may be read, or written, as its head says.
+/// A range of memory of this process that may be read, or written, as this file's documentation says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::provider) struct MemoryRange {
     address: u64,

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-/// Complaints in words, oldest first.
+/// Messages for the user, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct TcpNotices(VecDeque<String>);
 

@@ -55,7 +55,7 @@ pub(super) const PIECE_BYTES: usize = 512 << 10;
 /// Data that go unsolicited, at most: of more, a read asks before it has waited for long.
 pub(super) const MOST_UNSOLICITED_BYTES: usize = 256 << 10;
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TcpPacketKind {
     Frame = 0x31,
@@ -103,7 +103,7 @@ impl TcpPacketKind {
     }
 }
 
-/// What stands in front of each packet.
+/// The header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpPacketHeader {
     pub(super) bytes: usize,
@@ -160,7 +160,7 @@ impl TcpPacketHeader {
     }
 }
 
-/// A packet's bytes behind its header, in the making: room for the header is in front.
+/// Builds the part of a packet behind its header. Room for the header is in front.
 pub(super) struct TcpPacketBuilder<'a>(&'a mut Vec<u8>);
 
 impl<'a> TcpPacketBuilder<'a> {
@@ -259,7 +259,7 @@ pub(super) fn head_of(bytes: &[u8]) -> Head {
     }
 }
 
-/// "Send me this."
+/// Asks for data of the receiver's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpReadRequest {
     pub(super) id: u32,
@@ -307,7 +307,7 @@ impl TcpWriteRequest {
     }
 }
 
-/// "Change this word."
+/// Asks for an atomic operation on a word of the receiver's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpAtomicRequest {
     pub(super) id: u32,
@@ -337,7 +337,7 @@ impl TcpAtomicRequest {
     }
 }
 
-/// How something ended that was asked for.
+/// The outcome of an operation that a peer asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpWorkReply {
     pub(super) id: u32,

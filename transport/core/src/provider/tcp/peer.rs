@@ -11,7 +11,7 @@ use super::rail::TcpRails;
 use super::sockets::Sock;
 use crate::RemoteKey;
 
-/// A peer.
+/// What is kept for a peer.
 #[derive(Debug)]
 pub(super) struct TcpPeer {
     pub(super) session: Session,
@@ -147,7 +147,7 @@ impl TcpPeer {
     }
 }
 
-/// A connection on which both have proved who they are.
+/// The first connection with a peer, after the handshake.
 #[derive(Debug)]
 pub(super) struct TcpConnection {
     pub(super) sock: Sock,
@@ -229,7 +229,7 @@ impl TcpConnection {
     }
 }
 
-/// Something on its way out.
+/// A packet or data that are being sent.
 #[derive(Debug)]
 pub(super) enum TcpOutgoing {
     /// A packet that is kept.
@@ -264,7 +264,7 @@ pub(super) struct Inflow {
     pub(super) bytes: usize,
 }
 
-/// Where they go. It is looked up whenever some have come.
+/// Where the data of the current packet go. It is looked up whenever some have come.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TcpDataTarget {
     /// To the lease of a read of ours.

@@ -11,9 +11,9 @@
 //!
 //! Of a rail HELLO's attempts and what is said of streams are 0. A process that has no rails says 0 connections, and understands no HELLO
 //! of one.
-//! Behind a WELCOME with verdict [`HandshakeVerdict::Joined`] both streams begin. A MAC is made with the keys of the two jobs over who makes
-//! it, all of HELLO, the host's nonce and what follows the MAC: so it proves the key for this connection alone, in one direction,
-//! and nobody learns the key from it. Numbers alone do not say who is meant: two processes of another job may know
+//! Behind a WELCOME with verdict [`HandshakeVerdict::Joined`] both streams begin. A MAC is made with the keys of the two jobs over
+//! who makes it, all of HELLO, the host's nonce and what follows the MAC: so it proves the key for this connection alone, in one
+//! direction, and nobody learns the key from it. Numbers alone do not say who is meant: two processes of another job may know
 //! different callers by the same one. The caller proves first: whoever just connects to all ports of a host learns nothing.
 
 use std::fmt;
@@ -48,7 +48,7 @@ pub(super) struct Hello {
     pub(super) nonce: [u64; 2],
 }
 
-/// What a host says to a caller.
+/// The answer of the host to a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeVerdict {
     /// It may go on.
@@ -83,7 +83,7 @@ impl HandshakeVerdict {
     }
 }
 
-/// What came instead of what was expected.
+/// What is wrong with a message of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeFault {
     /// Nothing of ours.
@@ -94,7 +94,7 @@ pub(super) enum HandshakeFault {
     Key,
 }
 
-/// What follows from the two keys of a pair of processes: of one job the same twice.
+/// The key of a pair of processes, made of the keys of their jobs; within one job that key twice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct PairKey([u8; 16]);
 
@@ -114,7 +114,7 @@ impl fmt::Debug for PairKey {
     }
 }
 
-/// Who makes a MAC.
+/// Which side makes a MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MacSide {
     Caller,
@@ -180,7 +180,7 @@ pub(super) struct Welcome {
     pub(super) rails: u8,
 }
 
-/// What both know by the time of a proof.
+/// What both sides have exchanged before the proofs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HandshakeContext {
     pub(super) keys: PairKey,

@@ -18,7 +18,7 @@ use super::packet::{
 };
 use super::sockets::Sock;
 
-/// What is under way over a connection, and how fast that is.
+/// Bytes outstanding on a connection, and its measured speed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConnectionLoad {
     /// Bytes that were asked for and are not all here.
@@ -177,7 +177,7 @@ pub(super) struct RailCall {
     pub(super) since_ns: u64,
 }
 
-/// One that there is.
+/// A further connection with a peer, over an interface of its own.
 #[derive(Debug)]
 pub(super) struct TcpRail {
     pub(super) sock: Sock,

@@ -17,7 +17,7 @@ use super::sockets::{Sock, Sockets};
 use super::unproven::UnprovenConnection;
 use session::Ack;
 
-/// A rail that is looked at in each turn, since something may come soon.
+/// A rail that is polled in each turn, since data are expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ActiveRail {
     pub(super) peer: u32,

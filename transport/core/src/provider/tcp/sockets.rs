@@ -12,7 +12,7 @@ use crate::wait_set::WaitSet;
 /// Number of a connection, from when it is made or accepted until it is closed. Small; used again afterwards.
 pub(in crate::provider) type Sock = u32;
 
-/// Something may be done now. Only a hint: trying it in vain does no harm.
+/// A hint that something may be done now. To try it in vain does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::provider) enum SockEvent {
     /// Somebody has connected.

@@ -9,7 +9,7 @@ use session::{Ack, Slot};
 use super::memory::MemoryRange;
 use super::packet::{HEADER_BYTES, MOST_FRAME_BYTES, TcpPacketHeader, TcpPacketKind};
 
-/// A packet.
+/// A packet that is kept until it is acknowledged.
 #[derive(Debug, Default)]
 struct StoredPacket {
     kind: Option<TcpPacketKind>,
@@ -20,7 +20,7 @@ struct StoredPacket {
     export: Option<u64>,
 }
 
-/// All of them, for all peers.
+/// The stored packets of all peers.
 #[derive(Debug, Default)]
 pub(super) struct PacketStore {
     slots: Vec<StoredPacket>,

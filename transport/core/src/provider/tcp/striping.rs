@@ -24,7 +24,7 @@ pub(super) struct Shares {
     again: Vec<ReadPiece>,
 }
 
-/// A piece of a read.
+/// A piece of a striped read.
 #[derive(Clone, Copy, Debug)]
 struct ReadPiece {
     work: u32,

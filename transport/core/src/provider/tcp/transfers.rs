@@ -29,7 +29,7 @@ pub(super) enum Serve {
     Unsolicited(RemoteKey),
 }
 
-/// What waits for one peer.
+/// The transfers that wait for one peer.
 #[derive(Debug, Default)]
 pub(super) struct PeerTransfers {
     /// Answers to works of the peer's; each finds room before anything else.
@@ -55,7 +55,7 @@ pub(super) struct PeerTransfers {
     writes_next: bool,
 }
 
-/// All that moves or may be moved.
+/// All transfers that are under way, and the memory that peers may reach.
 #[derive(Debug, Default)]
 pub(super) struct TcpTransfers {
     pub(super) works: TcpWorks,

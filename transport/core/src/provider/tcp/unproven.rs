@@ -10,7 +10,7 @@ use super::handshake_stream::HandshakeStream;
 use super::proof::HandshakeContext;
 use super::sockets::Sock;
 
-/// Somebody who has connected.
+/// A connection that was accepted and has not finished the handshake.
 #[derive(Debug)]
 pub(super) struct UnprovenConnection {
     pub(super) talk: HandshakeStream,
@@ -20,7 +20,7 @@ pub(super) struct UnprovenConnection {
     pub(super) meeting: Option<(u32, HandshakeContext)>,
 }
 
-/// All of them.
+/// All connections that have not finished the handshake.
 #[derive(Debug, Default)]
 pub(super) struct UnprovenConnections {
     all: Vec<UnprovenConnection>,

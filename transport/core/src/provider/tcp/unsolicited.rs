@@ -25,7 +25,7 @@ pub(super) struct Unsolicited {
     last: u64,
 }
 
-/// Some of it.
+/// Data that arrive unsolicited, under the key of their announcement.
 #[derive(Debug, Default)]
 struct AnnouncedData {
     target: AnnouncedTarget,
@@ -34,7 +34,7 @@ struct AnnouncedData {
     turn: u64,
 }
 
-/// Where it goes.
+/// Where unsolicited data go.
 #[derive(Debug, Default)]
 enum AnnouncedTarget {
     /// Nothing has come, and nobody reads it.

@@ -8,7 +8,7 @@ use super::memory::MemoryRange;
 use super::packet::MOST_FRAME_BYTES;
 use crate::{Lease, RemoteKey, WorkId};
 
-/// One of them.
+/// A read, write or atomic operation that has not ended.
 #[derive(Debug)]
 pub(super) struct TcpWork {
     pub(super) peer: u32,
@@ -28,7 +28,7 @@ pub(super) struct TcpWork {
     pub(super) shared: Option<StripedRead>,
 }
 
-/// What is known of a read that goes over several connections.
+/// The state of a read that goes over several connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StripedRead {
     /// Parts that are under way.
@@ -39,7 +39,7 @@ pub(super) struct StripedRead {
     pub(super) is_striped: bool,
 }
 
-/// A part of such a read that was asked for.
+/// A part of a striped read that was requested.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StripedReadPart {
     pub(super) peer: u32,
@@ -53,7 +53,7 @@ pub(super) struct StripedReadPart {
     pub(super) asked_ns: u64,
 }
 
-/// What a part was asked for over.
+/// The connection over which a part was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartConnection {
     /// The first connection.
@@ -84,7 +84,7 @@ impl TcpWork {
     }
 }
 
-/// All of them, by numbers that peers answer with.
+/// All operations under way, by the numbers that peers answer with.
 #[derive(Debug, Default)]
 pub(super) struct TcpWorks {
     all: HashMap<u32, TcpWork>,

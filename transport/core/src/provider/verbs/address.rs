@@ -21,7 +21,7 @@
 
 use super::rail::MOST_RAILS;
 
-/// What kind of network a port is on.
+/// The link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LinkLayer {
     Infiniband,
@@ -57,7 +57,7 @@ pub(super) fn from_record(record: &[u8]) -> Option<(Vec<Rated>, &[u8])> {
     Some((ports.collect::<Option<_>>()?, host))
 }
 
-/// Where one port of a process is found.
+/// The address of one port of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PortAddress {
     pub(crate) link: LinkLayer,
@@ -124,7 +124,8 @@ impl PortAddress {
 }
 
 const VERSION: u8 = 1;
-/// Older ones were 0x23, of processes whose notes had no sizes and whose buffers were too short for such, and before began with [`VERSION`].
+/// Older ones were 0x23, of processes whose notes had no sizes and whose buffers were too short for such, and before began with
+/// [`VERSION`].
 const FORM: u8 = 0x24;
 /// Bytes of a port in a record: its address and its rate.
 const PORT_BYTES: usize = PortAddress::BYTES + 4;

@@ -25,6 +25,7 @@ pub(super) struct Bounces {
     free: Vec<u32>,
 }
 
+/// A registered buffer, and the rail with which it is registered.
 #[derive(Debug)]
 struct BounceBuffer {
     block: RegisteredBlock,

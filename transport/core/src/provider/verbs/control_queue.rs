@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::Head;
 
-/// A packet, and to whom it goes.
+/// A packet of the provider's own, and its receiver.
 #[derive(Debug)]
 pub(super) struct ControlPacket {
     pub(super) to: u32,
@@ -13,7 +13,7 @@ pub(super) struct ControlPacket {
     pub(super) body: Vec<u8>,
 }
 
-/// Those that wait.
+/// Control packets that wait for room, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct ControlQueue(VecDeque<ControlPacket>);
 

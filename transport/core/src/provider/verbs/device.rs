@@ -104,14 +104,14 @@ pub(crate) struct VerbsDevice {
     is_lost: bool,
 }
 
-/// A port of a device.
+/// The name of a port.
 #[derive(Clone, Copy, Debug)]
 struct PortName<'a> {
     name: &'a str,
     port: u8,
 }
 
-/// A region, and where it is.
+/// A memory region, and the addresses that it covers.
 #[derive(Debug)]
 struct DeviceRegion {
     // Dropping it is what ends the device's access.

@@ -212,7 +212,7 @@ pub(crate) fn of_registration(
     }
 }
 
-/// The two ends of something that failed.
+/// The two ends of a connection that failed, for messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PairEnds<'a> {
     pub(crate) rank: u32,

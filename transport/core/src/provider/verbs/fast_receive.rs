@@ -51,7 +51,7 @@ impl FarWord {
     }
 }
 
-/// What a word that was handed up leaves to be done.
+/// What is still to be done for a word that was handed up: its buffer is free, and its acknowledgement is to be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingWord {
     pub(super) peer: u32,

@@ -22,7 +22,7 @@ pub(super) use system::{interfaces, route_to};
 /// An address as the network writes it.
 pub(super) type Gid = [u8; 16];
 
-/// What a table says of one place.
+/// An entry of a port's table of GIDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GidEntry {
     pub(super) index: u32,
@@ -32,7 +32,7 @@ pub(super) struct GidEntry {
     pub(super) interface: u32,
 }
 
-/// What packets look like that carry it.
+/// The kind of packets that carry a GID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GidType {
     Infiniband,
@@ -50,7 +50,7 @@ pub(super) struct HostInterface {
     pub(super) addresses: Vec<IpAddr>,
 }
 
-/// Where packets to some address leave this host.
+/// The interface by which packets to an address leave this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HostRoute {
     /// No address was asked about.
@@ -63,7 +63,7 @@ pub(super) enum HostRoute {
     Nowhere,
 }
 
-/// What there is to choose from.
+/// The entries to choose from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GidTable<'a> {
     pub(super) link: LinkLayer,
@@ -71,14 +71,14 @@ pub(super) struct GidTable<'a> {
     pub(super) interfaces: &'a [HostInterface],
 }
 
-/// The choice.
+/// The result of the choice, with the reason for each entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GidChoice {
     pub(super) all: Vec<GidCandidate>,
     best: Option<usize>,
 }
 
-/// An entry, and what is held of it.
+/// An entry, and whether it can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GidCandidate {
     pub(super) entry: GidEntry,
@@ -100,7 +100,7 @@ pub(super) struct Merit {
     place: Reverse<u32>,
 }
 
-/// What is wrong with an entry.
+/// Why an entry cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GidFault {
     NoAddress,

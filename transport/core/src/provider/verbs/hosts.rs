@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-/// The names of hosts, each once: many peers are on the same.
+/// The names of hosts, each stored once.
 #[derive(Debug)]
 pub(super) struct HostNames {
     here: String,

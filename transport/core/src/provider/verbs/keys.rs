@@ -20,7 +20,7 @@ pub(super) type Regions = [Option<Region>; MOST_RAILS];
 /// Keys to one stretch of memory, by the rails of its owner; 0 where there is none.
 pub(super) type Keys = [u32; MOST_RAILS];
 
-/// What peers have told of their memory: the newest of it, whoever it was.
+/// Remote keys that peers have sent for their other rails; the newest, up to a limit.
 #[derive(Debug, Default)]
 pub(super) struct PeerKeys(VecDeque<(u32, RemoteKey, Keys)>);
 

@@ -26,7 +26,7 @@ pub(super) enum PostedRequest {
     Mark { read: Option<Slot> },
 }
 
-/// The work requests of one send queue, oldest first.
+/// The work requests of one send queue that have not ended, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct SendLedger {
     posted: VecDeque<PostedRequest>,

@@ -28,7 +28,7 @@ use super::{COMPLETION_BYTES, NetLimits};
 use crate::provider::ledger::NetCounts;
 use crate::wait;
 
-/// Links to all peers, and what they go over.
+/// The ports, and the queue pairs and address handles to all peers.
 #[derive(Debug)]
 pub(super) struct VerbsLinks<P: VerbsPort> {
     /// The rank of this process in its job: what it calls itself. What a peer calls it is kept with that peer's [`VerbsPeer`].
@@ -47,7 +47,7 @@ pub(super) struct VerbsLinks<P: VerbsPort> {
     pub(super) counts: Arc<NetCounts>,
 }
 
-/// What has become of streams or queue pairs, for those who move data with them.
+/// An event of a stream or queue pair, for those who move data over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VerbsLinkEvent {
     /// A part of a work is back from its queue pair.

@@ -6,7 +6,7 @@
 
 use super::ledger::SendLedger;
 
-/// How far the end of what was posted to a queue pair is told.
+/// Detects that the completions of a queue pair have stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CompletionWatch {
     /// [`SendLedger::progress`], and when it was found so first.

@@ -17,7 +17,7 @@ use super::port::{CallError, Region, RegionAccess, Sge, VerbsPort};
 use super::rail::MOST_RAILS;
 use crate::Lease;
 
-/// Registered memory of our own, in pieces of one size.
+/// Registered memory of our own, cut into pieces of one size.
 #[derive(Debug)]
 pub(super) struct RegisteredBlock {
     base: NonNull<u8>,
@@ -186,7 +186,7 @@ impl Drop for RegisteredBlock {
     }
 }
 
-/// A mapping that child processes share, for what the program allocates.
+/// A mapping that child processes share, for memory that the program allocates.
 #[derive(Debug)]
 pub(super) struct SharedMapping {
     base: NonNull<u8>,
@@ -271,7 +271,8 @@ pub(super) fn register_exported<P: VerbsPort>(
         errno: libc::EFAULT,
     })?;
     // SAFETY: what is exported is leased memory (`Fabric::export`), which stays until its lease ends; whoever ends it
-    // withdraws the key first. What is exposed (`Fabric::expose`) stays until its key is given back. The lease of a read that a peer carries out ends after `deregister` (`fetch.rs`).
+    // withdraws the key first. What is exposed (`Fabric::expose`) stays until its key is given back. The lease of a read that a
+    // peer carries out ends after `deregister` (`fetch.rs`).
     unsafe { port.register(base, bytes, RegionAccess::Full) }
 }
 

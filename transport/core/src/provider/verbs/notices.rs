@@ -10,7 +10,7 @@ use super::PortChange;
 use super::error_text;
 use super::port::{CallError, PortAttr};
 
-/// News that nobody has asked for yet, oldest first.
+/// Messages for the user and changes of ports, oldest first, until they are asked for.
 #[derive(Debug, Default)]
 pub(super) struct VerbsNotices {
     complaints: VecDeque<String>,

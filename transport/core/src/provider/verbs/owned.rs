@@ -31,7 +31,7 @@ struct Ours {
     mapping: Option<SharedMapping>,
 }
 
-/// A stretch of the program's memory.
+/// A range of the program's memory that stays registered.
 #[derive(Debug)]
 struct RegisteredRange {
     base: u64,

@@ -42,7 +42,7 @@ pub(super) struct ReliablePair {
     life: PairHealth,
 }
 
-/// The troubles of a link.
+/// Recent failures of the queue pairs of a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct LinkFailures {
     /// Breaks since nobody answered: the next queue pair waits longer.
@@ -135,7 +135,7 @@ impl ReliablePair {
     }
 }
 
-/// The reliable queue pairs of a process, by their places.
+/// The reliable queue pairs of a process, by index.
 #[derive(Debug, Default)]
 pub(super) struct ReliablePairs {
     all: Vec<Option<ReliablePair>>,

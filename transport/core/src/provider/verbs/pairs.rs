@@ -317,8 +317,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.detour_if_joined(line, done.status);
     }
 
-    /// What a failure says of the peer. A program that plays the adapter answers in calls of its process alone: that it does not says no more
-    /// than that a device had no buffer for too long, so nobody takes it for dead.
+    /// What a failure says of the peer. A program that plays the adapter answers in calls of its process alone: that it does not
+    /// says no more than that a device had no buffer for too long, so nobody takes it for dead.
     fn what_it_says(&self, line: RailPeer, status: WorkStatus) -> WorkStatus {
         let link = self
             .sides

@@ -6,10 +6,10 @@
 //!
 //! A note that has no answer was lost, was too long, or its peer computes and has not looked. To tell these apart a short note follows
 //! an ask that is said again, which whoever polls sends back ([`WireMessage::Echo`](super::wire::WireMessage)); after some in vain it goes
-//! alone. An echo without the answer to the ask before it is a *miss*. After [`MOST_MISSES`] in a row the next attempt wants half the size, down to
-//! 256 bytes; a peer that sends no echo costs no size however long it is silent. With a fifth of all packets lost, an ask and its
-//! answer come through with 0.64, an echo without them with 0.23: a size is given up by chance in one of 200 cases
-//! where the first ask was lost, one of 600 in all; with a tenth lost, one of 8000.
+//! alone. An echo without the answer to the ask before it is a *miss*. After [`MOST_MISSES`] in a row the next attempt wants half
+//! the size, down to 256 bytes; a peer that sends no echo costs no size however long it is silent. With a fifth of all packets
+//! lost, an ask and its answer come through with 0.64, an echo without them with 0.23: a size is given up by chance in one of 200
+//! cases where the first ask was lost, one of 600 in all; with a tenth lost, one of 8000.
 //!
 //! What was found stays with the link: the next queue pair begins there, since most break for other reasons, and finds out by itself if
 //! it is too much by now. After [`KNOWN_MINUTES`] it begins with all that the ports carry, since ways are mended too.
@@ -33,7 +33,7 @@ pub(super) struct Path {
     less_since: u8,
 }
 
-/// What was asked last and nobody has answered.
+/// The last unanswered question about a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum PathQuery {
     /// Nothing.
@@ -68,8 +68,9 @@ impl Path {
         }
     }
 
-    /// A queue pair is asked for, between ports that carry `most` bytes. `true`: as one was before, which nobody has answered. Ports that go
-    /// down, and other links that are taken instead, end attempts sooner than it takes to find a size: misses are counted through.
+    /// A queue pair is asked for, between ports that carry `most` bytes. `true`: as one was before, which nobody has answered.
+    /// Ports that go down, and other links that are taken instead, end attempts sooner than it takes to find a size: misses are
+    /// counted through.
     pub(super) fn begin(&mut self, most: u32, now_ns: u64) -> bool {
         let (asked, before) = (self.asked, self.power);
         let most = power_of(most);

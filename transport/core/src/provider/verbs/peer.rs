@@ -10,7 +10,7 @@ use super::peer_port::PeerPort;
 use super::rail::{MOST_RAILS, RailPeer};
 use super::wire::HEADER_BYTES;
 
-/// One peer.
+/// What is kept for one peer.
 #[derive(Debug)]
 pub(super) struct VerbsPeer {
     /// The link that carries packets.

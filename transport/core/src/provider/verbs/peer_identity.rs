@@ -5,7 +5,7 @@
 
 use crate::provider::tcp::StreamKey;
 
-/// By what a process of another job and this one know each other. Both are told the same, each from its own side.
+/// How a process of another job and this one name each other. Both are given the same, each from its own side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignPeer {
     /// The number by which that process knows this one.
@@ -18,7 +18,7 @@ pub struct ForeignPeer {
     pub is_first: bool,
 }
 
-/// By what a peer and this process know each other.
+/// How a peer and this process name each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::provider) struct PeerIdentity {
     /// The number by which the peer knows this process.
@@ -28,7 +28,7 @@ pub(in crate::provider) struct PeerIdentity {
     pub(in crate::provider) is_first: bool,
 }
 
-/// That of all peers, by their numbers here.
+/// The identities of all peers, by their numbers here.
 #[derive(Debug)]
 pub(in crate::provider) struct PeerIdentities {
     me: u32,
@@ -72,7 +72,8 @@ impl PeerIdentities {
         self.later.get(place as usize).copied().flatten()
     }
 
-    /// By what a peer and this process know each other. The [`VerbsPeer`](super::peer::VerbsPeer) of one has by heart what each packet names.
+    /// By what a peer and this process know each other. The [`VerbsPeer`](super::peer::VerbsPeer) of one has by heart what each
+    /// packet names.
     pub(in crate::provider) fn with(&self, peer: u32) -> PeerIdentity {
         self.later(peer).unwrap_or(PeerIdentity {
             known_as: self.me,

@@ -9,7 +9,7 @@ use super::address::{LinkLayer, PortAddress};
 use super::path::Path;
 use super::port::AddressHandle;
 
-/// A port of a peer, as one rail of this process reaches it.
+/// A port of a peer, and how one rail of this process reaches it.
 #[derive(Debug)]
 pub(super) struct PeerPort {
     pub(super) rail: u8,
@@ -52,8 +52,8 @@ impl PeerPort {
         matches!(self.connection.state(), CarrierState::Asking { .. })
     }
 
-    /// A datagram of the peer has come on it, or must have. `true`: it was asked for a queue pair and seemed to look no more; the ask is said
-    /// again soon, now that it does.
+    /// A datagram of the peer has come on it, or must have. `true`: it was asked for a queue pair and seemed to look no more; the
+    /// ask is said again soon, now that it does.
     pub(super) fn heard(&mut self, now_ns: u64) -> bool {
         self.connection.heard();
         let is_back = self.path.shows_life() && self.is_asking();

@@ -15,7 +15,7 @@ use super::port::VerbsPort;
 use super::rail::RailPeer;
 use super::rails::Rails;
 
-/// The peers of a process, by their numbers.
+/// The peers of a process, by number.
 #[derive(Debug)]
 pub(super) struct PeerTable {
     all: Vec<Option<Box<VerbsPeer>>>,

@@ -207,7 +207,8 @@ pub(super) struct RecvPool {
 }
 
 impl RecvPool {
-    /// Of rail number `rail`. `packet_bytes`: what a packet of its port carries; no packet that goes as a datagram is longer, and notes hardly.
+    /// Of rail number `rail`. `packet_bytes`: what a packet of its port carries; no packet that goes as a datagram is longer, and
+    /// notes hardly.
     pub(super) fn new(rail: u8, packet_bytes: u32, limits: &NetLimits) -> Self {
         let datagram_bytes = GRH_BYTES + packet_bytes as usize + MORE_BYTES;
         let datagram_bytes = datagram_bytes.next_multiple_of(64);
@@ -346,7 +347,7 @@ pub(super) fn is_datagram(buffer: Slot) -> bool {
     buffer & MARK != 0
 }
 
-/// Slots of one size.
+/// Send slots of one size.
 #[derive(Debug)]
 struct SlotPool {
     slot_bytes: usize,
@@ -357,7 +358,7 @@ struct SlotPool {
     free: Vec<Slot>,
 }
 
-/// Who needs a slot: it is free when nobody does.
+/// The users of a slot. It is free when there are none.
 #[derive(Clone, Copy, Debug, Default)]
 struct SlotUse {
     /// A session keeps it.
@@ -518,7 +519,7 @@ fn forget<P: VerbsPort>(block: &mut RegisteredBlock, rails: &mut [Rail<P>]) {
     }
 }
 
-/// Buffers of one receive queue.
+/// The buffers of one receive queue.
 #[derive(Debug)]
 struct BufferPool {
     queue: Receives,

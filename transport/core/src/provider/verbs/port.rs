@@ -49,8 +49,8 @@ pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
     /// Lets the device reach memory.
     ///
     /// # Safety
-    /// The memory stays mapped until [`deregister`](Self::deregister) has returned or the port was dropped, and until then whoever holds it expects
-    /// that the device reads it, and writes it if `access` says so.
+    /// The memory stays mapped until [`deregister`](Self::deregister) has returned or the port was dropped, and until then whoever
+    /// holds it expects that the device reads it, and writes it if `access` says so.
     unsafe fn register(
         &mut self,
         base: NonNull<u8>,
@@ -206,7 +206,7 @@ impl PortCounts {
     }
 }
 
-/// What is known of a port.
+/// The attributes of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortAttr {
     /// The device's name, `mlx5_0`.
@@ -263,7 +263,7 @@ pub(crate) struct Depths {
     pub(crate) inline_bytes: u32,
 }
 
-/// What a peer may do with registered memory. This process always may all.
+/// What peers may do with a memory region. This process may always read and write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RegionAccess {
     /// Nothing.
@@ -285,7 +285,7 @@ pub(crate) struct Region {
     pub(crate) remote_key: u32,
 }
 
-/// A stretch of registered memory of this process.
+/// A scatter-gather entry: a range of a memory region of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sge {
     pub(crate) address: u64,
@@ -293,7 +293,7 @@ pub(crate) struct Sge {
     pub(crate) local_key: u32,
 }
 
-/// What a work request carries.
+/// The body of a work request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WorkBody<'a> {
     /// These bytes, copied when it is posted.
@@ -311,14 +311,14 @@ pub(crate) enum Receives {
     Datagrams,
 }
 
-/// Which completions.
+/// Which completion queue of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CqKind {
     Sends,
     Receives,
 }
 
-/// A way for datagrams: its place among those of the port. Never zero inside, so that one that may be missing takes no more room.
+/// An address handle: an index among those of the port. Never zero inside, so that an `Option` of it takes no more room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AddressHandle(NonZeroU32);
 
@@ -343,7 +343,7 @@ pub(crate) struct Mailbox {
     pub(crate) key: u32,
 }
 
-/// A reliable queue pair: the port's name for it, and its number on the network.
+/// A reliable queue pair: its index at the port, and its number on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueuePairHandle {
     pub(crate) id: u32,
@@ -363,7 +363,7 @@ pub(crate) struct RemotePair {
     pub(crate) patience: u8,
 }
 
-/// One work request on a reliable queue pair.
+/// A work request for a reliable queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkRequest<'a> {
     /// Comes back in its completion.
@@ -375,7 +375,7 @@ pub(crate) struct WorkRequest<'a> {
     pub(crate) signaled: bool,
 }
 
-/// What a work request does.
+/// The operation of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkOpcode {
     Send,
@@ -415,7 +415,7 @@ pub(crate) struct Done {
     pub(crate) vendor: u32,
 }
 
-/// How a work request ended.
+/// The status of a completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WorkStatus {
     #[default]
@@ -438,11 +438,11 @@ pub(crate) enum WorkStatus {
     LocalLength,
     /// Another number of `enum ibv_wc_status`.
     Other(u32),
-    /// The device tells nothing of it, and no device tells this (`lost_completions.rs`).
+    /// Synthesized here: the completion never came (`lost_completions.rs`).
     Forgotten,
 }
 
-/// Something that happened to a port.
+/// An asynchronous event of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortEvent {
     PortDown,
@@ -461,7 +461,7 @@ pub(crate) enum PortEvent {
     Other(u32),
 }
 
-/// Nothing was posted: there is no room.
+/// Nothing was posted: the queue has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueFull;
 

@@ -35,8 +35,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Nobody has answered so often: says again what was said last. After an ask an echo is wanted, and after some in vain an echo alone: who
-    /// computes finds no more of them than it needs.
+    /// Nobody has answered so often: says again what was said last. After an ask an echo is wanted, and after some in vain an echo
+    /// alone: who computes finds no more of them than it needs.
     pub(super) fn say_once_more(&mut self, line: RailPeer, tries: u8) {
         let Some(link) = self.sides.link(line) else {
             return;

@@ -37,7 +37,7 @@ pub(super) struct Rail<P: VerbsPort> {
     pub(super) lost: Option<Box<str>>,
 }
 
-/// A peer, as one rail of this process reaches it.
+/// A peer, and the rail of this process that reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RailPeer {
     pub(super) peer: u32,

@@ -14,7 +14,7 @@ use super::rails::Rails;
 use super::work::{Registered, Work, WorkKind, WorkMemory};
 use crate::RemoteKey;
 
-/// Registered memory.
+/// The registered memory of this process.
 #[derive(Debug)]
 pub(super) struct RegionRegistry {
     pub(super) owned: Owned,
@@ -29,7 +29,7 @@ pub(super) struct RegionRegistry {
     copied_bytes: u64,
 }
 
-/// Memory that a peer may reach.
+/// Memory that a peer may access.
 #[derive(Debug)]
 pub(super) struct ExportedRegion {
     peer: u32,

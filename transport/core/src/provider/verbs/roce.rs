@@ -82,7 +82,7 @@ pub(crate) struct RocePort<C> {
     has_stirred: bool,
 }
 
-/// How much of everything its queue pairs have.
+/// The limits of a port's queue pairs.
 #[derive(Clone, Copy, Debug)]
 struct RocePortLimits {
     /// Requests that one reliable queue pair takes.
@@ -95,7 +95,7 @@ struct RocePortLimits {
     silence_ns: u64,
 }
 
-/// Queue pairs, and the memory that they reach.
+/// The queue pairs of a port, and the memory that they access.
 #[derive(Debug)]
 struct RoceQueues {
     /// Where packets come.

@@ -22,7 +22,7 @@ use super::streams::VerbsStreams;
 use super::works::Works;
 use crate::{Completion, Peer};
 
-/// All that moves or may be moved.
+/// All transfers that are under way, and the memory that they use.
 #[derive(Debug)]
 pub(super) struct VerbsTransfers {
     pub(super) works: Works,

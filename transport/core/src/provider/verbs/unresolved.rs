@@ -6,7 +6,7 @@ use std::collections::{HashSet, VecDeque};
 
 use session::Slot;
 
-/// What waits for addresses.
+/// Peers whose address is not known yet, and datagrams that seem to be theirs.
 #[derive(Debug, Default)]
 pub(super) struct UnresolvedPeers {
     /// Peers whose address should be asked for.

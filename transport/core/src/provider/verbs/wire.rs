@@ -60,7 +60,7 @@ pub(super) const ENDS: u8 = 2;
 /// Its sender wants to hear at once that it has arrived.
 pub(super) const ASKS: u8 = 4;
 
-/// A packet without its body.
+/// The header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StreamPacket {
     pub(super) source: u32,
@@ -85,7 +85,7 @@ pub(super) struct PairEnd {
     pub(super) packet_bytes: u32,
 }
 
-/// What arrived.
+/// A parsed packet or note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WireMessage {
     Packet(StreamPacket),

@@ -32,7 +32,7 @@ use super::works::{MOST_TRIES, Pushed, Settled, WorkPath};
 use crate::provider::caps::Mover;
 use crate::{Atomic, Head, Lease, LocalKey, Peer, RemoteKey, WorkId, WorkOutcome};
 
-/// What is done to a peer's memory.
+/// The kind of a one-sided operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::provider) enum WorkKind {
     Read,
@@ -86,7 +86,7 @@ pub(super) struct Work {
     pub(super) bounce: Option<Bounce>,
 }
 
-/// The memory of a work, and the rail that must know it.
+/// The memory of a work request, and the rail with which it must be registered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WorkMemory {
     pub(super) base: u64,
@@ -579,8 +579,8 @@ impl VerbsTransfers {
         }
     }
 
-    /// The port is lost, or (`is_gone`) the device: it may never tell the end of what it was doing, but touches no memory that was taken away from it.
-    /// All peers are lost, so nothing takes the places of these works.
+    /// The port is lost, or (`is_gone`) the device: it may never tell the end of what it was doing, but touches no memory that was
+    /// taken away from it. All peers are lost, so nothing takes the places of these works.
     pub(super) fn end_all_works<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,

@@ -26,7 +26,7 @@ pub(super) struct Works {
     doubted_bytes: u64,
 }
 
-/// Where parts of a work are posted.
+/// The queue pair and the rail to which parts of a work are posted.
 #[derive(Debug)]
 pub(super) struct WorkPath<'a, P: VerbsPort> {
     /// The queue pair, by its place, and its rail.

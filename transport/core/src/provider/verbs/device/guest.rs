@@ -26,7 +26,7 @@ fn mailbox(handle: AddressHandle, number: u32) -> Mailbox {
     }
 }
 
-/// An open port, and memory that its peers may reach.
+/// An open port, and memory that its peers may access.
 struct GuestPort {
     device: VerbsDevice,
     block: GuestMemory,

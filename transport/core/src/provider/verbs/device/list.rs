@@ -15,7 +15,7 @@ use super::make::{self, Devices};
 use super::object::VerbsObject;
 use super::pair::MOST_READS;
 
-/// A port that was found.
+/// A port of a device of this host.
 #[derive(Clone, Debug)]
 pub(crate) struct DiscoveredPort {
     pub(crate) device: String,

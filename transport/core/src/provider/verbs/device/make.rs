@@ -276,7 +276,7 @@ pub(super) fn shared_receives(
     unsafe { VerbsObject::take("ibv_create_srq", queue, verbs.destroy_srq) }
 }
 
-/// What a queue pair is made of.
+/// What a queue pair is created with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueuePairInitAttr<'a> {
     pub(super) domain: &'a VerbsObject<ibv_pd>,

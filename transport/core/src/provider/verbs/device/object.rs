@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 
 use super::super::port::CallError;
 
-/// An object of the library. Dropping it takes it apart.
+/// An object of rdma-core. Dropping it destroys it.
 #[derive(Debug)]
 pub(super) struct VerbsObject<T> {
     pointer: NonNull<T>,

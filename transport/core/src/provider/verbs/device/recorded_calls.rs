@@ -20,7 +20,7 @@ use super::super::NetLimits;
 use super::*;
 use crate::GidPlaces;
 
-/// What was asked for since the thread began.
+/// The calls of rdma-core since the thread began.
 #[derive(Debug, Default)]
 struct RecordedCalls {
     completions: Vec<c_int>,

@@ -11,6 +11,7 @@ use super::datagram::Datagrams;
 use super::memory::FakeRegions;
 use super::queue::{Added, CompletionQueue, FakeCompletion, FakeSlotOwner, FakeSlots};
 
+/// One port of the fake network.
 #[derive(Debug)]
 pub(super) struct FakeAdapter {
     pub(super) state: FakeAdapterState,
@@ -42,6 +43,7 @@ pub(super) struct FakeAdapter {
     held: BTreeMap<u32, Vec<(CqKind, FakeCompletion)>>,
 }
 
+/// The state of a fake device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FakeAdapterState {
     Open,
@@ -51,14 +53,14 @@ pub(super) enum FakeAdapterState {
     Gone,
 }
 
-/// Where packets go, and what they say of where they come from.
+/// The address that packets go to, and the one they come from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FakeDestination {
     pub(super) to: PortAddress,
     pub(super) source: FakeSource,
 }
 
-/// Where a port was found when a queue pair was connected, or a way opened.
+/// The address of a port at the time when a queue pair was connected, or an address handle opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FakeSource {
     lid: u16,
@@ -66,7 +68,7 @@ pub(super) struct FakeSource {
     gid_index: u8,
 }
 
-/// Buffers for receives, in the order in which they are used.
+/// A receive queue: buffers in the order in which they are used.
 #[derive(Debug)]
 pub(super) struct FakeRecvQueue {
     waiting: VecDeque<(u64, Sge)>,

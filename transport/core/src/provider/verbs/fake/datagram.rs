@@ -30,6 +30,7 @@ pub(super) struct Datagrams {
     latest: BTreeMap<u32, u64>,
 }
 
+/// A posted datagram that has not ended.
 #[derive(Debug)]
 struct FakePostedSend {
     to: Mailbox,
@@ -39,7 +40,7 @@ struct FakePostedSend {
     slot: u64,
 }
 
-/// One on the wire.
+/// A datagram on the wire.
 #[derive(Clone, Debug)]
 pub(super) struct FakeDatagram {
     from: u32,

@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use super::super::port::{Region, RegionAccess, Sge};
 use crate::mr::to_usize;
 
-/// The regions of one port.
+/// The memory regions of one port.
 #[derive(Debug, Default)]
 pub(super) struct FakeRegions {
     table: BTreeMap<u32, FakeRegion>,
@@ -25,6 +25,7 @@ pub(super) struct FakeRegions {
     bytes: u64,
 }
 
+/// A registered memory region.
 #[derive(Debug)]
 struct FakeRegion {
     base: NonNull<u8>,
@@ -169,7 +170,7 @@ impl FakeRegions {
     }
 }
 
-/// So many bytes inside a region, found in the table just now.
+/// A range inside a region, just looked up in the table.
 #[derive(Clone, Copy)]
 struct FakeRegionRange {
     base: NonNull<u8>,

@@ -14,6 +14,7 @@ use super::queue::{FakeCompletion, FakeSlotOwner};
 use super::responder::FakeReply;
 use crate::provider::sim::SimRandom;
 
+/// The state of the whole network.
 #[derive(Debug)]
 pub(super) struct FakeNetState {
     pub(super) config: FakeConfig,
@@ -35,6 +36,7 @@ pub(super) struct FakeNetState {
     cuts: BTreeSet<(u32, u32)>,
 }
 
+/// An event of the network, at a time that was fixed when it was scheduled.
 #[derive(Debug)]
 pub(super) enum FakeNetEvent {
     /// The next request of a queue pair leaves, if there is one.

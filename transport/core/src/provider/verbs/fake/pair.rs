@@ -11,6 +11,7 @@ use super::adapter::FakeSource;
 use super::net::NUMBER_MASK;
 use super::queue::FakeSlots;
 
+/// One end of a reliable queue pair.
 #[derive(Debug)]
 pub(super) struct FakePair {
     pub(super) port: u32,
@@ -49,6 +50,7 @@ pub(super) struct FakePair {
     pub(super) last_arrival: u64,
 }
 
+/// The state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FakePairState {
     /// Neither sends nor receives.
@@ -57,7 +59,7 @@ pub(super) enum FakePairState {
     Broken,
 }
 
-/// The other end, and where this one stood when they were joined.
+/// The other end, and where this one was when they were connected.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FakePairPeer {
     pub(super) remote: RemotePair,
@@ -65,7 +67,7 @@ pub(super) struct FakePairPeer {
     pub(super) packet_bytes: u32,
 }
 
-/// Something that a test, or chance, has planned for the next request.
+/// A fault that a test, or chance, has planned for the next request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FakeFault {
     pub(super) status: WorkStatus,
@@ -73,6 +75,7 @@ pub(super) struct FakeFault {
     pub(super) carried_out: bool,
 }
 
+/// A work request that has not ended.
 #[derive(Clone, Debug)]
 pub(super) struct FakeWork {
     pub(super) work: u64,
@@ -84,14 +87,14 @@ pub(super) struct FakeWork {
     packets: u32,
 }
 
-/// A body while its work has not ended.
+/// The body of a work request that has not ended.
 #[derive(Clone, Debug)]
 pub(super) enum FakeBody {
     Inline(Box<[u8]>),
     Piece(Sge),
 }
 
-/// What is on the wire between two reliable queue pairs.
+/// A packet on the wire between two reliable queue pairs.
 #[derive(Debug)]
 pub(super) struct FakePacket {
     pub(super) from: u32,
@@ -102,6 +105,7 @@ pub(super) struct FakePacket {
     pub(super) what: FakePacketKind,
 }
 
+/// A request, or the answer to one.
 #[derive(Debug)]
 pub(super) enum FakePacketKind {
     Request {
@@ -126,6 +130,7 @@ impl FakePacketKind {
     }
 }
 
+/// The answer to a request.
 #[derive(Debug)]
 pub(super) enum FakeAnswer {
     /// It was carried out; what was read, or found.
@@ -138,7 +143,7 @@ pub(super) enum FakeAnswer {
     Refused(WorkStatus),
 }
 
-/// How a packet number stands to the one that is expected.
+/// How the number of a packet compares to the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FakePsnOrder {
     Next,

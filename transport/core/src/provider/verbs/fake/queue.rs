@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 
 use super::super::port::Done;
 
-/// A completion, and whose it is.
+/// A completion, and the slots that it frees.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FakeCompletion {
     pub(super) done: Done,
     pub(super) owner: FakeSlotOwner,
 }
 
-/// What a completion gives back when it is polled.
+/// The slots that a completion frees when it is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FakeSlotOwner {
     /// Send slots of a reliable queue pair, by its serial number, up to this one.

@@ -46,7 +46,7 @@ fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// One answer of the kernel.
+/// A message that the kernel answers with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NetlinkReply {
     Link {

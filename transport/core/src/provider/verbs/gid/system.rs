@@ -31,7 +31,7 @@ pub(in super::super) fn route_to(peer: IpAddr) -> io::Result<HostRoute> {
     Ok(found.unwrap_or(HostRoute::Nowhere))
 }
 
-/// A socket to the part of the kernel that knows.
+/// A netlink socket.
 struct NetlinkSocket(File);
 
 impl NetlinkSocket {

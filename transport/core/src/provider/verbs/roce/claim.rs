@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use siphasher::sip::SipHasher13;
 
-/// This process is the first of its job at an address.
+/// The claim of the first rank of a job to the shared UDP port of an address.
 #[derive(Debug)]
 pub(super) struct PortClaim {
     _address: UnixDatagram,

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::system;
 
-/// The descriptor of a port.
+/// The descriptor that wakes who sleeps on a port.
 #[derive(Debug)]
 pub(super) struct CompletionEvent {
     watcher: OwnedFd,
@@ -20,7 +20,7 @@ pub(super) struct CompletionEvent {
     for_room: bool,
 }
 
-/// What a sleeping process is to be woken for, beside packets that come.
+/// What wakes a sleeping process, besides packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WakeConditions {
     /// The time of the next deadline, or one that is over.

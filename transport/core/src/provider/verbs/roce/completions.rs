@@ -7,7 +7,8 @@ use roce::WorkCompletion;
 
 use super::super::port::{CqKind, Done, PortEvent, WorkStatus};
 
-/// Completions and events of one port. There are no more than requests and buffers that its process has posted.
+/// The completions and events of one port that were not polled. There are no more than requests and buffers that its process
+/// has posted.
 #[derive(Debug, Default)]
 pub(super) struct RoceCompletions {
     sends: VecDeque<Done>,

@@ -12,7 +12,7 @@ use roce::format::PORT;
 
 use super::system;
 
-/// Sockets to the places to which most is sent.
+/// Connected sockets, for the addresses to which most is sent.
 #[derive(Debug)]
 pub(super) struct ConnectedSockets {
     /// What they are bound to, with any port.
@@ -26,7 +26,7 @@ pub(super) struct ConnectedSockets {
     has_failed: bool,
 }
 
-/// One of them.
+/// A connected socket.
 #[derive(Debug)]
 struct ConnectedSocket {
     socket: UdpSocket,

@@ -33,7 +33,7 @@ pub(crate) struct Dpdk {
     now_ns: u64,
 }
 
-/// A packet that has come: in which frame, and what was read in front of it.
+/// A received packet: its frame, and what was parsed of its headers.
 #[derive(Debug)]
 struct DpdkPacket {
     frame: usize,

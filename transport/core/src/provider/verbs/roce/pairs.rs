@@ -90,7 +90,7 @@ pub(super) struct RocePairs {
     counts: Arc<PortCounts>,
 }
 
-/// A place for a queue pair.
+/// A slot of the table of queue pairs.
 #[derive(Debug, Default)]
 struct PairSlot {
     /// Of the queue pair that is there, or was there last.

@@ -3,8 +3,8 @@
 //!
 //! # Safety
 //! [`RocePort::register`](VerbsPort::register) passes the promise of its caller on to the table of regions, word for word. The table ends
-//! with the port, so that nothing touches their memory after the last one who could deregister it. A carrier that sends from a region gives it
-//! back before [`deregister`](VerbsPort::deregister) returns, or ends with the port too.
+//! with the port, so that nothing touches their memory after the last one who could deregister it. A carrier that sends from a
+//! region gives it back before [`deregister`](VerbsPort::deregister) returns, or ends with the port too.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;

@@ -3,7 +3,7 @@
 //! time; where one comes now and then, and somebody waits for it, it is quicker to ask for nothing but a packet and where it comes
 //! from.
 
-/// How one looks for packets.
+/// How packets are received from a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecvMode {
     /// For one packet, which is joined to no other.
@@ -14,7 +14,7 @@ pub(super) enum RecvMode {
     Trains,
 }
 
-/// What the last looks have found.
+/// What the last receive calls have returned.
 #[derive(Debug)]
 pub(super) struct RecvHistory {
     /// Whether the system may join packets.

@@ -6,14 +6,15 @@
 //! # Safety
 //! All memory of the program that the port touches is touched here.
 //! - **M1**: a region stands in the table only between [`RoceRegions::add`], whose caller passes the promise of
-//!   [`VerbsPort::register`](super::super::port::VerbsPort::register) on, and [`RoceRegions::remove`] or the end of the table, which ends with its
-//!   port. So its bytes are mapped and expected to be read, and to be written unless its access is [`RegionAccess::OwnRead`].
+//!   [`VerbsPort::register`](super::super::port::VerbsPort::register) on, and [`RoceRegions::remove`] or the end of the table,
+//!   which ends with its port. So its bytes are mapped and expected to be read, and to be written unless its access is
+//!   [`RegionAccess::OwnRead`].
 //! - **M2**: every address is looked up in the table at the moment of the access ([`RoceRegions::spot`]); none is kept. What is
 //!   found lies inside one region, whatever numbers were asked for: they are added with checks and held against its length.
 //! - **M3**: bytes are copied without a type, such that both sides may overlap, and no reference to a region is made. Words
 //!   that peers change are changed in one step ([`change_word`]), after their address was found to be aligned.
-//! - **M4**: what peers may do is asked at the moment of the access too: by the engine, of [`RoceRegions::check`], before each. A piece that
-//!   is gathered may be read by anybody here; one that is placed may be written by this process, whose requests and
+//! - **M4**: what peers may do is asked at the moment of the access too: by the engine, of [`RoceRegions::check`], before each. A
+//!   piece that is gathered may be read by anybody here; one that is placed may be written by this process, whose requests and
 //!   buffers alone lead there, or by a peer after that question.
 #![allow(unsafe_code)]
 
@@ -28,7 +29,7 @@ use super::chance::Chance;
 use crate::Atomic;
 use crate::mr::{change_word, to_usize};
 
-/// The regions of one port.
+/// The memory regions of one port.
 #[derive(Debug, Default)]
 pub(super) struct RoceRegions {
     places: Vec<RegionSlot>,
@@ -36,7 +37,7 @@ pub(super) struct RoceRegions {
     chance: Chance,
 }
 
-/// A place in the table.
+/// A slot of the table of regions.
 #[derive(Debug)]
 struct RegionSlot {
     /// The key of the region that is there, or was there last.
@@ -44,6 +45,7 @@ struct RegionSlot {
     held: Option<RoceRegion>,
 }
 
+/// A registered memory region.
 #[derive(Debug)]
 struct RoceRegion {
     base: NonNull<u8>,
@@ -61,7 +63,7 @@ pub(super) struct Removed {
     pub(super) loan: Option<Loan>,
 }
 
-/// So many bytes inside a region, found in the table just now.
+/// A range inside a region, just looked up in the table.
 #[derive(Clone, Copy)]
 struct RegionRange {
     base: NonNull<u8>,

@@ -17,7 +17,7 @@ use super::pairs::PairNumbers;
 use super::system;
 use crate::wait;
 
-/// A socket at the port of RoCE, which others share.
+/// The socket at the UDP port of RoCE, which several processes share.
 #[derive(Debug)]
 pub(super) struct SharedSocket {
     pub(super) socket: UdpSocket,

@@ -20,7 +20,7 @@ pub(super) struct Leaving<'a> {
     pub(super) to: SocketAddr,
 }
 
-/// What has come into one buffer: datagrams one behind the other, `packet_bytes` of each, the last may be shorter.
+/// What one receive call returned: datagrams of `packet_bytes` one behind the other, the last may be shorter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UdpBatch {
     pub(super) bytes: usize,
@@ -140,8 +140,8 @@ pub(super) fn receive_burst<const MOST: usize>(
 /// Fills messages; answers how many.
 ///
 /// # Safety
-/// The first `room` of them point to names, parts, control messages and buffers of the lengths that they say, which live over the call and are
-/// expected to be written.
+/// The first `room` of them point to names, parts, control messages and buffers of the lengths that they say, which live over the
+/// call and are expected to be written.
 unsafe fn receive<const MOST: usize>(
     socket: &UdpSocket,
     messages: &mut [libc::mmsghdr; MOST],
@@ -203,7 +203,7 @@ pub(super) fn join(socket: &UdpSocket, joins: bool) {
     _ = set_option(socket, libc::SOL_UDP, UDP_GRO, joins.into());
 }
 
-/// The name of a socket as the kernel writes it.
+/// A socket address as the kernel writes it.
 #[derive(Clone, Copy)]
 struct SocketName {
     bytes: libc::sockaddr_in6,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packets as datagrams of plain UDP sockets, which any user may have. The system writes the headers of IP and UDP; the checksum
-//! of a packet counts on what it writes into them ([`roce::format::NetworkHeaders::assumed`]), so fragments are forbidden, and the socket at which
-//! packets come is never connected.
+//! of a packet counts on what it writes into them ([`roce::format::NetworkHeaders::assumed`]), so fragments are forbidden, and the
+//! socket at which packets come is never connected.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -38,7 +38,7 @@ pub(crate) struct Udp {
     packets: Vec<UdpPacket>,
 }
 
-/// A packet that has come.
+/// A received packet.
 #[derive(Clone, Copy, Debug)]
 struct UdpPacket {
     at: usize,

@@ -5,10 +5,11 @@
 //! Such a payload may change as soon as its request is complete, and the carrier may still have the packet then, as little as that
 //! happens: W1 says why that does no harm.
 //!
-//! **W1.** A packet has its payload in place only when it leaves for the first time, and never a datagram; one that leaves again is copied, and so is what waits
-//! of an answer to a read that is answered again. A carrier sends in order. So when a packet is acknowledged, whichever of its copies has come, the carrier has read the payload of the first. A
-//! queue pair that breaks has its memory back earlier: what leaves then with other bytes has a wrong checksum, and is dropped as damaged.
-//! The same holds for a peer's read of memory that changes meanwhile: it is answered with a copy the next time.
+//! **W1.** A packet has its payload in place only when it leaves for the first time, and never a datagram; one that leaves again is
+//! copied, and so is what waits of an answer to a read that is answered again. A carrier sends in order. So when a packet is
+//! acknowledged, whichever of its copies has come, the carrier has read the payload of the first. A queue pair that breaks has its
+//! memory back earlier: what leaves then with other bytes has a wrong checksum, and is dropped as damaged. The same holds for a
+//! peer's read of memory that changes meanwhile: it is answered with a copy the next time.
 
 use std::net::SocketAddr;
 
