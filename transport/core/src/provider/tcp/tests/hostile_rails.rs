@@ -157,13 +157,7 @@ fn who_lies_over_a_rail_loses_it_and_is_given_up_after_some_time() {
         &|liar| _ = liar.stream.write_all(&[0xff; 64]),
         &|liar| liar.send(TcpPacketKind::Data, |maker| maker.data(77, 0), &[1; 50]),
         &|liar| liar.send(TcpPacketKind::Answer, |maker| maker.answer(answer), &[]),
-        &|liar| {
-            liar.send(
-                TcpPacketKind::Frame,
-                |maker| maker.frame(head, b"hello"),
-                &[],
-            )
-        },
+        &|liar| liar.send(TcpPacketKind::Frame, |it| it.frame(head, b"hello"), &[]),
         &|liar| {
             let read = read(PIECE_BYTES + 1);
             liar.send(TcpPacketKind::Read, |maker| maker.read(&read), &[]);

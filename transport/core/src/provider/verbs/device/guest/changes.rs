@@ -49,6 +49,7 @@ fn a_port_that_is_down_says_so_and_is_not_opened() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_port_that_goes_down_and_comes_back_serves_again() {
+    let has_failed = |done: &Done| done.status != WorkStatus::Success;
     let (mut a, mut b) = two_sides();
     let (left, _) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 4);
@@ -65,10 +66,7 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
     a.device.post_datagram(to, 2, body, true).unwrap();
     // Soft-RoCE breaks both queue pairs at once.
     let done = a.wait(CqKind::Sends, 2);
-    assert!(
-        done.iter().all(|done| done.status != WorkStatus::Success),
-        "{done:?}"
-    );
+    assert!(done.iter().all(has_failed), "{done:?}");
 
     // The buffers come back, and are posted again.
     let back = a.wait(CqKind::Receives, 3);
@@ -81,10 +79,7 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
     }
     let done = a.wait(CqKind::Sends, 40);
     assert!(done.iter().map(|done| done.work).eq(10..50), "{done:?}");
-    assert!(
-        done.iter().all(|done| done.status != WorkStatus::Success),
-        "{done:?}"
-    );
+    assert!(done.iter().all(has_failed), "{done:?}");
 
     link_up();
     a.wait_event(PortEvent::PortUp);
@@ -96,10 +91,8 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
     let handle = a.device.create_address_handle(&b.address()).unwrap();
     let (to, body) = (mailbox(handle, there), WorkBody::Inline(b"again"));
     a.device.post_datagram(to, 3, body, true).unwrap();
-    assert_eq!(
-        statuses(&a.wait(CqKind::Sends, 1)),
-        [(3, WorkStatus::Success)]
-    );
+    let sent = statuses(&a.wait(CqKind::Sends, 1));
+    assert_eq!(sent, [(3, WorkStatus::Success)]);
     assert_eq!(b.wait(CqKind::Receives, 1)[0].source, here);
     let back = b.device.create_address_handle(&a.address()).unwrap();
     let (to, body) = (mailbox(back, here), WorkBody::Inline(b"answer"));
@@ -109,10 +102,8 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
     a.device.destroy(left);
     let (left, _) = joined(&mut a, &mut b);
     a.send(left, 5, WorkBody::Inline(b"again"));
-    assert_eq!(
-        statuses(&a.wait(CqKind::Sends, 1)),
-        [(5, WorkStatus::Success)]
-    );
+    let sent = statuses(&a.wait(CqKind::Sends, 1));
+    assert_eq!(sent, [(5, WorkStatus::Success)]);
 }
 
 #[test]
