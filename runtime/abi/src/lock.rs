@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use runtime::thread::{
-    Bias, Turn, Turnstile, fence_own_threads, register_own_threads, sleep_at, thread_number,
+    Bias, BiasTurn, Turnstile, fence_own_threads, register_own_threads, sleep_at, thread_number,
     wake_at,
 };
 
@@ -83,7 +83,7 @@ pub fn hold_biased() -> Option<Biased> {
 
 /// The lock, held until dropped by the thread that has a bias to it, for what never asks who has it and does not enter again.
 #[derive(Debug)]
-pub struct Biased(Turn);
+pub struct Biased(BiasTurn);
 
 impl Drop for Biased {
     #[inline(always)]
@@ -148,7 +148,7 @@ fn take() {
         return;
     }
     let way = match BIAS.enter(me) {
-        Some(Turn(turn)) => turn + 1,
+        Some(BiasTurn(turn)) => turn + 1,
         None => {
             pass_turnstile(me);
             BY_TURNSTILE
@@ -171,7 +171,7 @@ fn give_up(me: usize) {
     HOLDER.store(0, Ordering::Relaxed);
     match WAY.load(Ordering::Relaxed) {
         BY_TURNSTILE => leave_turnstile(me),
-        turn => BIAS.leave(Turn(turn - 1)),
+        turn => BIAS.leave(BiasTurn(turn - 1)),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::layout::{Piece, Segment, Shape, segments};
 use crate::line::Note;
 use crate::memory::Blocks;
 use crate::{ChannelError, Channels, OWNER, wire};
-use transport::{Fabric, Lease, LocalKey, Outcome, RemoteKey, WorkId};
+use transport::{Fabric, Lease, LocalKey, RemoteKey, WorkId, WorkOutcome};
 
 /// Where a message goes.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +90,7 @@ impl Channels {
     }
 
     /// A write has ended. What could not be written goes in frames.
-    pub(crate) fn end_write(&mut self, fabric: &mut Fabric, index: u32, outcome: Outcome) {
+    pub(crate) fn end_write(&mut self, fabric: &mut Fabric, index: u32, outcome: WorkOutcome) {
         let Some(handle) = self.handles.get_mut(index) else {
             return;
         };
@@ -99,9 +99,9 @@ impl Channels {
             return;
         }
         handle.under_way -= 1;
-        handle.has_failed |= outcome != Outcome::Done;
+        handle.has_failed |= outcome != WorkOutcome::Done;
         let is_dead = self.dead.contains(&peer);
-        if outcome == Outcome::Unreachable && !is_dead && !self.unwritable.contains(&peer) {
+        if outcome == WorkOutcome::Unreachable && !is_dead && !self.unwritable.contains(&peer) {
             self.unwritable.push(peer);
         }
         if handle.under_way > 0 {

@@ -55,7 +55,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use transport::{
-    Arrived, Fabric, Head, Outcome, Owner, Peer, RemoteKey, WorkId, number_of_immediate,
+    Arrived, Fabric, Head, Owner, Peer, RemoteKey, WorkId, WorkOutcome, number_of_immediate,
 };
 
 use chain::CHAINED_BLOCK;
@@ -450,7 +450,7 @@ impl Channels {
     }
 
     /// Takes in how a write has ended.
-    pub fn worked(&mut self, fabric: &mut Fabric, work: WorkId, outcome: Outcome) {
+    pub fn worked(&mut self, fabric: &mut Fabric, work: WorkId, outcome: WorkOutcome) {
         self.write_down_now();
         let index = u32::try_from(work.number()).unwrap_or(u32::MAX);
         self.end_write(fabric, index, outcome);

@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use crate::suite::guest::channels_of;
 use channel::{Blocks, ChannelCounters, ChannelId, Direction, Memory, Way};
 use testbed::memory::Guarded;
-use testbed::{Rank, pattern, world};
+use testbed::{TestRank, pattern, world};
 use transport::{FakeConfig, FakeNet, NetLimits, Peer};
 
 /// One stretch of memory of the process's own, or of the fabric's.
@@ -28,7 +28,7 @@ struct Stretch {
 }
 
 impl Stretch {
-    fn new(rank: &mut Rank, bytes: usize, is_own: bool) -> Self {
+    fn new(rank: &mut TestRank, bytes: usize, is_own: bool) -> Self {
         let mut own = is_own.then(|| Guarded::new(bytes));
         let place = match &mut own {
             Some(own) => NonNull::from(own.bytes_mut()).cast(),
@@ -42,7 +42,7 @@ impl Stretch {
         unsafe { std::slice::from_raw_parts_mut(self.place.as_ptr(), self.bytes) }
     }
 
-    fn declare(&self, rank: &mut Rank, direction: Direction) -> ChannelId {
+    fn declare(&self, rank: &mut TestRank, direction: Direction) -> ChannelId {
         // SAFETY: as above.
         let blocks = unsafe { Blocks::new(self.place, self.bytes, 1, 0) };
         let way = Way {
@@ -56,7 +56,7 @@ impl Stretch {
         channels.declare(&mut rank.fabric, way, memory).unwrap()
     }
 
-    fn end(self, rank: &mut Rank) {
+    fn end(self, rank: &mut TestRank) {
         if self.own.is_none() {
             assert!(rank.fabric.free(self.place));
         }
@@ -65,7 +65,7 @@ impl Stretch {
 
 /// Each sends to the other.
 async fn exchange(
-    rank: &mut Rank,
+    rank: &mut TestRank,
     ids: &[ChannelId],
     number: u64,
     out: &mut Stretch,
@@ -85,7 +85,7 @@ async fn exchange(
 }
 
 /// Counters of the channels, and of the ports: regions that were registered, bytes that were written, bytes of messages.
-fn counts(rank: &mut Rank, net: &FakeNet, rails: u32) -> (ChannelCounters, [u64; 3]) {
+fn counts(rank: &mut TestRank, net: &FakeNet, rails: u32) -> (ChannelCounters, [u64; 3]) {
     let stats = (0..rails).map(|rail| net.stats(rank.me * rails + rail));
     let all = stats.fold([0; 3], |[a, b, c], port| {
         [

@@ -7,7 +7,7 @@
 //! What the daemon tells comes by here too; and what becomes of a lost peer, whoever tells of it, concerns nearly every part.
 
 use engine::{Event, Peer};
-use transport::{Arrived, Completion, Outcome, Owner, WorkId};
+use transport::{Arrived, Completion, Owner, WorkId, WorkOutcome};
 
 use crate::carrier::carrier;
 use crate::directory::News;
@@ -83,7 +83,7 @@ impl Universe {
     }
 
     /// The end of a read or write.
-    fn take_in_work(&mut self, work: WorkId, outcome: Outcome) {
+    fn take_in_work(&mut self, work: WorkId, outcome: WorkOutcome) {
         match Owner::of_work(work) {
             ENGINE => self.messages.pump.take_in_read(work, outcome),
             channel::OWNER => {

@@ -59,7 +59,7 @@ pub mod thread {
     pub use transport::wait::{
         fence_own_threads, register_own_threads, sleep_at, thread_number, wake_at,
     };
-    pub use transport::{Bias, Turn, Turnstile};
+    pub use transport::{Bias, BiasTurn, Turnstile};
 }
 
 pub use awaits::{Awaits, List, Meeting};

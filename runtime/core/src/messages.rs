@@ -116,7 +116,7 @@ impl Messages {
 
     /// The transport's counters.
     #[must_use]
-    pub fn transport_stats(&self) -> transport::Stats {
+    pub fn transport_stats(&self) -> transport::FabricStats {
         self.pump.fabric.stats()
     }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use engine::{ContextId, Engine, Event, Peer};
 use transport::{
-    Config, Congestion, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous,
-    StreamKey, TcpTerms,
+    Config, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous, StreamKey,
+    TcpCongestion, TcpTerms,
 };
 use wireup::{Boot, Record};
 
@@ -277,8 +277,8 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
 impl Values {
     /// How the network is used, whatever process of the job it is.
     #[must_use]
-    pub fn network(&self) -> transport::Network {
-        transport::Network::default()
+    pub fn network(&self) -> transport::NetworkSettings {
+        transport::NetworkSettings::default()
             .on_devices(self.text(Variable::NetDevices))
             .on_rails(u32::try_from(self.get(Variable::NetRails)).unwrap_or(1))
             .meeting_by(self.rendezvous())
@@ -324,12 +324,12 @@ impl Values {
             connections: u32::try_from(self.get(Variable::NetPairs)).unwrap_or(1),
             over_hosts: false,
             congestion: match self.get(Variable::NetCongestion) {
-                0 => Congestion::Auto,
-                1 => Congestion::System,
-                2 => Congestion::Named("cubic"),
-                3 => Congestion::Named("reno"),
-                4 => Congestion::Named("dctcp"),
-                _ => Congestion::Named("bbr"),
+                0 => TcpCongestion::Auto,
+                1 => TcpCongestion::System,
+                2 => TcpCongestion::Named("cubic"),
+                3 => TcpCongestion::Named("reno"),
+                4 => TcpCongestion::Named("dctcp"),
+                _ => TcpCongestion::Named("bbr"),
             },
         }
     }

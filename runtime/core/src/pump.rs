@@ -9,7 +9,7 @@ use engine::{
     Arrival, Body, ContextId, Engine, Event, OutFrame, Output, Peer, Received, RequestId, wire,
 };
 use queue_layout::{FLAG_SYNCHRONOUS, Tally};
-use transport::{Arrived, Fabric, Head, Outcome, Owner, RemoteKey, SLOT_BODY_BYTES, WorkId};
+use transport::{Arrived, Fabric, Head, Owner, RemoteKey, SLOT_BODY_BYTES, WorkId, WorkOutcome};
 
 use crate::carrier::carrier;
 use crate::limits::{Limits, engine_config};
@@ -359,13 +359,13 @@ impl Pump {
 
     /// The data of a message were read out of the sender's memory, or could not be.
     #[inline(never)]
-    pub(crate) fn take_in_read(&mut self, work: WorkId, outcome: Outcome) {
+    pub(crate) fn take_in_read(&mut self, work: WorkId, outcome: WorkOutcome) {
         let request = RequestId(u32::try_from(work.number()).unwrap_or(0));
-        if outcome != Outcome::Unreachable {
+        if outcome != WorkOutcome::Unreachable {
             self.note_transfer(request);
         }
         match outcome {
-            Outcome::Done => {
+            WorkOutcome::Done => {
                 let fields = self.engine.arena().fields(request);
                 let bytes = fields.matched_bytes.min(fields.bytes);
                 let tally = self.engine.tally();
@@ -373,14 +373,14 @@ impl Pump {
                 tally.pulled_bytes.add(bytes);
                 self.engine.pulled(request);
             }
-            Outcome::Unreachable => {
+            WorkOutcome::Unreachable => {
                 let fields = self.engine.arena().fields(request);
                 self.count_streamed(fields.matched_bytes.min(fields.bytes));
                 self.note_refusal(request);
                 self.engine.cannot_pull(request);
             }
             // Of these, the engine only posts reads and writes, which never end in doubt.
-            Outcome::BadKey | Outcome::Unknown => self.engine.transfer_failed(request),
+            WorkOutcome::BadKey | WorkOutcome::Unknown => self.engine.transfer_failed(request),
         }
     }
 

@@ -41,7 +41,7 @@ use std::sync::Arc;
 use engine::{ContextId, Failure, Fields, Peer, RequestId};
 use queue_layout::{FLAG_CANCELLED, Tally};
 use transport::seat::NODE_BOARD;
-use transport::{Completions, Fabric, Far, Node, Seat};
+use transport::{Completions, Fabric, ForeignPeer, Node, Seat};
 
 use crate::Error;
 use crate::boot::Birth;
@@ -195,7 +195,7 @@ impl Universe {
     ///
     /// # Errors
     /// When this process has opened no network, or the key in `far` is none.
-    pub fn meet_far(&mut self, name: Name, far: Far, record: &[u8]) -> Result<Peer, Error> {
+    pub fn meet_far(&mut self, name: Name, far: ForeignPeer, record: &[u8]) -> Result<Peer, Error> {
         let pump = &mut self.messages.pump;
         let peer = pump.fabric.add_far(far, Some(record))?;
         self.roster.meet_far(name);

@@ -8,7 +8,7 @@ use transport::Peer;
 
 use crate::suite::guest::channels_of;
 use testbed::memory::Guarded;
-use testbed::{Rank, pattern};
+use testbed::{TestRank, pattern};
 
 /// Offset, bytes of a block, blocks, stride.
 type Piece = (usize, usize, usize, isize);
@@ -41,7 +41,7 @@ pub struct End {
 
 impl End {
     pub fn new(
-        rank: &mut Rank,
+        rank: &mut TestRank,
         direction: Direction,
         pieces: &[Piece],
         scale: usize,
@@ -121,7 +121,7 @@ impl End {
         assert!(testbed::memory::is_all(self.area(), 0), "{what}: gaps");
     }
 
-    pub fn end(self, rank: &mut Rank) {
+    pub fn end(self, rank: &mut TestRank) {
         let channels = channels_of(&mut rank.guest);
         channels.free(&mut rank.fabric, self.id).unwrap();
         match self.own {
@@ -132,7 +132,7 @@ impl End {
 }
 
 /// Each sends to the other.
-pub async fn exchange(rank: &mut Rank, out: &mut End, into: &mut End, number: u64, what: &str) {
+pub async fn exchange(rank: &mut TestRank, out: &mut End, into: &mut End, number: u64, what: &str) {
     let bytes = out.blocks().iter().map(|block| block.1).sum();
     out.fill(&pattern(rank.me, number, bytes));
     let ids = [into.id, out.id];
@@ -147,7 +147,7 @@ pub async fn exchange(rank: &mut Rank, out: &mut End, into: &mut End, number: u6
 }
 
 /// Each shape meets most others.
-pub async fn shapes_meet(rank: &mut Rank) {
+pub async fn shapes_meet(rank: &mut TestRank) {
     let mut number = 0;
     for (mine, from) in shapes().iter().enumerate() {
         for (theirs, to) in shapes().iter().enumerate() {

@@ -14,7 +14,7 @@ mod various;
 pub use near::NearHand;
 
 use transport::Seat;
-use transport::bcast_queue::Told as Entry;
+use transport::bcast_queue::BcastEntryHead as Entry;
 use transport::seat::Round;
 
 use super::bcast_queue;

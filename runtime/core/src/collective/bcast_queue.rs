@@ -13,8 +13,8 @@
 use std::ops::Range;
 
 use transport::Seat;
-use transport::bcast_queue::{BcastQueue as Words, CHUNK_BYTES, Told as Entry};
-use transport::seat::Event;
+use transport::bcast_queue::{BcastEntryHead as Entry, BcastQueueMember as Words, CHUNK_BYTES};
+use transport::seat::BoardEvent;
 
 use super::board::{Board, Wish};
 use super::parcels;
@@ -226,7 +226,7 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
         let taken = || self.words().have_taken(count).then_some(Seen::Room);
         loop {
             let doubt = || self.doubt(None, ours);
-            match self.0.wait(Event::Taken(count), taken, doubt).await? {
+            match self.0.wait(BoardEvent::Taken(count), taken, doubt).await? {
                 Seen::Room | Seen::Entry(_) => return Ok(()),
                 seen => self.answer(seen, ours).await?,
             }
@@ -264,7 +264,7 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
         }
         let told = || self.words().told().map(Seen::Entry);
         let doubt = || self.doubt(Some(root), ours);
-        let next = Event::Entry(self.words().next());
+        let next = BoardEvent::Entry(self.words().next());
         self.0.wait(next, told, doubt).await
     }
 

@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use transport::Seat;
-use transport::seat::{Awaited, Event, Note, Round};
+use transport::seat::{Awaited, BoardEvent, Round, RoundNote};
 
 use super::parcels::{self, Given, PLACE_BYTES, Parcels};
 use super::parts::{Parts, Space};
@@ -350,7 +350,7 @@ impl<'a, V: Visit> Board<'a, V> {
     /// lost without which it will not.
     pub(super) async fn wait<T>(
         &self,
-        event: Event,
+        event: BoardEvent,
         mut happened: impl FnMut() -> Option<T>,
         mut doubt: impl FnMut() -> Option<T>,
     ) -> Result<T, Error> {
@@ -359,7 +359,7 @@ impl<'a, V: Visit> Board<'a, V> {
         }
         let awaited = Some(AtBoard {
             what: Awaited::new(self.seat, event),
-            is_from_afar: matches!(event, Event::Entry(_)) && self.line.hears_from_afar(),
+            is_from_afar: matches!(event, BoardEvent::Entry(_)) && self.line.hears_from_afar(),
         });
         self.line
             .visit(|universe| universe.waiting.awaited = awaited);
@@ -409,7 +409,7 @@ impl<'a, V: Visit> Board<'a, V> {
 pub(super) struct Turn<'a, V> {
     board: &'a Board<'a, V>,
     round: Round,
-    note: Note,
+    note: RoundNote,
 }
 
 impl<V: Visit> Turn<'_, V> {
@@ -458,7 +458,7 @@ impl<V: Visit> Turn<'_, V> {
     pub(super) async fn all(&self) -> Result<bool, Error> {
         let seat = self.board.seat;
         let over = || seat.is_over(self.round).then_some(());
-        let over = self.board.wait(Event::Over(self.round), over, || None);
+        let over = self.board.wait(BoardEvent::Over(self.round), over, || None);
         over.await?;
         let comm = self.board.line.comm();
         let is_disputed = seat.is_disputed(self.round);
@@ -489,7 +489,7 @@ impl<V: Visit> Turn<'_, V> {
             }
             None => Some(()),
         };
-        let event = Event::Told(self.round, rank);
+        let event = BoardEvent::Told(self.round, rank);
         self.board.wait(event, lower, || None).await?;
         match (0..rank).all(|lower| seat.note(self.round, lower) == Some(self.note)) {
             true => Ok(true),
@@ -515,7 +515,7 @@ impl<V: Visit> Turn<'_, V> {
             .any(|note| Told::of(note).is_before(&mine))
     }
 
-    fn dispute(&self, theirs: Option<(u32, Note)>) -> Error {
+    fn dispute(&self, theirs: Option<(u32, RoundNote)>) -> Error {
         let name = |rank| self.board.line.name_of(rank);
         let theirs = theirs.map(|(rank, note)| (name(rank), Told::of(note)));
         Told::of(self.note).dispute(theirs)

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use transport::Seat;
-use transport::seat::{Event, LINE_BODY_BYTES, Round};
+use transport::seat::{BoardEvent, LINE_BODY_BYTES, Round};
 
 use super::Reducer;
 use super::reduce::fold;
@@ -40,10 +40,10 @@ impl Space {
     }
 
     /// What to wait for where there is none.
-    pub(super) fn room(self, seat: &Seat) -> Event {
+    pub(super) fn room(self, seat: &Seat) -> BoardEvent {
         match self {
             Self::Lines => seat.room_in_lines(),
-            Self::Half => Event::Over(seat.last()),
+            Self::Half => BoardEvent::Over(seat.last()),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! What ranks that meet at a [board](super::board) tell each other of what they do: the collective, its bytes and the number of the
 //! call, in the 32 bits of a note, so that calls that do not belong together are noticed.
 
-use transport::seat::Note;
+use transport::seat::RoundNote;
 
 use super::Line;
 use crate::{Error, Visit};
@@ -69,14 +69,14 @@ impl Told {
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "four bits")]
-    pub(super) fn note(&self) -> Note {
-        Note {
+    pub(super) fn note(&self) -> RoundNote {
+        RoundNote {
             kind: self.kind | (self.call << KIND_BITS) as u8,
             bytes: self.bytes | (self.call >> (8 - KIND_BITS)) << BYTES_BITS,
         }
     }
 
-    pub(super) fn of(note: Note) -> Self {
+    pub(super) fn of(note: RoundNote) -> Self {
         let low = u32::from(note.kind >> KIND_BITS);
         Self {
             kind: note.kind & ((1 << KIND_BITS) - 1),

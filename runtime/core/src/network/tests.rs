@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use engine::RequestId;
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use transport::{FakeConfig, FakeNet, Far, StreamKey};
+use transport::{FakeConfig, FakeNet, ForeignPeer, StreamKey};
 use wireup::{ToDaemon, ToRank};
 
 use super::*;
@@ -511,7 +511,7 @@ fn two_jobs(net: &FakeNet) -> [Universe; 2] {
         universe
     });
     for (me, other) in [(0, 1), (1, 0)] {
-        let far = Far {
+        let far = ForeignPeer {
             known_as: 1,
             key: keys[other],
             stream_key: StreamKey::new(keys[other].into()),

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use channel::{ChannelCounters, ChannelLedger};
 use engine::Peer;
 use queue_layout::Count;
-use transport::{Grown, Ledger};
+use transport::{FabricCounters, Grown};
 
 use crate::carrier::carrier;
 
@@ -18,7 +18,7 @@ pub struct Traffic {
     peers: Grown<Sent>,
     /// Ranks of the job, which are the first.
     ranks: usize,
-    ledger: Ledger,
+    ledger: FabricCounters,
     channels: Arc<ChannelLedger>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn show(traffic: &Arc<Traffic>) {
 impl Traffic {
     /// Of a process in a job of `size`, whose transport and channels have these ledgers.
     #[must_use]
-    pub(crate) fn new(size: u32, ledger: Ledger, channels: Arc<ChannelLedger>) -> Self {
+    pub(crate) fn new(size: u32, ledger: FabricCounters, channels: Arc<ChannelLedger>) -> Self {
         Self {
             peers: Grown::new(size as usize),
             ranks: size as usize,
@@ -70,7 +70,7 @@ impl Traffic {
 
     /// What the transport counts.
     #[must_use]
-    pub fn ledger(&self) -> &Ledger {
+    pub fn ledger(&self) -> &FabricCounters {
         &self.ledger
     }
 

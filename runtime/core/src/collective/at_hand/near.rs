@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use transport::Seat;
-use transport::seat::{Awaited, Event, Round};
+use transport::seat::{Awaited, BoardEvent, Round};
 
 use super::super::bcast_queue::chunks;
 use super::super::by_node::{self, Across};
@@ -173,7 +173,7 @@ impl<'a> NearHand<'a> {
             queue.is_told(next)
         });
         comes_soon || {
-            let entry = Awaited::new(&self.seat, Event::Entry(next));
+            let entry = Awaited::new(&self.seat, BoardEvent::Entry(next));
             self.universe.sleep_at_board(&entry)
         }
     }

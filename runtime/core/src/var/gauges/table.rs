@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use channel::ChannelCounters;
 use queue_layout::{COLLECTIVES, CommRow, Queued, Tally, collective};
-use transport::{NetStats, Stats};
+use transport::{FabricStats, NetStats};
 
 use super::super::launch::{Lap, took_ns};
 use super::super::traffic::{Traffic, traffic};
@@ -23,12 +23,12 @@ fn budget_used(tally: &Tally) -> u64 {
 }
 
 /// What the transport counts between ranks of the node.
-fn shm(number: fn(&Stats) -> u64) -> u64 {
+fn shm(number: fn(&FabricStats) -> u64) -> u64 {
     traffic().map_or(0, |traffic| number(&traffic.ledger().stats()))
 }
 
 /// What it counts over a network.
-fn net(number: fn(&(Stats, NetStats)) -> u64) -> u64 {
+fn net(number: fn(&(FabricStats, NetStats)) -> u64) -> u64 {
     traffic().map_or(0, |traffic| number(&traffic.ledger().net()))
 }
 

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All peers: what is kept for each, which of them have something to be done, and when the next timer runs out. A peer has a
-//! [`Side`] from the first packet on, and is on each list at most once. Nothing is sent from here.
+//! [`VerbsPeer`] from the first packet on, and is on each list at most once. Nothing is sent from here.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::mem;
 
-use super::address::Address;
+use super::address::PortAddress;
 use super::keys::Keys;
-use super::known::{Far, Known};
-use super::link::Link;
-use super::port::Port;
-use super::rail::Line;
+use super::peer::VerbsPeer;
+use super::peer_identity::{ForeignPeer, PeerIdentities};
+use super::peer_port::PeerPort;
+use super::port::VerbsPort;
+use super::rail::RailPeer;
 use super::rails::Rails;
-use super::side::Side;
 
-/// The peers of a process, by their numbers.
+/// The peers of a process, by number.
 #[derive(Debug)]
-pub(super) struct Sides {
-    all: Vec<Option<Box<Side>>>,
-    known: Known,
+pub(super) struct PeerTable {
+    all: Vec<Option<Box<VerbsPeer>>>,
+    known: PeerIdentities,
     /// Number of the first packet of every stream.
     first_packet: u32,
     /// Peers with something that waits to be sent.
@@ -31,12 +31,12 @@ pub(super) struct Sides {
     timers: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
-impl Sides {
+impl PeerTable {
     /// Nothing is kept as yet for any of so many, which are of this job.
     pub(super) fn new(me: u32, peers: u32, key: u32) -> Self {
         Self {
             all: (0..peers).map(|_| None).collect(),
-            known: Known::new(me, peers, key),
+            known: PeerIdentities::new(me, peers, key),
             first_packet: 0,
             unsent: Vec::new(),
             owing: Vec::new(),
@@ -51,14 +51,14 @@ impl Sides {
     }
 
     /// There is a further peer, of another job. Numbers before its own are those of processes that no network reaches.
-    pub(super) fn meet(&mut self, peer: u32, far: Far) {
+    pub(super) fn meet(&mut self, peer: u32, far: ForeignPeer) {
         let count = self.all.len().max(peer as usize + 1);
         self.all.resize_with(count, || None);
         self.known.meet(peer, far);
     }
 
     /// By what the peers and this process know each other.
-    pub(super) fn known(&self) -> &Known {
+    pub(super) fn known(&self) -> &PeerIdentities {
         &self.known
     }
 
@@ -74,48 +74,48 @@ impl Sides {
 
     /// What is kept for a peer, from now on if nothing was.
     #[inline(always)]
-    pub(super) fn of(&mut self, peer: u32) -> &mut Side {
+    pub(super) fn of(&mut self, peer: u32) -> &mut VerbsPeer {
         let (first, known) = (self.first_packet, &self.known);
         self.all[peer as usize].get_or_insert_with(|| new_side(first, known, peer))
     }
 
     /// What is kept for a peer, if anything is.
     #[inline(always)]
-    pub(super) fn get(&self, peer: u32) -> Option<&Side> {
+    pub(super) fn get(&self, peer: u32) -> Option<&VerbsPeer> {
         self.all[peer as usize].as_deref()
     }
 
     /// The same, to change it.
     #[inline(always)]
-    pub(super) fn get_mut(&mut self, peer: u32) -> Option<&mut Side> {
+    pub(super) fn get_mut(&mut self, peer: u32) -> Option<&mut VerbsPeer> {
         self.all[peer as usize].as_deref_mut()
     }
 
     /// The same of whoever somebody says to be, who may be no peer at all.
     #[inline(always)]
-    pub(super) fn find(&self, source: u32) -> Option<&Side> {
+    pub(super) fn find(&self, source: u32) -> Option<&VerbsPeer> {
         self.all.get(source as usize)?.as_deref()
     }
 
     /// The same, to change it.
     #[inline(always)]
-    pub(super) fn find_mut(&mut self, source: u32) -> Option<&mut Side> {
+    pub(super) fn find_mut(&mut self, source: u32) -> Option<&mut VerbsPeer> {
         self.all.get_mut(source as usize)?.as_deref_mut()
     }
 
     /// A peer's link of a rail; `None`: that does not lead there.
     #[inline(always)]
-    pub(super) fn link(&mut self, line: Line) -> Option<&mut Link> {
+    pub(super) fn link(&mut self, line: RailPeer) -> Option<&mut PeerPort> {
         self.of(line.peer).link_mut(line.rail)
     }
 
     /// Whether this is a peer's main line.
-    pub(super) fn is_main(&mut self, line: Line) -> bool {
+    pub(super) fn is_main(&mut self, line: RailPeer) -> bool {
         self.of(line.peer).main.rail == line.rail
     }
 
     /// The rail for a work with these keys: that of a peer's main link if there is a key for it. `None`: no link has one.
-    pub(super) fn rail_for<P: Port>(
+    pub(super) fn rail_for<P: VerbsPort>(
         &mut self,
         peer: u32,
         keys: &Keys,
@@ -135,14 +135,14 @@ impl Sides {
     }
 
     /// The rail of its peer that a line leads to.
-    pub(super) fn rail_there(&self, line: Line) -> u8 {
+    pub(super) fn rail_there(&self, line: RailPeer) -> u8 {
         let side = self.get(line.peer);
         let link = side.and_then(|side| side.link(line.rail));
         link.map_or(0, |link| link.theirs)
     }
 
     /// All for whom something is kept.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Side> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &VerbsPeer> {
         self.all.iter().flatten().map(|side| &**side)
     }
 
@@ -190,7 +190,7 @@ impl Sides {
     }
 
     /// Sends nothing more over a peer's queue pair. `heard`: nor does the peer.
-    pub(super) fn leave(&mut self, line: Line, heard: bool) {
+    pub(super) fn leave(&mut self, line: RailPeer, heard: bool) {
         if let Some(link) = self.link(line)
             && let Some(index) = link.connection.end()
         {
@@ -208,12 +208,12 @@ impl Sides {
         unsent
     }
 
-    /// Takes the list of those to be told; each may be listed again when [`Side::listed_owing`] is taken back.
+    /// Takes the list of those to be told; each may be listed again when [`VerbsPeer::listed_owing`] is taken back.
     pub(super) fn take_owing(&mut self) -> Vec<u32> {
         mem::take(&mut self.owing)
     }
 
-    /// The same of those with a queue pair on its way out, and [`Side::listed_leaving`].
+    /// The same of those with a queue pair on its way out, and [`VerbsPeer::listed_leaving`].
     pub(super) fn take_leaving(&mut self) -> Vec<u32> {
         mem::take(&mut self.leaving)
     }
@@ -221,7 +221,7 @@ impl Sides {
     /// All that were not told what has arrived are to be told, however little it is.
     pub(super) fn owe_all(&mut self) {
         for peer in self.peers() {
-            let owes = |side: &&mut Side| side.session.owed() != 0 && !side.is_lost();
+            let owes = |side: &&mut VerbsPeer| side.session.owed() != 0 && !side.is_lost();
             if let Some(side) = self.get_mut(peer).filter(owes) {
                 side.session.owe_anyway();
                 self.list_owing(peer);
@@ -284,45 +284,45 @@ impl Sides {
     }
 
     /// The record of a peer may name another address than the last.
-    pub(super) fn set_address<P: Port>(
+    pub(super) fn set_address<P: VerbsPort>(
         &mut self,
-        line: Line,
-        address: Option<Address>,
+        line: RailPeer,
+        address: Option<PortAddress>,
         rails: &mut Rails<P>,
     ) {
         if let Some(link) = self.link(line)
             && link.address != address
         {
             link.address = address;
-            let way = link.way.take();
-            rails[line.at()].leave_way(way);
+            let handle = link.handle.take();
+            rails[line.at()].retire_handle(handle);
         }
     }
 
     /// The ways of a rail have changed: they are opened anew when they are needed.
-    pub(super) fn forget_ways<P: Port>(&mut self, at: usize, rails: &mut Rails<P>) {
-        let of_rail = |link: &&mut Link| usize::from(link.rail) == at;
+    pub(super) fn forget_ways<P: VerbsPort>(&mut self, at: usize, rails: &mut Rails<P>) {
+        let of_rail = |link: &&mut PeerPort| usize::from(link.rail) == at;
         let sides = self.all.iter_mut().flatten();
         let links = sides.flat_map(|side| side.links_mut());
         for link in links.filter(of_rail) {
-            rails[at].leave_way(link.way.take());
+            rails[at].retire_handle(link.handle.take());
         }
     }
 
     /// What is kept takes so many bytes, without what waits.
     pub(super) fn bytes(&self) -> usize {
-        self.iter().map(Side::bytes).sum()
+        self.iter().map(VerbsPeer::bytes).sum()
     }
 
     /// What there is from the beginning takes so many.
     pub(super) fn fixed_bytes(&self) -> usize {
-        self.all.capacity() * size_of::<Option<Box<Side>>>() + self.known.bytes()
+        self.all.capacity() * size_of::<Option<Box<VerbsPeer>>>() + self.known.bytes()
     }
 }
 
 #[cold]
-fn new_side(first_packet: u32, known: &Known, peer: u32) -> Box<Side> {
-    Box::new(Side::new(first_packet, known.with(peer).known_as))
+fn new_side(first_packet: u32, known: &PeerIdentities, peer: u32) -> Box<VerbsPeer> {
+    Box::new(VerbsPeer::new(first_packet, known.with(peer).known_as))
 }
 
 #[cfg(test)]
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_peer_is_on_a_list_once() {
-        let mut sides = Sides::new(0, 4, 7);
+        let mut sides = PeerTable::new(0, 4, 7);
         assert!(sides.is_calm());
         for peer in [2, 1, 2] {
             sides.list_unsent(peer);
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn who_is_no_peer_is_not_found() {
-        let mut sides = Sides::new(0, 2, 7);
+        let mut sides = PeerTable::new(0, 2, 7);
         assert!(sides.find(1).is_none() && sides.find(2).is_none());
         sides.of(1).packets = 7;
         assert_eq!(sides.find_mut(1).map(|side| side.packets), Some(7));
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn timers_run_out_in_their_order_and_only_the_earliest_of_a_peer_is_set() {
-        let mut sides = Sides::new(0, 3, 7);
+        let mut sides = PeerTable::new(0, 3, 7);
         sides.arm(0, 5);
         assert_eq!(sides.deadline_ns(), None, "nothing of it has a deadline");
         for (peer, until_ns) in [(1, 900), (2, 300)] {

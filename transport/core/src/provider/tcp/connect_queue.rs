@@ -4,9 +4,9 @@
 
 use std::collections::VecDeque;
 
-/// Peers that are called now or later.
+/// Peers that this process is connecting to, and those that wait for their turn.
 #[derive(Debug)]
-pub(super) struct Calls {
+pub(super) struct ConnectQueue {
     under_way: Vec<u32>,
     waiting: VecDeque<u32>,
     /// Those at which only the peer is to go on.
@@ -18,7 +18,7 @@ pub(super) struct Calls {
     grown_ns: u64,
 }
 
-impl Default for Calls {
+impl Default for ConnectQueue {
     fn default() -> Self {
         Self {
             under_way: Vec::new(),
@@ -31,7 +31,7 @@ impl Default for Calls {
     }
 }
 
-impl Calls {
+impl ConnectQueue {
     /// Those that are called now.
     pub(super) fn under_way(&self) -> &[u32] {
         &self.under_way
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn few_are_called_at_a_time_and_the_others_in_their_order() {
-        let mut calls = Calls::default();
+        let mut calls = ConnectQueue::default();
         let most = u32::try_from(MOST_CALLS).unwrap();
         let began = (0..40).filter(|peer| calls.begin(*peer, 5)).count();
         assert_eq!((began, calls.waiting()), (MOST_CALLS, 40 - MOST_CALLS));
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn who_stands_aside_is_in_nobodys_way() {
-        let mut calls = Calls::default();
+        let mut calls = ConnectQueue::default();
         let most = u32::try_from(MOST_CALLS).unwrap();
         let began = (0..=most).filter(|peer| calls.begin(*peer, 5)).count();
         assert_eq!(began, MOST_CALLS);

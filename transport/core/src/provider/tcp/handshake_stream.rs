@@ -5,9 +5,9 @@ use std::io;
 
 use super::sockets::{Sock, Sockets};
 
-/// A connection in its beginnings.
+/// The messages of a handshake on a connection.
 #[derive(Debug)]
-pub(super) struct Talk {
+pub(super) struct HandshakeStream {
     pub(super) sock: Sock,
     /// What is still to be said.
     out: Vec<u8>,
@@ -15,7 +15,7 @@ pub(super) struct Talk {
     got: Vec<u8>,
 }
 
-impl Talk {
+impl HandshakeStream {
     pub(super) fn new(sock: Sock) -> Self {
         Self {
             sock,

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Troubles that come again and again: one is nothing, several in a short time are a state.
+//! Counts failures that come again and again: a caller acts on several in a short time, not on one.
 
 use crate::Moment;
 
-/// How often something has happened of late.
+/// Counts failures, until none has happened for a minute.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Lately {
+pub struct RecentFailures {
     count: u8,
     last: Moment,
 }
 
-impl Lately {
+impl RecentFailures {
     /// It happens now.
-    pub fn again(&mut self, now_ns: u64) {
+    pub fn record(&mut self, now_ns: u64) {
         self.count = self.count(now_ns).saturating_add(1);
         self.last = Moment::of(now_ns);
     }
@@ -36,23 +36,23 @@ mod tests {
 
     #[test]
     fn what_has_not_happened_for_a_minute_is_forgotten() {
-        let mut it = Lately::default();
+        let mut it = RecentFailures::default();
         assert_eq!(it.count(0), 0);
         for second in 1..=3 {
-            it.again(50_000_000_000 * second);
+            it.record(50_000_000_000 * second);
         }
         let last = 150_000_000_000;
         assert_eq!((it.count(last), it.count(last + LONG_NS)), (3, 3));
         assert_eq!(it.count(last + LONG_NS + 1000), 0);
-        it.again(last + LONG_NS + 1000);
+        it.record(last + LONG_NS + 1000);
         assert_eq!(it.count(last + 2 * LONG_NS), 1);
     }
 
     #[test]
     fn what_never_ends_is_counted_no_further() {
-        let mut it = Lately::default();
+        let mut it = RecentFailures::default();
         for _ in 0..300 {
-            it.again(7);
+            it.record(7);
         }
         assert_eq!(it.count(7), u8::MAX);
     }

@@ -3,49 +3,50 @@
 
 use std::collections::VecDeque;
 
-use roce::Completion;
+use roce::WorkCompletion;
 
-use super::super::port::{Done, Event, Queue, Status};
+use super::super::port::{CqKind, Done, PortEvent, WorkStatus};
 
-/// Completions and events of one port. There are no more than requests and buffers that its process has posted.
+/// The completions and events of one port that were not polled. There are no more than requests and buffers that its process
+/// has posted.
 #[derive(Debug, Default)]
-pub(super) struct Ends {
+pub(super) struct RoceCompletions {
     sends: VecDeque<Done>,
     receives: VecDeque<Done>,
-    events: VecDeque<Event>,
+    events: VecDeque<PortEvent>,
 }
 
-impl Ends {
+impl RoceCompletions {
     /// A request has ended.
-    pub(super) fn sent(&mut self, completion: &Completion) {
+    pub(super) fn sent(&mut self, completion: &WorkCompletion) {
         self.sends.push_back(done(completion, 0));
     }
 
     /// A buffer of a reliable queue pair is filled.
-    pub(super) fn received(&mut self, completion: &Completion) {
+    pub(super) fn received(&mut self, completion: &WorkCompletion) {
         self.receives.push_back(done(completion, 0));
     }
 
     /// A datagram has come from this queue pair.
-    pub(super) fn received_from(&mut self, completion: &Completion, source: u32) {
+    pub(super) fn received_from(&mut self, completion: &WorkCompletion, source: u32) {
         self.receives.push_back(done(completion, source));
     }
 
     /// Something happened.
-    pub(super) fn happened(&mut self, event: Event) {
+    pub(super) fn happened(&mut self, event: PortEvent) {
         self.events.push_back(event);
     }
 
     /// The next thing that happened.
-    pub(super) fn next_event(&mut self) -> Option<Event> {
+    pub(super) fn next_event(&mut self) -> Option<PortEvent> {
         self.events.pop_front()
     }
 
     /// Takes completions; answers how many.
-    pub(super) fn take(&mut self, which: Queue, places: &mut [Done]) -> usize {
+    pub(super) fn take(&mut self, which: CqKind, places: &mut [Done]) -> usize {
         let queue = match which {
-            Queue::Sends => &mut self.sends,
-            Queue::Receives => &mut self.receives,
+            CqKind::Sends => &mut self.sends,
+            CqKind::Receives => &mut self.receives,
         };
         let count = queue.len().min(places.len());
         for (place, done) in places.iter_mut().zip(queue.drain(..count)) {
@@ -71,7 +72,7 @@ impl Ends {
 }
 
 /// A completion in the port's words, of a datagram from this queue pair if it is one that has come.
-pub(super) fn done(completion: &Completion, source: u32) -> Done {
+pub(super) fn done(completion: &WorkCompletion, source: u32) -> Done {
     Done {
         work: completion.work,
         status: status(completion.status),
@@ -83,16 +84,16 @@ pub(super) fn done(completion: &Completion, source: u32) -> Done {
 }
 
 /// How something ended, for the provider.
-fn status(status: roce::Status) -> Status {
+fn status(status: roce::CompletionStatus) -> WorkStatus {
     match status {
-        roce::Status::Success => Status::Success,
-        roce::Status::Flushed => Status::Flushed,
-        roce::Status::RetryExceeded => Status::RetryExceeded,
-        roce::Status::NotReadyExceeded => Status::NotReady,
-        roce::Status::RemoteAccess => Status::RemoteAccess,
-        roce::Status::RemoteInvalid => Status::RemoteInvalid,
-        roce::Status::RemoteOperation => Status::RemoteOperation,
-        roce::Status::LocalProtection => Status::LocalProtection,
-        roce::Status::LocalLength => Status::LocalLength,
+        roce::CompletionStatus::Success => WorkStatus::Success,
+        roce::CompletionStatus::Flushed => WorkStatus::Flushed,
+        roce::CompletionStatus::RetryExceeded => WorkStatus::RetryExceeded,
+        roce::CompletionStatus::NotReadyExceeded => WorkStatus::NotReady,
+        roce::CompletionStatus::RemoteAccess => WorkStatus::RemoteAccess,
+        roce::CompletionStatus::RemoteInvalid => WorkStatus::RemoteInvalid,
+        roce::CompletionStatus::RemoteOperation => WorkStatus::RemoteOperation,
+        roce::CompletionStatus::LocalProtection => WorkStatus::LocalProtection,
+        roce::CompletionStatus::LocalLength => WorkStatus::LocalLength,
     }
 }

@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use locked_memory::LockedMemory;
 
 use super::PortChange;
-use super::port::{CallError, Facts};
-use super::words;
+use super::error_text;
+use super::port::{CallError, PortAttr};
 
-/// News that nobody has asked for yet, oldest first.
+/// Messages for the user and changes of ports, oldest first, until they are asked for.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct VerbsNotices {
     complaints: VecDeque<String>,
     changes: VecDeque<PortChange>,
     told_of_registration: bool,
@@ -21,7 +21,7 @@ pub(super) struct News {
     remark: Option<String>,
 }
 
-impl News {
+impl VerbsNotices {
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.complaints.is_empty() && self.changes.is_empty() && self.remark.is_none()
@@ -39,13 +39,13 @@ impl News {
     pub(super) fn complain_of_registration(
         &mut self,
         error: &CallError,
-        facts: &Facts,
+        facts: &PortAttr,
         bytes: u64,
     ) {
         if std::mem::replace(&mut self.told_of_registration, true) {
             return;
         }
-        let words = words::of_registration(error, facts, bytes, LockedMemory::now());
+        let words = error_text::of_registration(error, facts, bytes, LockedMemory::now());
         self.complain(format!("{words}; such messages go through buffers"));
     }
 
@@ -78,7 +78,7 @@ impl News {
     }
 }
 
-impl From<Vec<String>> for News {
+impl From<Vec<String>> for VerbsNotices {
     /// What is to be told from the beginning.
     fn from(complaints: Vec<String>) -> Self {
         Self {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn the_oldest_complaints_are_kept() {
-        let mut news = News::from(vec!["0".to_owned()]);
+        let mut news = VerbsNotices::from(vec!["0".to_owned()]);
         for number in 1..=MOST_COMPLAINTS {
             news.complain(number.to_string());
         }
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_narrow_way_is_told_once() {
-        let mut news = News::default();
+        let mut news = VerbsNotices::default();
         news.remark_on_way("one".to_owned());
         assert!(!news.is_empty());
         assert_eq!(news.next_remark().as_deref(), Some("one"));
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_newest_changes_are_kept() {
-        let mut news = News::default();
+        let mut news = VerbsNotices::default();
         for number in 0..=64 {
             news.note_change(change(number));
         }

@@ -2,10 +2,10 @@
 //! Two processes that have no network in common: what the user is told. Each of the two has told in its record what it has, and not why it
 //! has nothing else.
 
-use super::record::Part;
+use super::record::RecordPart;
 
 /// This process has `ours` alone and the peer has `theirs`. `why`: why this process has not the other one, where it may use it.
-pub(super) fn words(ours: Part, theirs: Part, why: Option<&str>) -> String {
+pub(super) fn words(ours: RecordPart, theirs: RecordPart, why: Option<&str>) -> String {
     let (ours, theirs) = (name(ours), name(theirs));
     let why = why.map(|why| format!(", since {why}")).unwrap_or_default();
     format!(
@@ -14,12 +14,12 @@ pub(super) fn words(ours: Part, theirs: Part, why: Option<&str>) -> String {
     )
 }
 
-fn name(part: Part) -> &'static str {
+fn name(part: RecordPart) -> &'static str {
     match part {
-        Part::Verbs => "InfiniBand or RoCE (verbs)",
-        Part::Tcp => "tcp",
-        Part::Roce => "RoCE over UDP (roce)",
-        Part::Dpdk => "RoCE over DPDK (dpdk)",
+        RecordPart::Verbs => "InfiniBand or RoCE (verbs)",
+        RecordPart::Tcp => "tcp",
+        RecordPart::Roce => "RoCE over UDP (roce)",
+        RecordPart::Dpdk => "RoCE over DPDK (dpdk)",
     }
 }
 
@@ -31,13 +31,13 @@ mod tests {
     fn what_each_has_and_what_to_do_is_told() {
         let rest = "; let both use the same by RMPI_PROVIDERS; rmpi-info on each host says what there is, and why the rest is not used";
         assert_eq!(
-            words(Part::Tcp, Part::Verbs, None),
+            words(RecordPart::Tcp, RecordPart::Verbs, None),
             format!(
                 "no network leads to it: it has InfiniBand or RoCE (verbs) alone, and this process tcp alone{rest}"
             )
         );
         assert_eq!(
-            words(Part::Verbs, Part::Tcp, Some("it has no key")),
+            words(RecordPart::Verbs, RecordPart::Tcp, Some("it has no key")),
             format!(
                 "no network leads to it: it has tcp alone, and this process InfiniBand or RoCE (verbs) alone, since it has no key{rest}"
             )

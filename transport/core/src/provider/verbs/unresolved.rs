@@ -6,9 +6,9 @@ use std::collections::{HashSet, VecDeque};
 
 use session::Slot;
 
-/// What waits for addresses.
+/// Peers whose address is not known yet, and datagrams that seem to be theirs.
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
+pub(super) struct UnresolvedPeers {
     /// Peers whose address should be asked for.
     wanted: VecDeque<u32>,
     /// The sender as it says, buffer, and queue pair it came from.
@@ -17,7 +17,7 @@ pub(super) struct Strangers {
     elsewhere: HashSet<u32>,
 }
 
-impl Strangers {
+impl UnresolvedPeers {
     /// The address of a peer should be asked for.
     pub(super) fn want(&mut self, peer: u32) {
         self.wanted.push_back(peer);
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn each_peer_gets_its_own_in_their_order() {
-        let mut strangers = Strangers::default();
+        let mut strangers = UnresolvedPeers::default();
         for (source, buffer) in [(3, 10), (4, 11), (3, 12)] {
             strangers.keep(source, buffer, 100 + source);
         }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_of_who_is_shut_out() {
-        let mut strangers = Strangers::default();
+        let mut strangers = UnresolvedPeers::default();
         for source in [3, 4] {
             strangers.keep(source, 10 + source, 100 + source);
         }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn there_is_room_for_some() {
-        let mut strangers = Strangers::default();
+        let mut strangers = UnresolvedPeers::default();
         let mut kept = 0;
         while strangers.has_room() {
             strangers.keep(1, kept, 0);

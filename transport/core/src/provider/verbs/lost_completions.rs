@@ -4,19 +4,19 @@
 //! when a link goes down at the wrong moment, and waits for an answer for ever then. A queue pair of which nothing was told
 //! for longer than all its limits allow is broken here, as its device should have done.
 
-use super::ledger::Ledger;
+use super::ledger::SendLedger;
 
-/// How far the end of what was posted to a queue pair is told.
+/// Detects that the completions of a queue pair have stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Watch {
-    /// [`Ledger::progress`], and when it was found so first.
+pub(super) struct CompletionWatch {
+    /// [`SendLedger::progress`], and when it was found so first.
     progress: (u32, bool),
     since_ns: u64,
 }
 
-impl Watch {
+impl CompletionWatch {
     /// Whether the device is late. `patience`: what the queue pair was told to wait for an answer.
-    pub(super) fn is_late(&mut self, ledger: &Ledger, patience: u8, now_ns: u64) -> bool {
+    pub(super) fn is_late(&mut self, ledger: &SendLedger, patience: u8, now_ns: u64) -> bool {
         let progress = ledger.progress();
         if !progress.1 || progress != self.progress {
             *self = Self {
@@ -41,10 +41,10 @@ const NS_OF_BYTE: u64 = 100;
 
 #[cfg(test)]
 mod tests {
-    use super::super::ledger::Posted;
+    use super::super::ledger::PostedRequest;
     use super::*;
 
-    const PART: Posted = Posted::Part {
+    const PART: PostedRequest = PostedRequest::Part {
         work: 0,
         bytes: 1 << 20,
         doubted: false,
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_device_is_late_when_nothing_was_told_for_long() {
-        let (mut watch, mut ledger) = (Watch::default(), Ledger::default());
+        let (mut watch, mut ledger) = (CompletionWatch::default(), SendLedger::default());
         assert!(!watch.is_late(&ledger, 14, 100 * SECOND), "nothing posted");
         ledger.push(PART, true);
         assert!(!watch.is_late(&ledger, 14, 200 * SECOND), "just seen");
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn nobody_is_late_with_what_was_just_asked_for() {
-        let (mut watch, mut ledger) = (Watch::default(), Ledger::default());
+        let (mut watch, mut ledger) = (CompletionWatch::default(), SendLedger::default());
         ledger.push(PART, false);
         assert!(!watch.is_late(&ledger, 14, 0));
         assert!(!watch.is_late(&ledger, 14, 8 * SECOND), "not asked for");
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn what_is_large_takes_its_time() {
-        let (mut watch, mut ledger) = (Watch::default(), Ledger::default());
+        let (mut watch, mut ledger) = (CompletionWatch::default(), SendLedger::default());
         for _ in 0..256 {
             ledger.push(PART, true);
         }

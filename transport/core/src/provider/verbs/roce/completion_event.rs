@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::system;
 
-/// The descriptor of a port.
+/// The descriptor that wakes who sleeps on a port.
 #[derive(Debug)]
-pub(super) struct Sign {
+pub(super) struct CompletionEvent {
     watcher: OwnedFd,
     timer: OwnedFd,
     /// Somebody may sleep: the timer and what is watched are kept up to date.
@@ -20,16 +20,16 @@ pub(super) struct Sign {
     for_room: bool,
 }
 
-/// What a sleeping process is to be woken for, beside packets that come.
+/// What wakes a sleeping process, besides packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct WakeConditions {
     /// The time of the next deadline, or one that is over.
     pub(super) at_ns: Option<u64>,
     /// Packets wait until there is room to send them.
     pub(super) for_room: bool,
 }
 
-impl Sign {
+impl CompletionEvent {
     /// One that watches this descriptor.
     ///
     /// # Errors
@@ -61,7 +61,11 @@ impl Sign {
     ///
     /// # Errors
     /// What the system does not grant.
-    pub(super) fn arm(&mut self, packets: BorrowedFd<'_>, wanted: Wanted) -> io::Result<()> {
+    pub(super) fn arm(
+        &mut self,
+        packets: BorrowedFd<'_>,
+        wanted: WakeConditions,
+    ) -> io::Result<()> {
         self.is_armed = true;
         self.follow(packets, wanted)
     }
@@ -71,7 +75,11 @@ impl Sign {
     ///
     /// # Errors
     /// What the system does not grant.
-    pub(super) fn hasten(&mut self, packets: BorrowedFd<'_>, wanted: Wanted) -> io::Result<()> {
+    pub(super) fn hasten(
+        &mut self,
+        packets: BorrowedFd<'_>,
+        wanted: WakeConditions,
+    ) -> io::Result<()> {
         let is_earlier = match (wanted.at_ns, self.at_ns) {
             (Some(wanted_ns), Some(at_ns)) => wanted_ns < at_ns,
             (wanted_ns, None) => wanted_ns.is_some(),
@@ -84,7 +92,7 @@ impl Sign {
     }
 
     /// Brings what wakes up to date.
-    fn follow(&mut self, packets: BorrowedFd<'_>, wanted: Wanted) -> io::Result<()> {
+    fn follow(&mut self, packets: BorrowedFd<'_>, wanted: WakeConditions) -> io::Result<()> {
         if wanted.at_ns != self.at_ns {
             system::set_timer(self.timer.as_fd(), wanted.at_ns)?;
             self.at_ns = wanted.at_ns;
@@ -100,7 +108,7 @@ impl Sign {
     /// mostly wants the same, and that spares two calls of the system for each sleep.
     pub(super) fn disarm(&mut self, packets: BorrowedFd<'_>, now_ns: u64) {
         self.is_armed = false;
-        let wanted = Wanted {
+        let wanted = WakeConditions {
             at_ns: self.at_ns.filter(|at_ns| *at_ns > now_ns),
             for_room: false,
         };

@@ -3,7 +3,7 @@
 //! their peer's queue pair, one by one, while nothing else is to be done. Whatever is not of that kind goes the way of all
 //! (`arrive.rs`), and waits for the next poll.
 //!
-//! A word is handed up as soon as it is known whose it is. What it leaves to be done (its [`Chore`]) is done while nothing
+//! A word is handed up as soon as it is known whose it is. What it leaves to be done (its [`PendingWord`]) is done while nothing
 //! comes, or before anything else is: nobody can tell that from a packet that came so much later.
 
 use session::{Ack, Slot};
@@ -51,9 +51,9 @@ impl FarWord {
     }
 }
 
-/// What a word that was handed up leaves to be done.
+/// What is still to be done for a word that was handed up: its buffer is free, and its acknowledgement is to be read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chore {
+pub(super) struct PendingWord {
     pub(super) peer: u32,
     /// It lay there.
     pub(super) buffer: Slot,

@@ -5,13 +5,13 @@
 
 use std::collections::VecDeque;
 
-use super::links::{Links, Upshot};
-use super::moves::{MOST_ASKED, MOST_UNSENT, Moves};
-use super::packet::{Kind, Maker, PIECE_BYTES, Read};
-use super::side::Target;
+use super::links::{TcpLinkEvent, TcpLinks};
+use super::packet::{PIECE_BYTES, TcpPacketBuilder, TcpPacketKind, TcpReadRequest};
+use super::peer::TcpDataTarget;
 use super::sockets::{Sock, Sockets};
-use super::works::{Over, Part};
-use crate::Outcome;
+use super::transfers::{MOST_ASKED, MOST_UNSENT, TcpTransfers};
+use super::works::{PartConnection, StripedReadPart};
+use crate::WorkOutcome;
 
 /// Reads to one peer that are not all asked for.
 #[derive(Debug, Default)]
@@ -21,18 +21,18 @@ pub(super) struct Shares {
     /// Bytes that are not asked for, of all of them.
     left: u64,
     /// What was asked for over rails that ended.
-    again: Vec<Piece>,
+    again: Vec<ReadPiece>,
 }
 
-/// A piece of a read.
+/// A piece of a striped read.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct ReadPiece {
     work: u32,
     from: u64,
     bytes: u64,
 }
 
-impl Moves {
+impl TcpTransfers {
     /// A read is to go over several connections.
     pub(super) fn share(&mut self, peer: u32, id: u32) {
         let Some(work) = self.works.find(peer, id) else {
@@ -47,7 +47,7 @@ impl Moves {
     }
 
     /// Asks for pieces, as far as there is room.
-    pub(super) fn deal<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32) {
+    pub(super) fn deal<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
         while links.of(peer).lost.is_none() {
             let session = &links.of(peer).session;
             let has_room = session.room() != 0 && session.unsent() < MOST_UNSENT;
@@ -84,19 +84,21 @@ impl Moves {
     }
 
     /// Bytes that are here of a part that is coming over the first connection.
-    fn here_over_first<S: Sockets>(&mut self, links: &Links<S>, peer: u32) -> u64 {
+    fn here_over_first<S: Sockets>(&mut self, links: &TcpLinks<S>, peer: u32) -> u64 {
         let line = links.find(peer).and_then(|side| side.line.as_ref());
         let Some(inflow) = line.and_then(|line| line.inflow) else {
             return 0;
         };
         match inflow.target {
-            Target::Read { id, .. } if self.works.find_part(peer, id).is_some() => inflow.at as u64,
+            TcpDataTarget::Read { id, .. } if self.works.find_part(peer, id).is_some() => {
+                inflow.at as u64
+            }
             _ => 0,
         }
     }
 
     /// The next one that nobody was asked for, where there are so many connections.
-    fn next_piece(&mut self, peer: u32, connections: u64) -> Option<Piece> {
+    fn next_piece(&mut self, peer: u32, connections: u64) -> Option<ReadPiece> {
         loop {
             let (work, from) = *self.desk(peer).shares.all.front()?;
             let all = self.works.find(peer, work).map_or(0, |work| work.bytes());
@@ -105,7 +107,7 @@ impl Moves {
                 // Each connection has something of a small one, too.
                 let share = all.div_ceil(connections).next_multiple_of(GRAIN_BYTES);
                 let bytes = left.min(share).min(PIECE_BYTES as u64);
-                return Some(Piece { work, from, bytes });
+                return Some(ReadPiece { work, from, bytes });
             }
             self.desk(peer).shares.all.pop_front();
         }
@@ -124,9 +126,15 @@ impl Moves {
     }
 
     /// Makes a request of it.
-    fn request(&mut self, peer: u32, piece: Piece, over: Over, now_ns: u64) -> Option<Read> {
-        let Piece { work, from, bytes } = piece;
-        let id = self.works.add_part(Part {
+    fn request(
+        &mut self,
+        peer: u32,
+        piece: ReadPiece,
+        over: PartConnection,
+        now_ns: u64,
+    ) -> Option<TcpReadRequest> {
+        let ReadPiece { work, from, bytes } = piece;
+        let id = self.works.add_part(StripedReadPart {
             peer,
             work,
             from,
@@ -137,7 +145,7 @@ impl Moves {
         });
         let work = self.works.find(peer, work)?;
         work.shared.get_or_insert_default().parts += 1;
-        Some(Read {
+        Some(TcpReadRequest {
             id,
             offset: work.offset.wrapping_add(from),
             bytes,
@@ -146,25 +154,31 @@ impl Moves {
     }
 
     /// Asks for a piece over the first connection.
-    fn ask_first<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32, piece: Piece) {
+    fn ask_first<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, piece: ReadPiece) {
         let now_ns = links.sockets.clock_ns();
-        let Some(read) = self.request(peer, piece, Over::First, now_ns) else {
+        let Some(read) = self.request(peer, piece, PartConnection::First, now_ns) else {
             return;
         };
         self.desk(peer).asked += 1;
         links.of(peer).rails.first.ask(piece.bytes);
-        let make = |place: &mut Vec<u8>| Maker::new(place).read(&read);
-        let slot = links.store.keep(Kind::Read, make, None, None);
+        let make = |place: &mut Vec<u8>| TcpPacketBuilder::new(place).read(&read);
+        let slot = links.store.keep(TcpPacketKind::Read, make, None, None);
         links.post(peer, slot);
     }
 
     /// Asks for a piece over a rail.
-    fn ask_rail<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32, sock: Sock, piece: Piece) {
+    fn ask_rail<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        peer: u32,
+        sock: Sock,
+        piece: ReadPiece,
+    ) {
         let now_ns = links.sockets.clock_ns();
         let Some(made) = links.rail(peer, sock).map(|rail| rail.made) else {
             return;
         };
-        let Some(read) = self.request(peer, piece, Over::Rail(made), now_ns) else {
+        let Some(read) = self.request(peer, piece, PartConnection::Rail(made), now_ns) else {
             return;
         };
         let shared = self.works.find(peer, piece.work);
@@ -174,21 +188,21 @@ impl Moves {
         }
         links.watch(peer, sock);
         // What is asked for in one go leaves together.
-        links.upshots.push_back(Upshot::Push(peer, sock));
+        links.upshots.push_back(TcpLinkEvent::Push(peer, sock));
         if let Some(rail) = links.rail(peer, sock) {
             if rail.load.is_idle() {
                 // Before nothing was to move.
                 (rail.moved_ns, rail.doubted_ns) = (now_ns, None);
             }
             rail.load.ask(piece.bytes);
-            rail.say(Kind::Read, |maker| maker.read(&read));
+            rail.say(TcpPacketKind::Read, |maker| maker.read(&read));
         }
     }
 
     /// A rail has ended: what was asked for over it is asked for again.
-    pub(super) fn ask_again<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32, made: u32) {
+    pub(super) fn ask_again<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, made: u32) {
         for part in self.works.take_parts_over(peer, made) {
-            let Part {
+            let StripedReadPart {
                 work, from, bytes, ..
             } = part;
             let shared = self.works.find(peer, work);
@@ -199,7 +213,7 @@ impl Moves {
             if shared.is_bad {
                 self.end_if_bad(links, peer, work);
             } else {
-                let piece = Piece { work, from, bytes };
+                let piece = ReadPiece { work, from, bytes };
                 self.desk(peer).shares.again.push(piece);
             }
         }
@@ -208,7 +222,7 @@ impl Moves {
     /// Some of a part has come, or all of it.
     pub(super) fn hear_part<S: Sockets>(
         &mut self,
-        links: &mut Links<S>,
+        links: &mut TcpLinks<S>,
         peer: u32,
         id: u32,
         bytes: u64,
@@ -230,14 +244,14 @@ impl Moves {
         };
         work.at += part.bytes;
         if work.at == work.bytes() {
-            self.end(links, part.work, Outcome::Done);
+            self.end(links, part.work, WorkOutcome::Done);
         } else {
             self.end_if_bad(links, peer, part.work);
         }
     }
 
     /// A part cannot be read: neither can the rest, and what is under way is waited for.
-    pub(super) fn part_is_bad<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32, id: u32) {
+    pub(super) fn part_is_bad<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, id: u32) {
         let now_ns = links.sockets.clock_ns();
         let Some(part) = self.end_part(links, id, now_ns) else {
             return;
@@ -250,16 +264,21 @@ impl Moves {
         self.end_if_bad(links, peer, part.work);
     }
 
-    fn end_if_bad<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32, id: u32) {
+    fn end_if_bad<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, id: u32) {
         let work = self.works.find(peer, id);
         let shared = work.and_then(|work| work.shared.as_ref());
         if shared.is_some_and(|shared| shared.is_bad && shared.parts == 0) {
-            self.end(links, id, Outcome::BadKey);
+            self.end(links, id, WorkOutcome::BadKey);
         }
     }
 
     /// Nothing more comes of a part.
-    fn end_part<S: Sockets>(&mut self, links: &mut Links<S>, id: u32, now_ns: u64) -> Option<Part> {
+    fn end_part<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        id: u32,
+        now_ns: u64,
+    ) -> Option<StripedReadPart> {
         let part = self.works.take_part(id)?;
         let peer = part.peer;
         let work = self.works.find(peer, part.work);
@@ -268,12 +287,12 @@ impl Moves {
         }
         let rails = &mut links.of(peer).rails;
         match part.over {
-            Over::First => {
+            PartConnection::First => {
                 rails.first.come(part.bytes, part.asked_ns, now_ns);
                 let desk = self.desk(peer);
                 desk.asked = desk.asked.saturating_sub(1);
             }
-            Over::Rail(made) => {
+            PartConnection::Rail(made) => {
                 rails.failures = 0;
                 let rail = rails.all.iter_mut().find(|rail| rail.made == made);
                 if let Some(rail) = rail {

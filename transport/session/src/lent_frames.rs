@@ -2,9 +2,9 @@
 //! Large frames, whose buffers a receiver lends to its caller: how many of one sender are out. Both sides count from the first
 //! that there ever was; the numbers have 16 bits and wrap.
 
-/// Both directions of a peer.
+/// The large frames of both directions of a peer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Lent {
+pub(crate) struct LentFrames {
     /// Large frames posted, and those of them that the peer has given back.
     posted: u16,
     back: u16,
@@ -13,7 +13,7 @@ pub(crate) struct Lent {
     told: u16,
 }
 
-impl Lent {
+impl LentFrames {
     /// Whether the peer can take one more.
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn more_than_was_lent_never_comes_back() {
-        let mut lent = Lent::default();
+        let mut lent = LentFrames::default();
         while lent.has_room() {
             lent.post();
         }

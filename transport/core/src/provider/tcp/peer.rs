@@ -3,23 +3,23 @@
 
 use session::{Session, Slot};
 
-use super::address::Place;
-use super::call::Call;
-use super::memory::Stretch;
-use super::packet::{HEADER_BYTES, Header, MOST_FRAME_BYTES, Write};
-use super::rail::Rails;
+use super::active_open::ActiveOpen;
+use super::address::TcpAddress;
+use super::memory::MemoryRange;
+use super::packet::{HEADER_BYTES, MOST_FRAME_BYTES, TcpPacketHeader, TcpWriteRequest};
+use super::rail::TcpRails;
 use super::sockets::Sock;
 use crate::RemoteKey;
 
-/// A peer.
+/// What is kept for a peer.
 #[derive(Debug)]
-pub(super) struct Side {
+pub(super) struct TcpPeer {
     pub(super) session: Session,
-    pub(super) line: Option<Line>,
-    pub(super) rails: Rails,
+    pub(super) line: Option<TcpConnection>,
+    pub(super) rails: TcpRails,
     /// This process is connecting to it.
-    pub(super) call: Option<Box<Call>>,
-    pub(super) place: Option<Place>,
+    pub(super) call: Option<Box<ActiveOpen>>,
+    pub(super) place: Option<TcpAddress>,
     /// Somebody was asked for its place.
     pub(super) is_wanted: bool,
     /// Number of the last call, and of the last one of the peer's.
@@ -57,12 +57,12 @@ pub(super) struct Side {
     pub(super) lost: Option<Box<str>>,
 }
 
-impl Side {
+impl TcpPeer {
     pub(super) fn new() -> Self {
         Self {
             session: Session::new(FIRST_PACKET),
             line: None,
-            rails: Rails::default(),
+            rails: TcpRails::default(),
             call: None,
             place: None,
             is_wanted: false,
@@ -96,7 +96,7 @@ impl Side {
 
     /// Whether large data are under way, over this line or the next one.
     fn has_data(&self) -> bool {
-        let serves = |rails: &Rails| rails.all.iter().any(|rail| rail.serving() != 0);
+        let serves = |rails: &TcpRails| rails.all.iter().any(|rail| rail.serving() != 0);
         let has_some = self.expects_data != 0 || self.kept_data != 0 || self.incoming != 0;
         has_some || serves(&self.rails)
     }
@@ -114,7 +114,7 @@ impl Side {
     }
 
     /// A piece of a write of the peer's is here.
-    pub(super) fn count_incoming(&mut self, write: &Write) {
+    pub(super) fn count_incoming(&mut self, write: &TcpWriteRequest) {
         match (write.at == 0, write.is_last) {
             (true, false) => self.incoming = self.incoming.saturating_add(1),
             (false, true) => self.incoming = self.incoming.saturating_sub(1),
@@ -124,7 +124,7 @@ impl Side {
 
     /// Whether the line moves large data, and should not be given up for others: they would begin again with each line.
     pub(super) fn is_busy(&self, now_ns: u64) -> bool {
-        let is_busy = |line: &Line| {
+        let is_busy = |line: &TcpConnection| {
             let has_data = self.has_data() || line.inflow.is_some();
             let moved = now_ns.saturating_sub(line.moved_ns) < BUSY_NS;
             has_data && moved && now_ns.saturating_sub(line.since_ns) < LONG_NS
@@ -138,25 +138,25 @@ impl Side {
     }
 }
 
-impl Side {
+impl TcpPeer {
     /// Whether a packet before this number is half out over the line. A peer may say that it has that, of a line before, if what it said
     /// when this one was made was old; then the line is made anew, for what is half out may not be given back.
     pub(super) fn is_half_out_before(&self, next: u32) -> bool {
         let out = self.line.as_ref().and_then(|line| line.out.as_ref());
-        matches!(out, Some(Out::Packet { number, .. }) if next.wrapping_sub(*number).cast_signed() > 0)
+        matches!(out, Some(TcpOutgoing::Packet { number, .. }) if next.wrapping_sub(*number).cast_signed() > 0)
     }
 }
 
-/// A connection on which both have proved who they are.
+/// The first connection with a peer, after the handshake.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct TcpConnection {
     pub(super) sock: Sock,
     /// Its number among all that this process ever had.
     pub(super) made: u32,
     /// The attempt of this process that it came of; `None`: it was the peer's.
     pub(super) attempt: Option<u32>,
     /// What was sent in part.
-    pub(super) out: Option<Out>,
+    pub(super) out: Option<TcpOutgoing>,
     /// It takes nothing until there is a sign; such signs were asked for.
     pub(super) is_blocked: bool,
     pub(super) is_armed: bool,
@@ -180,13 +180,13 @@ pub(super) struct Line {
     pub(super) paused_until_ns: u64,
 }
 
-impl Line {
+impl TcpConnection {
     pub(super) fn new(sock: Sock, made: u32, first: Vec<u8>) -> Self {
         Self {
             sock,
             made,
             attempt: None,
-            out: (!first.is_empty()).then_some(Out::Bytes {
+            out: (!first.is_empty()).then_some(TcpOutgoing::Bytes {
                 bytes: first,
                 at: 0,
             }),
@@ -229,9 +229,9 @@ impl Line {
     }
 }
 
-/// Something on its way out.
+/// A packet or data that are being sent.
 #[derive(Debug)]
-pub(super) enum Out {
+pub(super) enum TcpOutgoing {
     /// A packet that is kept.
     Packet {
         slot: Slot,
@@ -244,7 +244,7 @@ pub(super) enum Out {
     Bytes { bytes: Vec<u8>, at: usize },
 }
 
-impl Out {
+impl TcpOutgoing {
     /// Bytes of large data that were sent.
     pub(super) fn large_at(&self) -> usize {
         match self {
@@ -257,26 +257,26 @@ impl Out {
 /// Data that are coming in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inflow {
-    pub(super) header: Header,
-    pub(super) target: Target,
+    pub(super) header: TcpPacketHeader,
+    pub(super) target: TcpDataTarget,
     /// Bytes that have come of it, of so many.
     pub(super) at: usize,
     pub(super) bytes: usize,
 }
 
-/// Where they go. It is looked up whenever some have come.
+/// Where the data of the current packet go. It is looked up whenever some have come.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Target {
+pub(super) enum TcpDataTarget {
     /// To the lease of a read of ours.
     Read { id: u32, at: u64 },
     /// To memory that the peer may write to, if it still may.
-    Write(Write),
+    Write(TcpWriteRequest),
     /// To where data go that were announced with this key.
     Unsolicited(RemoteKey),
 }
 
 /// What a target is at the moment; `None`: the bytes are dropped.
-pub(super) type Found = Option<Stretch>;
+pub(super) type Found = Option<MemoryRange>;
 
 /// For so long something may come over a line for the first time.
 const NEW_NS: u64 = 1_000_000_000;
@@ -293,10 +293,10 @@ mod tests {
 
     #[test]
     fn a_line_is_busy_while_data_move_but_not_for_ever() {
-        let mut side = Side::new();
-        side.line = Some(Line::new(3, 1, Vec::new()));
+        let mut side = TcpPeer::new();
+        side.line = Some(TcpConnection::new(3, 1, Vec::new()));
         assert!(!side.is_busy(0), "nothing is under way");
-        type Count = fn(&mut Side) -> &mut u32;
+        type Count = fn(&mut TcpPeer) -> &mut u32;
         let counts: [Count; 3] = [
             |side| &mut side.expects_data,
             |side| &mut side.kept_data,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What moves large data: reads, writes and atomic operations, the memory that devices know for that, and what peers carry out. It
-//! is handed the [`Streams`] whose links it uses, and told by [`Upshot`]s what has become of those.
+//! is handed the [`VerbsStreams`] whose links it uses, and told by [`VerbsLinkEvent`]s what has become of those.
 //!
 //! | file | what its methods do |
 //! |------|---------------------|
@@ -12,63 +12,67 @@ use std::ptr::NonNull;
 
 use super::NetLimits;
 use super::fetch::Fetches;
-use super::keys::Told;
-use super::links::Upshot;
-use super::memory::Shared;
-use super::port::{Port, Status};
-use super::rail::Line;
-use super::registry::Registry;
-use super::streams::Streams;
+use super::keys::PeerKeys;
+use super::links::VerbsLinkEvent;
+use super::memory::SharedMapping;
+use super::port::{VerbsPort, WorkStatus};
+use super::rail::RailPeer;
+use super::registry::RegionRegistry;
+use super::streams::VerbsStreams;
 use super::works::Works;
 use crate::{Completion, Peer};
 
-/// All that moves or may be moved.
+/// All transfers that are under way, and the memory that they use.
 #[derive(Debug)]
-pub(super) struct Moves {
+pub(super) struct VerbsTransfers {
     pub(super) works: Works,
-    pub(super) registry: Registry,
+    pub(super) registry: RegionRegistry,
     /// Further keys to memory of peers.
-    pub(super) told: Told,
+    pub(super) told: PeerKeys,
     /// Reads that peers carry out.
     pub(super) fetches: Fetches,
 }
 
-impl Moves {
+impl VerbsTransfers {
     pub(super) fn new(limits: &NetLimits) -> Self {
         Self {
             works: Works::new(),
-            registry: Registry::new(limits),
-            told: Told::default(),
+            registry: RegionRegistry::new(limits),
+            told: PeerKeys::default(),
             fetches: Fetches::new(),
         }
     }
 
     /// Takes in what has become of streams and queue pairs.
-    pub(super) fn hear<P: Port>(&mut self, streams: &mut Streams<P>, upshot: Upshot) {
+    pub(super) fn hear<P: VerbsPort>(
+        &mut self,
+        streams: &mut VerbsStreams<P>,
+        upshot: VerbsLinkEvent,
+    ) {
         match upshot {
-            Upshot::Part {
+            VerbsLinkEvent::Part {
                 work,
                 bytes,
-                status: Status::Success,
+                status: WorkStatus::Success,
             } => self.part_ended(streams, work, bytes),
-            Upshot::Part {
+            VerbsLinkEvent::Part {
                 work,
                 bytes,
                 status,
             } => self.part_failed(streams, work, bytes, status),
-            Upshot::Rebind { peer } => self.bind_all_again(streams, peer),
-            Upshot::GoOn { peer } => self.go_on(streams, peer),
-            Upshot::Lost { peer } => self.end_all_to(streams, peer),
-            Upshot::AllLost { is_gone } => self.end_all_works(streams, is_gone),
+            VerbsLinkEvent::Rebind { peer } => self.bind_all_again(streams, peer),
+            VerbsLinkEvent::GoOn { peer } => self.go_on(streams, peer),
+            VerbsLinkEvent::Lost { peer } => self.end_all_to(streams, peer),
+            VerbsLinkEvent::AllLost { is_gone } => self.end_all_works(streams, is_gone),
         }
     }
 
     /// A peer is lost: nothing moves there any more.
-    fn end_all_to<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) {
+    fn end_all_to<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, peer: u32) {
         let links = streams.links.sides.of(peer).links();
         let rails: Vec<u8> = links.map(|link| link.rail).collect();
         for rail in rails {
-            self.fail_waiting(streams, Line { peer, rail });
+            self.fail_waiting(streams, RailPeer { peer, rail });
         }
         self.end_fetches(streams, peer);
         let peer = Peer(peer);
@@ -81,11 +85,11 @@ impl Moves {
     }
 
     /// Keeps memory registered, which `mapping` is, or else somebody else's. `false`: that is not possible.
-    pub(super) fn own<P: Port>(
+    pub(super) fn own<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         (place, bytes): (NonNull<u8>, usize),
-        mapping: Option<Shared>,
+        mapping: Option<SharedMapping>,
     ) -> bool {
         let rails = &mut streams.links.rails;
         let owned = self.registry.owned.own(place, bytes, mapping, rails);
@@ -96,7 +100,7 @@ impl Moves {
     }
 
     /// Takes all memory back from the ports.
-    pub(super) fn retire<P: Port>(&mut self, streams: &mut Streams<P>) {
+    pub(super) fn retire<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>) {
         let rails = &mut streams.links.rails;
         self.registry.withdraw_all(rails);
         self.fetches.retire(rails);

@@ -5,11 +5,11 @@
 
 use std::io;
 
-use super::links::Links;
-use super::side::Side;
+use super::links::TcpLinks;
+use super::peer::TcpPeer;
 use super::sockets::Sockets;
 
-impl<S: Sockets> Links<S> {
+impl<S: Sockets> TcpLinks<S> {
     /// Gives up connections that were used longest ago until there are at most so many, as far as nothing is under way over them.
     pub(super) fn make_room(&mut self, most: usize) {
         while self.connections() > most && self.give_rail_up() {}
@@ -26,7 +26,7 @@ impl<S: Sockets> Links<S> {
     /// Whether so many connections are kept for what moves over them that others have to wait until they are through.
     pub(super) fn is_full(&self) -> bool {
         let most = self.limits.lines.saturating_mul(2).max(1);
-        let stays = |side: &&Side| {
+        let stays = |side: &&TcpPeer| {
             let is_new = side.line.as_ref().is_some_and(|it| it.is_new(self.now_ns));
             is_new || side.is_busy(self.now_ns)
         };

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that may leave later, with others. Each packet that goes through the system's network alone costs some microseconds; nobody waits
-//! for those that only announce what a later turn of this process has to move.
+//! Packets that may leave later, with others. Each packet that goes through the system's network alone costs some microseconds;
+//! nobody waits for those that only announce what a later turn of this process has to move.
 
 use session::Slot;
 
-use super::links::Links;
+use super::links::TcpLinks;
 use super::sockets::Sockets;
 
-impl<S: Sockets> Links<S> {
+impl<S: Sockets> TcpLinks<S> {
     /// As [`post`](Self::post), but the packet may leave with the next one to this peer, or in the next turn. If it is the first since the
     /// last turn, it leaves at once: whoever posts one waits for it.
     pub(super) fn post_deferrable(&mut self, peer: u32, slot: Slot) {

@@ -7,30 +7,33 @@
 
 use std::collections::VecDeque;
 
-use super::super::verbs::Kind as WorkKind;
+use super::super::verbs::WorkKind;
 use super::keys::Exports;
-use super::links::Links;
-use super::packet::{Answer, Change, Kind, Maker, PIECE_BYTES, Read, Write};
-use super::shares::Shares;
+use super::links::TcpLinks;
+use super::packet::{
+    PIECE_BYTES, TcpAtomicRequest, TcpPacketBuilder, TcpPacketKind, TcpReadRequest, TcpWorkReply,
+    TcpWriteRequest,
+};
 use super::sockets::Sockets;
+use super::striping::Shares;
 use super::unsolicited::Unsolicited;
-use super::works::{Over, Work, Works};
-use crate::{Completion, Lease, Outcome, Peer, RemoteKey};
+use super::works::{PartConnection, TcpWork, TcpWorks};
+use crate::{Completion, Lease, Peer, RemoteKey, WorkOutcome};
 
 /// Data for a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Serve {
     /// What it reads here, behind the first bytes.
-    Read { read: Read, at: u64 },
+    Read { read: TcpReadRequest, at: u64 },
     /// What was announced with this key.
     Unsolicited(RemoteKey),
 }
 
-/// What waits for one peer.
+/// The transfers that wait for one peer.
 #[derive(Debug, Default)]
-pub(super) struct Desk {
+pub(super) struct PeerTransfers {
     /// Answers to works of the peer's; each finds room before anything else.
-    answers: VecDeque<Answer>,
+    answers: VecDeque<TcpWorkReply>,
     pub(super) serves: VecDeque<Serve>,
     /// Reads of ours that go over several connections.
     pub(super) shares: Shares,
@@ -52,21 +55,21 @@ pub(super) struct Desk {
     writes_next: bool,
 }
 
-/// All that moves or may be moved.
+/// All transfers that are under way, and the memory that peers may reach.
 #[derive(Debug, Default)]
-pub(super) struct Moves {
-    pub(super) works: Works,
+pub(super) struct TcpTransfers {
+    pub(super) works: TcpWorks,
     pub(super) exports: Exports,
     pub(super) unsolicited: Unsolicited,
-    desks: Vec<Option<Box<Desk>>>,
+    desks: Vec<Option<Box<PeerTransfers>>>,
     /// Works of all peers that this process has to answer, over whichever connections.
     pub(super) serving: usize,
     /// What has ended, or else happened, and was not handed up.
     pub(super) ready: VecDeque<Completion>,
 }
 
-impl Moves {
-    pub(super) fn desk(&mut self, peer: u32) -> &mut Desk {
+impl TcpTransfers {
+    pub(super) fn desk(&mut self, peer: u32) -> &mut PeerTransfers {
         let place = peer as usize;
         if place >= self.desks.len() {
             self.desks.resize_with(place + 1, || None);
@@ -74,7 +77,7 @@ impl Moves {
         self.desks[place].get_or_insert_default()
     }
 
-    pub(super) fn find_desk(&self, peer: u32) -> Option<&Desk> {
+    pub(super) fn find_desk(&self, peer: u32) -> Option<&PeerTransfers> {
         self.desks.get(peer as usize)?.as_deref()
     }
 
@@ -92,10 +95,10 @@ impl Moves {
     }
 
     /// Begins a work.
-    pub(super) fn begin<S: Sockets>(&mut self, links: &mut Links<S>, work: Work) {
+    pub(super) fn begin<S: Sockets>(&mut self, links: &mut TcpLinks<S>, work: TcpWork) {
         let peer = work.peer;
         if links.of(peer).lost.is_some() {
-            return self.hand_back(work, Outcome::Unreachable);
+            return self.hand_back(work, WorkOutcome::Unreachable);
         }
         let is_read = work.kind == WorkKind::Read;
         let id = self.works.add(work);
@@ -109,13 +112,13 @@ impl Moves {
     /// Begins a write with an immediate, which keeps its place among frames.
     pub(super) fn begin_in_order<S: Sockets>(
         &mut self,
-        links: &mut Links<S>,
-        work: Work,
+        links: &mut TcpLinks<S>,
+        work: TcpWork,
     ) -> Result<(), Lease> {
         let peer = work.peer;
         let side = links.of(peer);
         if side.lost.is_some() {
-            self.hand_back(work, Outcome::Unreachable);
+            self.hand_back(work, WorkOutcome::Unreachable);
             return Ok(());
         }
         let has_room = side.session.room() != 0;
@@ -133,7 +136,7 @@ impl Moves {
     }
 
     /// Puts into packets what waits for a peer, as much as is wise.
-    pub(super) fn go_on<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32) {
+    pub(super) fn go_on<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
         if self.find_desk(peer).is_none() {
             return;
         }
@@ -141,20 +144,20 @@ impl Moves {
         self.deal(links, peer);
     }
 
-    fn put_into_packets<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32) {
+    fn put_into_packets<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
         while links.of(peer).lost.is_none() && links.of(peer).session.room() != 0 {
             let desk = self.desk(peer);
             if let Some(answer) = desk.answers.pop_front() {
                 desk.serving -= 1;
                 self.serving -= 1;
-                let make = |bytes: &mut Vec<u8>| Maker::new(bytes).answer(answer);
-                let slot = links.store.keep(Kind::Answer, make, None, None);
+                let make = |bytes: &mut Vec<u8>| TcpPacketBuilder::new(bytes).answer(answer);
+                let slot = links.store.keep(TcpPacketKind::Answer, make, None, None);
                 links.post(peer, slot);
                 continue;
             }
             if std::mem::take(&mut desk.declines) {
-                let make = |bytes: &mut Vec<u8>| _ = Maker::new(bytes);
-                let slot = links.store.keep(Kind::Declined, make, None, None);
+                let make = |bytes: &mut Vec<u8>| _ = TcpPacketBuilder::new(bytes);
+                let slot = links.store.keep(TcpPacketKind::Declined, make, None, None);
                 links.post(peer, slot);
                 continue;
             }
@@ -172,7 +175,7 @@ impl Moves {
     }
 
     /// Tells the peer of the next work. `false`: there is none, or it has enough to do.
-    fn begin_next<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32) -> bool {
+    fn begin_next<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
         let desk = self.desk(peer);
         if desk.asked >= MOST_ASKED {
             return false;
@@ -203,24 +206,24 @@ impl Moves {
                 return true;
             }
             WorkKind::Read => {
-                let read = Read {
+                let read = TcpReadRequest {
                     id,
                     offset,
                     bytes,
                     key,
                 };
-                let make = |place: &mut Vec<u8>| Maker::new(place).read(&read);
-                links.store.keep(Kind::Read, make, None, None)
+                let make = |place: &mut Vec<u8>| TcpPacketBuilder::new(place).read(&read);
+                links.store.keep(TcpPacketKind::Read, make, None, None)
             }
             WorkKind::Atomic(atomic) => {
-                let change = Change {
+                let change = TcpAtomicRequest {
                     id,
                     atomic,
                     offset,
                     key,
                 };
-                let make = |place: &mut Vec<u8>| Maker::new(place).atomic(&change);
-                links.store.keep(Kind::Atomic, make, None, None)
+                let make = |place: &mut Vec<u8>| TcpPacketBuilder::new(place).atomic(&change);
+                links.store.keep(TcpPacketKind::Atomic, make, None, None)
             }
         };
         links.post(peer, slot);
@@ -228,7 +231,7 @@ impl Moves {
     }
 
     /// Puts the next data into a packet: of writes and of what the peer reads in turn, each of them in turn. `false`: there are none.
-    fn cut_next<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32) -> bool {
+    fn cut_next<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
         let desk = self.desk(peer);
         let writes = desk.writes_next && !desk.writing.is_empty() || desk.serves.is_empty();
         desk.writes_next = !writes;
@@ -245,14 +248,14 @@ impl Moves {
     }
 
     /// Puts a piece of a write into a packet; `true`: it was the last.
-    fn cut_write<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32, id: u32) -> bool {
+    fn cut_write<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, id: u32) -> bool {
         let Some(work) = self.works.find(peer, id) else {
             return true;
         };
         let bytes = work.bytes();
         let piece = PIECE_BYTES.min(usize::try_from(bytes - work.at).unwrap_or(PIECE_BYTES));
         let is_last = work.at + piece as u64 == bytes;
-        let write = Write {
+        let write = TcpWriteRequest {
             id,
             is_last,
             immediate: work.immediate.filter(|_| is_last),
@@ -267,14 +270,14 @@ impl Moves {
         if is_last {
             work.last = Some(links.of(peer).session.next());
         }
-        let make = |place: &mut Vec<u8>| Maker::new(place).write(&write);
-        let slot = links.store.keep(Kind::Write, make, data, None);
+        let make = |place: &mut Vec<u8>| TcpPacketBuilder::new(place).write(&write);
+        let slot = links.store.keep(TcpPacketKind::Write, make, data, None);
         links.post(peer, slot);
         is_last
     }
 
     /// Puts a piece of what the peer reads into a packet.
-    fn cut_serve<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32) -> bool {
+    fn cut_serve<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
         let (read, at) = match self.desk(peer).serves.pop_front() {
             Some(Serve::Read { read, at }) => (read, at),
             Some(Serve::Unsolicited(key)) => {
@@ -283,7 +286,7 @@ impl Moves {
             }
             None => return false,
         };
-        let Read {
+        let TcpReadRequest {
             id,
             offset,
             bytes,
@@ -294,8 +297,8 @@ impl Moves {
             .checked_add(at)
             .and_then(|from| self.exports.find(peer, key, from, piece as u64));
         let Some(data) = found else {
-            let outcome = Outcome::BadKey;
-            self.desk(peer).answers.push_back(Answer {
+            let outcome = WorkOutcome::BadKey;
+            self.desk(peer).answers.push_back(TcpWorkReply {
                 id,
                 outcome,
                 old: 0,
@@ -313,16 +316,21 @@ impl Moves {
         } else {
             desk.serves.push_back(Serve::Read { read, at: end });
         }
-        let make = |place: &mut Vec<u8>| Maker::new(place).data(id, at);
+        let make = |place: &mut Vec<u8>| TcpPacketBuilder::new(place).data(id, at);
         let slot = links
             .store
-            .keep(Kind::Data, make, Some(data), Some(key.check));
+            .keep(TcpPacketKind::Data, make, Some(data), Some(key.check));
         links.post(peer, slot);
         true
     }
 
     /// What a peer may reach by this key is no more: it is copied where it is on its way.
-    pub(super) fn withdraw<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32, key: RemoteKey) {
+    pub(super) fn withdraw<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        peer: u32,
+        key: RemoteKey,
+    ) {
         if self.exports.remove(peer, key) {
             links.store.withdraw(key.check);
         }
@@ -335,11 +343,11 @@ impl Moves {
 
     /// Whether all answers to peers are in packets.
     pub(super) fn is_quiet(&self) -> bool {
-        let is_quiet = |desk: &Desk| desk.ordered.is_none();
+        let is_quiet = |desk: &PeerTransfers| desk.ordered.is_none();
         !self.is_any_under_way() && self.desks.iter().flatten().all(|desk| is_quiet(desk))
     }
 
-    fn hand_back(&mut self, work: Work, outcome: Outcome) {
+    fn hand_back(&mut self, work: TcpWork, outcome: WorkOutcome) {
         self.ready.push_back(Completion::Worked {
             work: work.name,
             outcome,
@@ -348,16 +356,16 @@ impl Moves {
     }
 
     /// A peer is lost: nothing moves there any more.
-    pub(super) fn end_all_to<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32) {
+    pub(super) fn end_all_to<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
         for id in self.works.of(peer) {
             if let Some(work) = self.works.take(id) {
-                self.hand_back(work, Outcome::Unreachable);
+                self.hand_back(work, WorkOutcome::Unreachable);
             }
         }
         self.works.forget_parts_of(peer);
         self.forget_unsolicited_of(peer);
         let desk = self.desks.get_mut(peer as usize).and_then(Option::take);
-        let serving = |desk: Box<Desk>| (desk.serving + desk.unsolicited) as usize;
+        let serving = |desk: Box<PeerTransfers>| (desk.serving + desk.unsolicited) as usize;
         self.serving -= desk.map_or(0, serving);
         let side = links.of(peer);
         (side.expects, side.expects_data) = (0, 0);
@@ -366,7 +374,12 @@ impl Moves {
     }
 
     /// A work has ended.
-    pub(super) fn end<S: Sockets>(&mut self, links: &mut Links<S>, id: u32, outcome: Outcome) {
+    pub(super) fn end<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        id: u32,
+        outcome: WorkOutcome,
+    ) {
         let Some(work) = self.works.take(id) else {
             return;
         };
@@ -381,9 +394,9 @@ impl Moves {
 }
 
 /// What comes of peers. `None` and `false`: nobody who keeps to the rules sends that.
-impl Moves {
+impl TcpTransfers {
     /// The peer wants to read.
-    pub(super) fn hear_read(&mut self, peer: u32, read: Read) -> bool {
+    pub(super) fn hear_read(&mut self, peer: u32, read: TcpReadRequest) -> bool {
         let is_good = self
             .exports
             .find(peer, read.key, read.offset, read.bytes)
@@ -395,12 +408,12 @@ impl Moves {
             desk.serves.push_back(Serve::Read { read, at: 0 });
         } else {
             let outcome = if is_good {
-                Outcome::Done
+                WorkOutcome::Done
             } else {
-                Outcome::BadKey
+                WorkOutcome::BadKey
             };
             let id = read.id;
-            desk.answers.push_back(Answer {
+            desk.answers.push_back(TcpWorkReply {
                 id,
                 outcome,
                 old: 0,
@@ -410,23 +423,23 @@ impl Moves {
     }
 
     /// The peer wants a word changed.
-    pub(super) fn hear_change(&mut self, peer: u32, change: Change) -> bool {
+    pub(super) fn hear_change(&mut self, peer: u32, change: TcpAtomicRequest) -> bool {
         let word = self.exports.find(peer, change.key, change.offset, 8);
         let old = word.and_then(|word| word.change(change.atomic));
         let outcome = if old.is_some() {
-            Outcome::Done
+            WorkOutcome::Done
         } else {
-            Outcome::BadKey
+            WorkOutcome::BadKey
         };
         self.answer(peer, change.id, outcome, old.unwrap_or(0))
     }
 
     /// The last piece of a write is here.
-    pub(super) fn answer(&mut self, peer: u32, id: u32, outcome: Outcome, old: u64) -> bool {
+    pub(super) fn answer(&mut self, peer: u32, id: u32, outcome: WorkOutcome, old: u64) -> bool {
         self.serving += 1;
         let desk = self.desk(peer);
         desk.serving += 1;
-        desk.answers.push_back(Answer { id, outcome, old });
+        desk.answers.push_back(TcpWorkReply { id, outcome, old });
         desk.serving <= MOST_ASKED
     }
 
@@ -434,10 +447,10 @@ impl Moves {
     pub(super) fn expects_data(&mut self, peer: u32, id: u32, at: u64, bytes: usize) -> bool {
         let end = at.checked_add(bytes as u64);
         if let Some(part) = self.works.find_part(peer, id) {
-            let is_it = part.over == Over::First && part.at == at;
+            let is_it = part.over == PartConnection::First && part.at == at;
             return is_it && bytes != 0 && end.is_some_and(|end| end <= part.bytes);
         }
-        let fits = |work: &mut Work| {
+        let fits = |work: &mut TcpWork| {
             let is_read = work.kind == WorkKind::Read && work.has_begun;
             let is_whole = work.shared.is_none();
             is_read && is_whole && work.at == at && end.is_some_and(|end| end <= work.bytes())
@@ -448,7 +461,7 @@ impl Moves {
     /// They have come.
     pub(super) fn hear_data<S: Sockets>(
         &mut self,
-        links: &mut Links<S>,
+        links: &mut TcpLinks<S>,
         peer: u32,
         id: u32,
         bytes: usize,
@@ -462,21 +475,21 @@ impl Moves {
         work.at += bytes as u64;
         links.counts.moved_bytes.add(bytes as u64);
         if work.at == work.bytes() {
-            self.end(links, id, Outcome::Done);
+            self.end(links, id, WorkOutcome::Done);
         }
     }
 
     /// The peer says how a work of ours has ended.
     pub(super) fn hear_answer<S: Sockets>(
         &mut self,
-        links: &mut Links<S>,
+        links: &mut TcpLinks<S>,
         peer: u32,
-        answer: Answer,
+        answer: TcpWorkReply,
     ) -> bool {
-        let is_done = answer.outcome == Outcome::Done;
+        let is_done = answer.outcome == WorkOutcome::Done;
         if let Some(part) = self.works.find_part(peer, answer.id) {
             // Data that have begun to come come to their end.
-            let may_be = part.over == Over::First && part.at == 0 && !is_done;
+            let may_be = part.over == PartConnection::First && part.at == 0 && !is_done;
             if may_be {
                 self.part_is_bad(links, peer, answer.id);
             }
@@ -521,7 +534,7 @@ pub(super) const MOST_ASKED: u32 = 32;
 pub(super) const MOST_UNSENT: u32 = 2;
 
 #[cfg(test)]
-impl Moves {
+impl TcpTransfers {
     /// Works for a peer that have not begun.
     pub(super) fn waiting(&mut self, peer: u32) -> usize {
         self.desk(peer).waiting.len()

@@ -3,9 +3,9 @@
 //! time; where one comes now and then, and somebody waits for it, it is quicker to ask for nothing but a packet and where it comes
 //! from.
 
-/// How one looks for packets.
+/// How packets are received from a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum RecvMode {
     /// For one packet, which is joined to no other.
     Alone,
     /// For one train.
@@ -14,9 +14,9 @@ pub(super) enum Look {
     Trains,
 }
 
-/// What the last looks have found.
+/// What the last receive calls have returned.
 #[derive(Debug)]
-pub(super) struct Looks {
+pub(super) struct RecvHistory {
     /// Whether the system may join packets.
     may_join: bool,
     /// Whether it does.
@@ -30,7 +30,7 @@ pub(super) struct Looks {
     settling: u32,
 }
 
-impl Looks {
+impl RecvHistory {
     /// Where the system joins nothing so far, and is told otherwise only if it may.
     pub(super) fn new(may_join: bool) -> Self {
         Self {
@@ -43,11 +43,11 @@ impl Looks {
     }
 
     /// How to look next.
-    pub(super) fn next(&self) -> Look {
+    pub(super) fn next(&self) -> RecvMode {
         match (self.in_a_row, self.joins || self.settling != 0) {
-            (0 | 1, false) => Look::Alone,
-            (0 | 1, true) => Look::Train,
-            _ => Look::Trains,
+            (0 | 1, false) => RecvMode::Alone,
+            (0 | 1, true) => RecvMode::Train,
+            _ => RecvMode::Trains,
         }
     }
 
@@ -90,30 +90,30 @@ mod tests {
     use super::*;
 
     /// Lets so many packets come, one by one.
-    fn come_alone(looks: &mut Looks, count: u32) -> Vec<bool> {
+    fn come_alone(looks: &mut RecvHistory, count: u32) -> Vec<bool> {
         let changes = (0..count).flat_map(|_| [looks.found(1), looks.found(0)]);
         changes.flatten().collect()
     }
 
     /// Lets some come one behind the other.
-    fn come_together(looks: &mut Looks) -> Vec<bool> {
+    fn come_together(looks: &mut RecvHistory) -> Vec<bool> {
         (0..5).filter_map(|_| looks.found(1)).collect()
     }
 
     #[test]
     fn packets_are_joined_where_several_come() {
-        let mut looks = Looks::new(true);
+        let mut looks = RecvHistory::new(true);
         assert_eq!(come_alone(&mut looks, 1000), []);
-        assert_eq!(looks.next(), Look::Alone);
+        assert_eq!(looks.next(), RecvMode::Alone);
         assert_eq!(come_together(&mut looks), [true]);
-        assert_eq!(looks.next(), Look::Trains);
+        assert_eq!(looks.next(), RecvMode::Trains);
         assert_eq!(looks.found(0), None);
-        assert_eq!(looks.next(), Look::Train);
+        assert_eq!(looks.next(), RecvMode::Train);
     }
 
     #[test]
     fn a_packet_behind_another_now_and_then_is_no_crowd() {
-        let mut looks = Looks::new(true);
+        let mut looks = RecvHistory::new(true);
         for _ in 0..100 {
             assert_eq!(come_alone(&mut looks, 70), []);
             assert_eq!((looks.found(1), looks.found(1)), (None, None));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn they_are_taken_alone_when_hardly_any_train_comes() {
-        let mut looks = Looks::new(true);
+        let mut looks = RecvHistory::new(true);
         come_together(&mut looks);
         looks.found(0);
         assert_eq!(come_alone(&mut looks, CROWDED - 1), []);
@@ -131,18 +131,18 @@ mod tests {
         assert_eq!(come_alone(&mut looks, IN_COMPANY), []);
         assert_eq!(come_alone(&mut looks, 1), [false]);
         for _ in 0..SETTLED_AFTER {
-            assert_eq!(looks.next(), Look::Train, "some may be left");
+            assert_eq!(looks.next(), RecvMode::Train, "some may be left");
             looks.found(0);
         }
-        assert_eq!(looks.next(), Look::Alone);
+        assert_eq!(looks.next(), RecvMode::Alone);
     }
 
     #[test]
     fn what_must_not_be_joined_never_is() {
-        let mut looks = Looks::new(false);
+        let mut looks = RecvHistory::new(false);
         assert_eq!(come_together(&mut looks), []);
-        assert_eq!(looks.next(), Look::Trains);
+        assert_eq!(looks.next(), RecvMode::Trains);
         assert_eq!(looks.found(0), None);
-        assert_eq!(looks.next(), Look::Alone);
+        assert_eq!(looks.next(), RecvMode::Alone);
     }
 }

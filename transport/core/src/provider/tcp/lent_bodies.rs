@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bodies of frames that are lent to the caller until it gives them back.
 
-/// One of them; its memory serves the next one.
+/// The body of a frame that is lent to the caller. Its memory is reused.
 #[derive(Debug, Default)]
-struct Body {
+struct LentBody {
     bytes: Vec<u8>,
     is_lent: bool,
 }
@@ -11,7 +11,7 @@ struct Body {
 /// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Bodies {
-    all: Vec<Body>,
+    all: Vec<LentBody>,
     free: Vec<u32>,
 }
 
@@ -19,7 +19,7 @@ impl Bodies {
     /// Keeps a copy of a body.
     pub(super) fn lend(&mut self, bytes: &[u8]) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.all.push(Body::default());
+            self.all.push(LentBody::default());
             u32::try_from(self.all.len() - 1).expect("peers have few each")
         });
         let body = &mut self.all[index as usize];
@@ -50,6 +50,6 @@ impl Bodies {
 
     pub(super) fn bytes(&self) -> usize {
         let each = self.all.iter().map(|body| body.bytes.capacity());
-        each.sum::<usize>() + self.all.capacity() * size_of::<Body>()
+        each.sum::<usize>() + self.all.capacity() * size_of::<LentBody>()
     }
 }

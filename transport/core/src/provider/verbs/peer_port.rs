@@ -3,23 +3,23 @@
 //!
 //! Both processes make the same table of the same two records, each for itself: a port has at most one link to a peer.
 
-use session::{Connection, State};
+use session::{CarrierState, Connection};
 
-use super::address::{Address, Link as Kind};
+use super::address::{LinkLayer, PortAddress};
 use super::path::Path;
-use super::port::Way;
+use super::port::AddressHandle;
 
-/// A port of a peer, as one rail of this process reaches it.
+/// A port of a peer, and how one rail of this process reaches it.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct PeerPort {
     pub(super) rail: u8,
     /// The place of that port among those of the peer.
     pub(super) theirs: u8,
-    pub(super) address: Option<Address>,
-    pub(super) way: Option<Way>,
+    pub(super) address: Option<PortAddress>,
+    pub(super) handle: Option<AddressHandle>,
     /// No way there could be opened: not before this time again.
     pub(super) way_after_ns: u64,
-    /// The queue pair, by its place among [`Pairs`](super::pair::Pairs).
+    /// The queue pair, by its place among [`ReliablePairs`](super::pair::ReliablePairs).
     pub(super) connection: Connection<u32>,
     /// How long packets may be on the way.
     pub(super) path: Path,
@@ -31,13 +31,13 @@ pub(super) struct Link {
     pub(super) is_suspected: bool,
 }
 
-impl Link {
-    pub(super) fn new(rail: u8, theirs: u8, address: Option<Address>) -> Self {
+impl PeerPort {
+    pub(super) fn new(rail: u8, theirs: u8, address: Option<PortAddress>) -> Self {
         Self {
             rail,
             theirs,
             address,
-            way: None,
+            handle: None,
             way_after_ns: 0,
             connection: Connection::new(),
             path: Path::default(),
@@ -49,11 +49,11 @@ impl Link {
 
     /// Whether a queue pair was asked for, and nobody has answered yet.
     pub(super) fn is_asking(&self) -> bool {
-        matches!(self.connection.state(), State::Asking { .. })
+        matches!(self.connection.state(), CarrierState::Asking { .. })
     }
 
-    /// A datagram of the peer has come on it, or must have. `true`: it was asked for a queue pair and seemed to look no more; the ask is said
-    /// again soon, now that it does.
+    /// A datagram of the peer has come on it, or must have. `true`: it was asked for a queue pair and seemed to look no more; the
+    /// ask is said again soon, now that it does.
     pub(super) fn heard(&mut self, now_ns: u64) -> bool {
         self.connection.heard();
         let is_back = self.path.shows_life() && self.is_asking();
@@ -72,7 +72,11 @@ impl Link {
 
 /// Which ports of two processes talk to each other: places in both lists, in the order of `ours`. Never empty. `is_first`:
 /// whether this process counts as the first of the two, which the other one does not.
-pub(super) fn pair_up(ours: &[Address], theirs: &[Address], is_first: bool) -> Vec<(u8, u8)> {
+pub(super) fn pair_up(
+    ours: &[PortAddress],
+    theirs: &[PortAddress],
+    is_first: bool,
+) -> Vec<(u8, u8)> {
     let mut all = Vec::new();
     for (our_place, our) in (0_u8..).zip(ours) {
         for (their_place, their) in (0_u8..).zip(theirs) {
@@ -97,24 +101,25 @@ pub(super) fn pair_up(ours: &[Address], theirs: &[Address], is_first: bool) -> V
 }
 
 /// Whether anything leads from one of these ports to one of those, as far as their addresses say. Both processes find the same.
-pub(super) fn is_any_near(ours: &[Address], theirs: &[Address]) -> bool {
-    let leads = |our: &Address, their: &Address| nearness(our, their).is_some();
+pub(super) fn is_any_near(ours: &[PortAddress], theirs: &[PortAddress]) -> bool {
+    let leads = |our: &PortAddress, their: &PortAddress| nearness(our, their).is_some();
     ours.iter()
         .any(|our| theirs.iter().any(|their| leads(our, their)))
 }
 
 /// Why nothing leads from these ports to those, in words that stand behind a colon; `None`: something does.
-pub(super) fn why_apart(ours: &[Address], theirs: &[Address]) -> Option<String> {
+pub(super) fn why_apart(ours: &[PortAddress], theirs: &[PortAddress]) -> Option<String> {
     if is_any_near(ours, theirs) {
         return None;
     }
-    let subnet = |port: &Address| u64::from_be_bytes(*port.gid.first_chunk().unwrap_or(&[0; 8]));
+    let subnet =
+        |port: &PortAddress| u64::from_be_bytes(*port.gid.first_chunk().unwrap_or(&[0; 8]));
     let one = (ours.first()?, theirs.first()?);
     let link = one.0.link;
     Some(match surely_apart(ours, theirs) {
         Some(why) => why,
         None if link != one.1.link => "their ports have no network in common".to_owned(),
-        None if link == Kind::Infiniband => format!(
+        None if link == LinkLayer::Infiniband => format!(
             "their ports are on different subnets of InfiniBand ({:#x} and {:#x})",
             subnet(one.0),
             subnet(one.1)
@@ -124,14 +129,14 @@ pub(super) fn why_apart(ours: &[Address], theirs: &[Address]) -> Option<String> 
 }
 
 /// The same, where it is sure: there is nothing that would be tried.
-pub(super) fn surely_apart(ours: &[Address], theirs: &[Address]) -> Option<String> {
+pub(super) fn surely_apart(ours: &[PortAddress], theirs: &[PortAddress]) -> Option<String> {
     if let Some((our, their)) = kinds_apart(ours, theirs) {
         return Some(format!(
             "ports of the one are on {our}, those of the other on {their}"
         ));
     }
-    let may_reach = |our: &Address, their: &Address| {
-        our.link == their.link && (our.link == Kind::Infiniband || our.may_reach(their))
+    let may_reach = |our: &PortAddress, their: &PortAddress| {
+        our.link == their.link && (our.link == LinkLayer::Infiniband || our.may_reach(their))
     };
     let is_any = ours
         .iter()
@@ -145,20 +150,23 @@ pub(super) fn surely_apart(ours: &[Address], theirs: &[Address]) -> Option<Strin
 }
 
 /// Where all of these ports are on one kind of network and all of those on the other: the kinds, in words.
-fn kinds_apart(ours: &[Address], theirs: &[Address]) -> Option<(&'static str, &'static str)> {
+fn kinds_apart(
+    ours: &[PortAddress],
+    theirs: &[PortAddress],
+) -> Option<(&'static str, &'static str)> {
     let (our, their) = (ours.first()?.link, theirs.first()?.link);
     let are_apart = ours.iter().all(|port| port.link == our)
         && theirs.iter().all(|port| port.link == their)
         && our != their;
     let name = |kind| match kind {
-        Kind::Infiniband => "InfiniBand",
-        Kind::Ethernet => "Ethernet (RoCE)",
+        LinkLayer::Infiniband => "InfiniBand",
+        LinkLayer::Ethernet => "Ethernet (RoCE)",
     };
     are_apart.then(|| (name(our), name(their)))
 }
 
 /// How many bits of their networks' numbers two addresses have in common; `None`: nothing leads from one to the other.
-fn nearness(one: &Address, other: &Address) -> Option<u32> {
+fn nearness(one: &PortAddress, other: &PortAddress) -> Option<u32> {
     if one.link != other.link {
         return None;
     }
@@ -166,11 +174,11 @@ fn nearness(one: &Address, other: &Address) -> Option<u32> {
     let common = (u128::from_be_bytes(one.gid) ^ u128::from_be_bytes(other.gid)).leading_zeros();
     match one.link {
         // A subnet is one network, and there is nothing between two.
-        Kind::Infiniband => (common >= 64).then_some(64),
-        Kind::Ethernet if one_is_v4 != other_is_v4 || !one.may_reach(other) => None,
+        LinkLayer::Infiniband => (common >= 64).then_some(64),
+        LinkLayer::Ethernet if one_is_v4 != other_is_v4 || !one.may_reach(other) => None,
         // Where a network ends is not known; most have as many as that.
-        Kind::Ethernet if one_is_v4 => Some((common - MAPPED_BITS).min(24)),
-        Kind::Ethernet => Some(common.min(64) / 4),
+        LinkLayer::Ethernet if one_is_v4 => Some((common - MAPPED_BITS).min(24)),
+        LinkLayer::Ethernet => Some(common.min(64) / 4),
     }
 }
 
@@ -188,12 +196,12 @@ const LEAST_NEAR: u32 = 16;
 mod tests {
     use super::*;
 
-    fn v4(last: [u8; 4]) -> Address {
+    fn v4(last: [u8; 4]) -> PortAddress {
         let mut gid = [0; 16];
         gid[10..12].copy_from_slice(&[0xff, 0xff]);
         gid[12..].copy_from_slice(&last);
-        Address {
-            link: Kind::Ethernet,
+        PortAddress {
+            link: LinkLayer::Ethernet,
             lid: 0,
             number: 9,
             packet_bytes: 1024,
@@ -201,11 +209,11 @@ mod tests {
         }
     }
 
-    fn infiniband(subnet: u8, lid: u16) -> Address {
+    fn infiniband(subnet: u8, lid: u16) -> PortAddress {
         let mut gid = [0; 16];
         (gid[0], gid[7], gid[15]) = (0xfe, subnet, 1);
-        Address {
-            link: Kind::Infiniband,
+        PortAddress {
+            link: LinkLayer::Infiniband,
             lid,
             gid,
             ..v4([0; 4])
@@ -213,7 +221,7 @@ mod tests {
     }
 
     /// The table, after it was seen that the other side makes the same.
-    fn both(ours: &[Address], theirs: &[Address]) -> Vec<(u8, u8)> {
+    fn both(ours: &[PortAddress], theirs: &[PortAddress]) -> Vec<(u8, u8)> {
         let table = pair_up(ours, theirs, true);
         let mut other: Vec<_> = pair_up(theirs, ours, false)
             .into_iter()
@@ -264,8 +272,9 @@ mod tests {
     fn between_separate_fabrics_there_is_nothing() {
         let (one, other, roce) = (infiniband(1, 5), infiniband(2, 6), v4([10, 0, 0, 1]));
         assert!(!is_any_near(&[one], &[other, roce]));
-        let why =
-            |ours: &[Address], theirs: &[Address]| why_apart(ours, theirs).unwrap_or_default();
+        let why = |ours: &[PortAddress], theirs: &[PortAddress]| {
+            why_apart(ours, theirs).unwrap_or_default()
+        };
         assert!(why(&[one], &[other]).contains("different subnets of InfiniBand (0x"));
         assert!(
             why(&[one], &[roce]).contains("on InfiniBand, those of the other on Ethernet (RoCE)")
@@ -284,7 +293,7 @@ mod tests {
     #[test]
     fn adapters_reach_a_program_at_their_own_port_alone() {
         let adapter = v4([10, 0, 0, 1]);
-        let program = |lid| Address {
+        let program = |lid| PortAddress {
             lid,
             ..v4([10, 0, 0, 2])
         };

@@ -5,12 +5,12 @@
 
 use crate::provider::tcp::StreamKey;
 
-/// By what a process of another job and this one know each other. Both are told the same, each from its own side.
+/// How a process of another job and this one name each other. Both are given the same, each from its own side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Far {
+pub struct ForeignPeer {
     /// The number by which that process knows this one.
     pub known_as: u32,
-    /// What only processes of its job knew, and this one is told: the [key](crate::Network::with_key) of their network.
+    /// What only processes of its job knew, and this one is told: the [key](crate::NetworkSettings::with_key) of their network.
     pub key: u32,
     /// The same of their connections.
     pub stream_key: StreamKey,
@@ -18,9 +18,9 @@ pub struct Far {
     pub is_first: bool,
 }
 
-/// By what a peer and this process know each other.
+/// How a peer and this process name each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::provider) struct Terms {
+pub(in crate::provider) struct PeerIdentity {
     /// The number by which the peer knows this process.
     pub(in crate::provider) known_as: u32,
     /// What datagrams to it must name.
@@ -28,19 +28,19 @@ pub(in crate::provider) struct Terms {
     pub(in crate::provider) is_first: bool,
 }
 
-/// That of all peers, by their numbers here.
+/// The identities of all peers, by their numbers here.
 #[derive(Debug)]
-pub(in crate::provider) struct Known {
+pub(in crate::provider) struct PeerIdentities {
     me: u32,
     /// The key of this job.
     key: u32,
     /// Peers of this job.
     ranks: u32,
     /// Those behind them; `None`: no network reaches that one.
-    later: Vec<Option<Terms>>,
+    later: Vec<Option<PeerIdentity>>,
 }
 
-impl Known {
+impl PeerIdentities {
     /// Process `me` of a job of `ranks` with this key.
     pub(in crate::provider) fn new(me: u32, ranks: u32, key: u32) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl Known {
     }
 
     /// A process of another job.
-    pub(in crate::provider) fn meet(&mut self, peer: u32, far: Far) {
+    pub(in crate::provider) fn meet(&mut self, peer: u32, far: ForeignPeer) {
         let Some(place) = peer.checked_sub(self.ranks) else {
             return;
         };
@@ -60,21 +60,22 @@ impl Known {
         if place >= self.later.len() {
             self.later.resize(place + 1, None);
         }
-        self.later[place] = Some(Terms {
+        self.later[place] = Some(PeerIdentity {
             known_as: far.known_as,
             key: far.key,
             is_first: far.is_first,
         });
     }
 
-    fn later(&self, peer: u32) -> Option<Terms> {
+    fn later(&self, peer: u32) -> Option<PeerIdentity> {
         let place = peer.checked_sub(self.ranks)?;
         self.later.get(place as usize).copied().flatten()
     }
 
-    /// By what a peer and this process know each other. The [`Side`](super::side::Side) of one has by heart what each packet names.
-    pub(in crate::provider) fn with(&self, peer: u32) -> Terms {
-        self.later(peer).unwrap_or(Terms {
+    /// By what a peer and this process know each other. The [`VerbsPeer`](super::peer::VerbsPeer) of one has by heart what each
+    /// packet names.
+    pub(in crate::provider) fn with(&self, peer: u32) -> PeerIdentity {
+        self.later(peer).unwrap_or(PeerIdentity {
             known_as: self.me,
             key: self.key,
             is_first: self.me < peer,
@@ -93,7 +94,7 @@ impl Known {
 
     /// What it takes beside itself, in bytes.
     pub(in crate::provider) fn bytes(&self) -> usize {
-        self.later.capacity() * size_of::<Option<Terms>>()
+        self.later.capacity() * size_of::<Option<PeerIdentity>>()
     }
 }
 
@@ -103,8 +104,8 @@ mod tests {
 
     #[test]
     fn ranks_know_each_other_by_their_ranks_and_others_as_was_agreed() {
-        let mut known = Known::new(1, 3, 7);
-        let far = Far {
+        let mut known = PeerIdentities::new(1, 3, 7);
+        let far = ForeignPeer {
             known_as: 0,
             key: 9,
             stream_key: StreamKey::new(1 << 100),
@@ -112,14 +113,14 @@ mod tests {
         };
         known.meet(4, far);
         for (peer, is_first) in [(0, false), (2, true)] {
-            let rank = Terms {
+            let rank = PeerIdentity {
                 known_as: 1,
                 key: 7,
                 is_first,
             };
             assert_eq!(known.with(peer), rank);
         }
-        let met = Terms {
+        let met = PeerIdentity {
             known_as: 0,
             key: 9,
             is_first: false,

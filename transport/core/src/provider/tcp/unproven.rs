@@ -5,31 +5,31 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
-use super::proof::Meeting;
-use super::room::HOLD_NS;
+use super::eviction::HOLD_NS;
+use super::handshake_stream::HandshakeStream;
+use super::proof::HandshakeContext;
 use super::sockets::Sock;
-use super::talk::Talk;
 
-/// Somebody who has connected.
+/// A connection that was accepted and has not finished the handshake.
 #[derive(Debug)]
-pub(super) struct Stranger {
-    pub(super) talk: Talk,
+pub(super) struct UnprovenConnection {
+    pub(super) talk: HandshakeStream,
     pub(super) from: SocketAddr,
     pub(super) since_ns: u64,
     /// Who it says to be, once it has.
-    pub(super) meeting: Option<(u32, Meeting)>,
+    pub(super) meeting: Option<(u32, HandshakeContext)>,
 }
 
-/// All of them.
+/// All connections that have not finished the handshake.
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
-    all: Vec<Stranger>,
+pub(super) struct UnprovenConnections {
+    all: Vec<UnprovenConnection>,
     told: HashSet<(IpAddr, &'static str)>,
     /// Since when some are sent away so that others find room.
     crowded_ns: Option<u64>,
 }
 
-impl Strangers {
+impl UnprovenConnections {
     /// Whether one more finds room, or one of those that are here may be sent away for it.
     pub(super) fn has_room(&self, now_ns: u64) -> bool {
         self.all.len() < MOST_STRANGERS || self.gives_way(now_ns).is_some()
@@ -47,7 +47,7 @@ impl Strangers {
     }
 
     /// Takes the one that makes room for another, if that is needed.
-    pub(super) fn take_for_another(&mut self, now_ns: u64) -> Option<Stranger> {
+    pub(super) fn take_for_another(&mut self, now_ns: u64) -> Option<UnprovenConnection> {
         if self.all.len() < MOST_STRANGERS / 2 {
             self.crowded_ns = None;
         }
@@ -63,7 +63,7 @@ impl Strangers {
     }
 
     /// Takes one that has said nothing yet, though it had time.
-    pub(super) fn take_silent(&mut self, now_ns: u64) -> Option<Stranger> {
+    pub(super) fn take_silent(&mut self, now_ns: u64) -> Option<UnprovenConnection> {
         let at = self.gives_way(now_ns)?;
         self.all[at]
             .meeting
@@ -73,9 +73,9 @@ impl Strangers {
 
     /// The oldest one that has said nothing, or else just the oldest. Each has some time.
     fn gives_way(&self, now_ns: u64) -> Option<usize> {
-        let is_old = |one: &Stranger| now_ns.saturating_sub(one.since_ns) >= HOLD_NS;
+        let is_old = |one: &UnprovenConnection| now_ns.saturating_sub(one.since_ns) >= HOLD_NS;
         let old = self.all.iter().enumerate().filter(|(_, one)| is_old(one));
-        let order = |(_, one): &(usize, &Stranger)| (one.meeting.is_some(), one.since_ns);
+        let order = |(_, one): &(usize, &UnprovenConnection)| (one.meeting.is_some(), one.since_ns);
         Some(old.min_by_key(order)?.0)
     }
 
@@ -84,8 +84,8 @@ impl Strangers {
     }
 
     pub(super) fn add(&mut self, sock: Sock, from: SocketAddr, now_ns: u64) {
-        self.all.push(Stranger {
-            talk: Talk::new(sock),
+        self.all.push(UnprovenConnection {
+            talk: HandshakeStream::new(sock),
             from,
             since_ns: now_ns,
             meeting: None,
@@ -93,18 +93,18 @@ impl Strangers {
     }
 
     /// Takes the one with this connection.
-    pub(super) fn take(&mut self, sock: Sock) -> Option<Stranger> {
+    pub(super) fn take(&mut self, sock: Sock) -> Option<UnprovenConnection> {
         let at = self.all.iter().position(|one| one.talk.sock == sock)?;
         Some(self.all.swap_remove(at))
     }
 
-    pub(super) fn put_back(&mut self, stranger: Stranger) {
+    pub(super) fn put_back(&mut self, stranger: UnprovenConnection) {
         self.all.push(stranger);
     }
 
     /// Takes one whose time is over.
-    pub(super) fn take_late(&mut self, now_ns: u64) -> Option<Stranger> {
-        let is_late = |one: &Stranger| now_ns.saturating_sub(one.since_ns) > PATIENCE_NS;
+    pub(super) fn take_late(&mut self, now_ns: u64) -> Option<UnprovenConnection> {
+        let is_late = |one: &UnprovenConnection| now_ns.saturating_sub(one.since_ns) > PATIENCE_NS;
         let at = self.all.iter().position(is_late)?;
         Some(self.all.swap_remove(at))
     }
@@ -135,9 +135,9 @@ mod tests {
     #[test]
     fn a_crowd_is_worth_a_word_only_if_it_stays() {
         let from = SocketAddr::from(([127, 0, 0, 1], 9));
-        let mut strangers = Strangers::default();
+        let mut strangers = UnprovenConnections::default();
         let mut now_ns = 0;
-        let mut crowd = |strangers: &mut Strangers, moments: u64| {
+        let mut crowd = |strangers: &mut UnprovenConnections, moments: u64| {
             for moment in 0..moments {
                 now_ns += HOLD_NS;
                 if let Some(gone) = strangers.take_for_another(now_ns) {

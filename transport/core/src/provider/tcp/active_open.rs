@@ -4,14 +4,14 @@
 
 use std::net::SocketAddr;
 
-use super::proof::{Hello, Meeting};
+use super::handshake_stream::HandshakeStream;
+use super::proof::{HandshakeContext, Hello};
 use super::sockets::Sock;
-use super::talk::Talk;
 
-/// A call to a peer.
+/// The attempt to connect to a peer, at all of its addresses at once.
 #[derive(Debug)]
-pub(super) struct Call {
-    pub(super) tries: Vec<Try>,
+pub(super) struct ActiveOpen {
+    pub(super) tries: Vec<ConnectTry>,
     /// The one that has proved the key and waits for a welcome.
     pub(super) proving: Option<usize>,
     /// Since when it has its turn.
@@ -27,9 +27,9 @@ pub(super) struct Call {
 
 /// One of its addresses.
 #[derive(Debug)]
-pub(super) struct Try {
+pub(super) struct ConnectTry {
     pub(super) address: SocketAddr,
-    pub(super) stage: Stage,
+    pub(super) stage: ConnectStage,
     /// How often it failed, and why the last time.
     pub(super) failures: u8,
     pub(super) why: String,
@@ -37,29 +37,32 @@ pub(super) struct Try {
     pub(super) refusals: u8,
 }
 
-/// How far it is.
+/// How far a connection attempt is.
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(super) enum ConnectStage {
     /// It failed: not before this time again.
     Failed { again_at_ns: u64 },
     /// HELLO is sent as soon as there is a connection.
     Connecting {
-        talk: Talk,
+        talk: HandshakeStream,
         hello: Hello,
         since_ns: u64,
     },
     /// There is one; a RIDDLE is to come.
-    Greeted { talk: Talk, hello: Hello },
+    Greeted { talk: HandshakeStream, hello: Hello },
     /// A WELCOME is to come.
-    Proved { talk: Talk, meeting: Meeting },
+    Proved {
+        talk: HandshakeStream,
+        meeting: HandshakeContext,
+    },
 }
 
-impl Call {
+impl ActiveOpen {
     pub(super) fn new(addresses: &[SocketAddr], now_ns: u64) -> Self {
         let again_at_ns = 0;
-        let tries = addresses.iter().map(|address| Try {
+        let tries = addresses.iter().map(|address| ConnectTry {
             address: *address,
-            stage: Stage::Failed { again_at_ns },
+            stage: ConnectStage::Failed { again_at_ns },
             failures: 0,
             why: String::new(),
             refusals: 0,
@@ -76,8 +79,8 @@ impl Call {
     }
 
     /// One of its connections has come so far.
-    pub(super) fn has_come(&mut self, index: usize, stage: Stage, now_ns: u64) {
-        if matches!(stage, Stage::Proved { .. }) && self.proving != Some(index) {
+    pub(super) fn has_come(&mut self, index: usize, stage: ConnectStage, now_ns: u64) {
+        if matches!(stage, ConnectStage::Proved { .. }) && self.proving != Some(index) {
             self.proving = Some(index);
             self.proved_ns = now_ns;
         }
@@ -105,7 +108,7 @@ impl Call {
 
     /// The one that has waited so long for a welcome that others should be tried, if there are others.
     pub(super) fn proves_in_vain(&self, now_ns: u64) -> Option<usize> {
-        let greeted = |one: &Try| matches!(one.stage, Stage::Greeted { .. });
+        let greeted = |one: &ConnectTry| matches!(one.stage, ConnectStage::Greeted { .. });
         let is_late = now_ns.saturating_sub(self.proved_ns) > PROMISE_NS;
         let has_others = is_late && self.tries.iter().any(greeted);
         self.proving.filter(|_| has_others)
@@ -118,7 +121,7 @@ impl Call {
         self.proved_ns += passed_ns;
         self.heard_ns = self.heard_ns.map(|heard_ns| heard_ns + passed_ns);
         for one in &mut self.tries {
-            if let Stage::Connecting { since_ns, .. } = &mut one.stage {
+            if let ConnectStage::Connecting { since_ns, .. } = &mut one.stage {
                 *since_ns += passed_ns;
             }
         }
@@ -136,7 +139,7 @@ impl Call {
     /// It waits for its turn: answers connections that are to be closed. Those stay that the peer's system has taken: the peer
     /// finds them there when it looks, and would find dead ones beside each new one. What has failed is remembered.
     pub(super) fn rest(&mut self) -> Vec<Sock> {
-        self.fail_where(|stage| matches!(stage, Stage::Connecting { .. }))
+        self.fail_where(|stage| matches!(stage, ConnectStage::Connecting { .. }))
     }
 
     /// It waits for its turn without any connection: answers all of them, which are to be closed.
@@ -146,11 +149,11 @@ impl Call {
         socks
     }
 
-    fn fail_where(&mut self, ends: impl Fn(&Stage) -> bool) -> Vec<Sock> {
+    fn fail_where(&mut self, ends: impl Fn(&ConnectStage) -> bool) -> Vec<Sock> {
         let mut socks = Vec::new();
         for one in self.tries.iter_mut().filter(|one| ends(&one.stage)) {
             socks.extend(one.stage.sock());
-            one.stage = Stage::Failed { again_at_ns: 0 };
+            one.stage = ConnectStage::Failed { again_at_ns: 0 };
         }
         socks
     }
@@ -176,7 +179,9 @@ impl Call {
     pub(super) fn heard(&self) -> Vec<(usize, Sock)> {
         let all = self.tries.iter().enumerate();
         let heard = all.filter_map(|(index, one)| match &one.stage {
-            Stage::Greeted { talk, .. } | Stage::Proved { talk, .. } => Some((index, talk.sock)),
+            ConnectStage::Greeted { talk, .. } | ConnectStage::Proved { talk, .. } => {
+                Some((index, talk.sock))
+            }
             _ => None,
         });
         heard.collect()
@@ -184,14 +189,14 @@ impl Call {
 
     /// The address of a connection, by its number in the call.
     pub(super) fn of_sock(&self, sock: Sock) -> Option<usize> {
-        let is_it = |one: &Try| one.stage.sock() == Some(sock);
+        let is_it = |one: &ConnectTry| one.stage.sock() == Some(sock);
         self.tries.iter().position(is_it)
     }
 
     /// Connections that should be there by now.
     pub(super) fn late(&self, now_ns: u64) -> Vec<Sock> {
         let late = self.tries.iter().filter_map(|one| match &one.stage {
-            Stage::Connecting { talk, since_ns, .. } if since_ns + CONNECT_NS <= now_ns => {
+            ConnectStage::Connecting { talk, since_ns, .. } if since_ns + CONNECT_NS <= now_ns => {
                 Some(talk.sock)
             }
             _ => None,
@@ -202,8 +207,8 @@ impl Call {
     /// When something is to be tried again.
     pub(super) fn again_at_ns(&self) -> Option<u64> {
         let times = self.tries.iter().filter_map(|one| match one.stage {
-            Stage::Failed { again_at_ns } => Some(again_at_ns),
-            Stage::Connecting { since_ns, .. } => Some(since_ns + CONNECT_NS),
+            ConnectStage::Failed { again_at_ns } => Some(again_at_ns),
+            ConnectStage::Connecting { since_ns, .. } => Some(since_ns + CONNECT_NS),
             _ => None,
         });
         times.min()
@@ -229,7 +234,7 @@ impl Call {
     }
 }
 
-impl Stage {
+impl ConnectStage {
     fn is_heard(&self) -> bool {
         matches!(self, Self::Greeted { .. } | Self::Proved { .. })
     }
@@ -244,7 +249,7 @@ impl Stage {
     }
 }
 
-impl Try {
+impl ConnectTry {
     /// It failed; answers the connection, which is to be closed.
     pub(super) fn fail(&mut self, why: String, now_ns: u64) -> Option<Sock> {
         let sock = self.stage.sock();
@@ -252,7 +257,7 @@ impl Try {
         self.why = why;
         self.refusals = 0;
         let pause_ns = FIRST_PAUSE_NS << self.failures.min(MOST_BACKOFF);
-        self.stage = Stage::Failed {
+        self.stage = ConnectStage::Failed {
             again_at_ns: now_ns + pause_ns,
         };
         sock
@@ -270,14 +275,14 @@ const MOST_BACKOFF: u8 = 9;
 
 #[cfg(test)]
 mod tests {
-    use super::super::proof::Keys;
+    use super::super::proof::PairKey;
     use super::super::secrets::StreamKey;
     use super::*;
 
     #[test]
     fn what_fails_is_tried_again_ever_more_slowly() {
         let address = "127.0.0.1:9".parse().unwrap();
-        let mut call = Call::new(&[address], 0);
+        let mut call = ActiveOpen::new(&[address], 0);
         assert_eq!(call.again_at_ns(), Some(0));
         let mut last = 0;
         for _ in 0..12 {
@@ -293,7 +298,7 @@ mod tests {
     #[test]
     fn who_does_not_answer_holds_nobody_up_for_long() {
         let addresses = [7, 8].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let mut call = Call::new(&addresses, 0);
+        let mut call = ActiveOpen::new(&addresses, 0);
         let hello = Hello {
             from: 1,
             to: 2,
@@ -302,8 +307,8 @@ mod tests {
             is_rail: false,
             nonce: [5, 6],
         };
-        let greeted = |sock| Stage::Greeted {
-            talk: Talk::new(sock),
+        let greeted = |sock| ConnectStage::Greeted {
+            talk: HandshakeStream::new(sock),
             hello,
         };
         assert!(!call.is_promising(5));
@@ -313,13 +318,13 @@ mod tests {
         assert!(!call.is_promising(6 + PROMISE_NS));
         call.forgive(1);
         assert!(call.is_promising(6 + PROMISE_NS));
-        let meeting = Meeting {
-            keys: Keys::new(StreamKey::new(1), StreamKey::new(1)),
+        let meeting = HandshakeContext {
+            keys: PairKey::new(StreamKey::new(1), StreamKey::new(1)),
             hello,
             nonce: [0; 2],
         };
-        let talk = Talk::new(0);
-        call.has_come(0, Stage::Proved { talk, meeting }, 9);
+        let talk = HandshakeStream::new(0);
+        call.has_come(0, ConnectStage::Proved { talk, meeting }, 9);
         assert_eq!(call.proves_in_vain(10 + PROMISE_NS), None, "no other");
         call.has_come(1, greeted(1), 10);
         assert!(call.tries.iter().all(|one| one.stage.is_heard()));

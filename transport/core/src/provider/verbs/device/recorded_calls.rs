@@ -20,25 +20,25 @@ use super::super::NetLimits;
 use super::*;
 use crate::GidPlaces;
 
-/// What was asked for since the thread began.
+/// The calls of rdma-core since the thread began.
 #[derive(Debug, Default)]
-struct Asked {
+struct RecordedCalls {
     completions: Vec<c_int>,
     shared: Vec<u32>,
     pairs: Vec<(c_uint, ibv_qp_cap)>,
     changes: Vec<ibv_qp_attr>,
-    ways: Vec<ibv_ah_attr>,
+    handles: Vec<ibv_ah_attr>,
 }
 
 thread_local! {
-    static ASKED: RefCell<Asked> = RefCell::default();
+    static ASKED: RefCell<RecordedCalls> = RefCell::default();
 }
 
-fn note(what: impl FnOnce(&mut Asked)) {
+fn note(what: impl FnOnce(&mut RecordedCalls)) {
     ASKED.with_borrow_mut(what);
 }
 
-fn taken() -> Asked {
+fn taken() -> RecordedCalls {
     ASKED.take()
 }
 
@@ -215,12 +215,12 @@ functions! {
     create_ah(_domain: *mut ibv_pd, attributes: *mut ibv_ah_attr) -> *mut ibv_ah {
         // SAFETY: the caller's.
         let attributes = unsafe { *attributes };
-        note(|asked| asked.ways.push(attributes));
+        note(|asked| asked.handles.push(attributes));
         zeroed()
     }
 }
 
-static FUNCTIONS: Verbs = Verbs {
+static FUNCTIONS: VerbsFunctions = VerbsFunctions {
     get_device_list,
     free_device_list,
     get_device_name,
@@ -258,27 +258,27 @@ static FUNCTIONS: Verbs = Verbs {
 };
 
 /// Opens the port as settings say.
-fn open(limits: &NetLimits) -> Result<Device, OpenError> {
-    let port = Named {
+fn open(limits: &NetLimits) -> Result<VerbsDevice, OpenError> {
+    let port = PortName {
         name: "asked0",
         port: 1,
     };
     let (depths, terms) = (limits.depths(), &limits.terms);
-    Device::open_by(&FUNCTIONS, port, &depths, terms, 0x1234, None)
+    VerbsDevice::open_by(&FUNCTIONS, port, &depths, terms, 0x1234, None)
 }
 
 /// What is asked for when it is opened, a queue pair is joined to one elsewhere, and a way is opened.
-fn asked_with(limits: &NetLimits) -> (Facts, Asked) {
+fn asked_with(limits: &NetLimits) -> (PortAttr, RecordedCalls) {
     taken();
     let mut port = open(limits).unwrap_or_else(|error| panic!("{error}"));
-    let address = Address {
-        link: Link::Ethernet,
+    let address = PortAddress {
+        link: LinkLayer::Ethernet,
         lid: 0,
         number: 9,
         packet_bytes: 4096,
         gid: table()[1].1,
     };
-    let remote = Remote {
+    let remote = RemotePair {
         address,
         number: 8,
         their_first: 1,
@@ -287,7 +287,7 @@ fn asked_with(limits: &NetLimits) -> (Facts, Asked) {
     };
     let pair = port.create().unwrap();
     port.connect(pair, &remote).unwrap();
-    port.open_way(&address).unwrap();
+    port.create_address_handle(&address).unwrap();
     (port.facts().clone(), taken())
 }
 
@@ -358,9 +358,9 @@ fn queue_pairs_and_ways_are_told_what_is_set() {
     let sending = state(IBV_QPS_RTS).next_back().unwrap();
     assert_eq!((sending.timeout, sending.retry_cnt), (18, 2));
     assert_eq!((sending.rnr_retry, sending.max_rd_atomic), (5, 3));
-    for way in [asked.ways[0], receiving.ah_attr] {
-        assert_eq!((way.sl, way.grh.traffic_class), (4, 8));
-        assert_eq!((way.grh.hop_limit, way.grh.sgid_index), (3, 3));
+    for handle in [asked.handles[0], receiving.ah_attr] {
+        assert_eq!((handle.sl, handle.grh.traffic_class), (4, 8));
+        assert_eq!((handle.grh.hop_limit, handle.grh.sgid_index), (3, 3));
     }
     assert_eq!((facts.packet_bytes, facts.gid), (2048, table()[2].1));
 }
@@ -382,12 +382,12 @@ fn what_is_not_set_is_as_it_was_always() {
         (sending.timeout, sending.retry_cnt, sending.rnr_retry),
         (14, 6, 6)
     );
-    let way = asked.ways[0];
+    let handle = asked.handles[0];
     assert_eq!(
-        (way.sl, way.grh.traffic_class, way.grh.hop_limit),
+        (handle.sl, handle.grh.traffic_class, handle.grh.hop_limit),
         (0, 106, 64)
     );
-    assert_eq!((facts.gid, way.grh.sgid_index), (table()[1].1, 1));
+    assert_eq!((facts.gid, handle.grh.sgid_index), (table()[1].1, 1));
 }
 
 #[test]

@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 
-/// Complaints in words, oldest first.
+/// Messages for the user, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct News(VecDeque<String>);
+pub(super) struct TcpNotices(VecDeque<String>);
 
-impl News {
+impl TcpNotices {
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -5,24 +5,24 @@ use std::collections::VecDeque;
 
 use crate::Head;
 
-/// A packet, and to whom it goes.
+/// A packet of the provider's own, and its receiver.
 #[derive(Debug)]
-pub(super) struct Letter {
+pub(super) struct ControlPacket {
     pub(super) to: u32,
     pub(super) head: Head,
     pub(super) body: Vec<u8>,
 }
 
-/// Those that wait.
+/// Control packets that wait for room, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Letters(VecDeque<Letter>);
+pub(super) struct ControlQueue(VecDeque<ControlPacket>);
 
-impl Letters {
+impl ControlQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn push(&mut self, letter: Letter) {
+    pub(super) fn push(&mut self, letter: ControlPacket) {
         self.0.push_back(letter);
     }
 
@@ -32,12 +32,12 @@ impl Letters {
     }
 
     /// Takes all, to try each; what finds no room is [put back](Self::put_back).
-    pub(super) fn take(&mut self) -> VecDeque<Letter> {
+    pub(super) fn take(&mut self) -> VecDeque<ControlPacket> {
         std::mem::take(&mut self.0)
     }
 
     /// These have found no room: they come before what was written while they were tried.
-    pub(super) fn put_back(&mut self, mut left: VecDeque<Letter>) {
+    pub(super) fn put_back(&mut self, mut left: VecDeque<ControlPacket>) {
         left.append(&mut self.0);
         self.0 = left;
     }
@@ -47,7 +47,7 @@ impl Letters {
 mod tests {
     use super::*;
 
-    fn letter(to: u32, word: u64) -> Letter {
+    fn letter(to: u32, word: u64) -> ControlPacket {
         let head = Head {
             kind: 200,
             len: 0,
@@ -55,17 +55,17 @@ mod tests {
             word,
         };
         let body = Vec::new();
-        Letter { to, head, body }
+        ControlPacket { to, head, body }
     }
 
-    fn words(letters: &mut Letters) -> Vec<u64> {
+    fn words(letters: &mut ControlQueue) -> Vec<u64> {
         let all = letters.take().into_iter();
         all.map(|letter| letter.head.word).collect()
     }
 
     #[test]
     fn those_that_find_no_room_keep_their_order() {
-        let mut letters = Letters::default();
+        let mut letters = ControlQueue::default();
         for (to, word) in [(1, 10), (2, 11), (1, 12)] {
             letters.push(letter(to, word));
         }

@@ -7,10 +7,10 @@ use std::io;
 use locked_memory::LockedMemory;
 use verbs_sys::LoadError;
 
-use super::address::{Address, Link};
-use super::device::Found;
+use super::address::{LinkLayer, PortAddress};
+use super::device::DiscoveredPort;
 use super::gid;
-use super::port::{CallError, Event, Facts, Status};
+use super::port::{CallError, PortAttr, PortEvent, WorkStatus};
 
 /// Why a port cannot be opened.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub(crate) enum OpenError {
         count: usize,
     },
     Unfit {
-        found: Box<Found>,
+        found: Box<DiscoveredPort>,
         why: Unfit,
     },
     Call {
@@ -83,7 +83,7 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-impl Found {
+impl DiscoveredPort {
     /// Why the port cannot be used; where none of its addresses would do, what is wrong with each.
     pub(super) fn unfit_in_words(&self, why: Unfit) -> String {
         let mut words = why.to_string();
@@ -197,7 +197,7 @@ pub(crate) fn remedy_of(memory: LockedMemory, bytes: u64) -> Option<String> {
 /// Why `bytes` bytes could not be registered, in words.
 pub(crate) fn of_registration(
     error: &CallError,
-    facts: &Facts,
+    facts: &PortAttr,
     bytes: u64,
     memory: LockedMemory,
 ) -> String {
@@ -212,20 +212,20 @@ pub(crate) fn of_registration(
     }
 }
 
-/// The two ends of something that failed.
+/// The two ends of a connection that failed, for messages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ends<'a> {
+pub(crate) struct PairEnds<'a> {
     pub(crate) rank: u32,
     pub(crate) host: &'a str,
-    pub(crate) facts: &'a Facts,
+    pub(crate) facts: &'a PortAttr,
     pub(crate) peer: u32,
     pub(crate) is_of_another_job: bool,
     /// `None`: not known.
     pub(crate) peer_host: Option<&'a str>,
-    pub(crate) address: Option<&'a Address>,
+    pub(crate) address: Option<&'a PortAddress>,
 }
 
-impl Ends<'_> {
+impl PairEnds<'_> {
     /// This side.
     fn here(&self) -> String {
         let facts = self.facts;
@@ -265,7 +265,7 @@ impl Ends<'_> {
     /// How the other side is tried by hand.
     fn trial(&self) -> String {
         match self.address {
-            Some(at) if at.link == Link::Ethernet => {
+            Some(at) if at.link == LinkLayer::Ethernet => {
                 let ip = gid::as_ip(at.gid);
                 format!("try `ping {ip}` there, and `rmpi-info --net --peer {ip}`")
             }
@@ -278,38 +278,43 @@ impl Ends<'_> {
     }
 }
 
-fn own_address(facts: &Facts) -> String {
+fn own_address(facts: &PortAttr) -> String {
     match facts.link {
-        Link::Ethernet => format!(
+        LinkLayer::Ethernet => format!(
             "RoCE v2, GID {} at index {}",
             gid::in_words(facts.gid),
             facts.gid_index
         ),
-        Link::Infiniband => format!("InfiniBand, LID {}", facts.lid),
+        LinkLayer::Infiniband => format!("InfiniBand, LID {}", facts.lid),
     }
 }
 
-fn address_in_words(address: &Address) -> String {
+fn address_in_words(address: &PortAddress) -> String {
     match address.link {
-        Link::Ethernet => format!("GID {}", gid::in_words(address.gid)),
-        Link::Infiniband => format!("LID {}", address.lid),
+        LinkLayer::Ethernet => format!("GID {}", gid::in_words(address.gid)),
+        LinkLayer::Infiniband => format!("LID {}", address.lid),
     }
 }
 
 /// Why `what` (`a read of 4096 bytes`) has failed.
-pub(crate) fn of_failure(what: &str, status: Status, vendor: u32, ends: &Ends<'_>) -> String {
+pub(crate) fn of_failure(
+    what: &str,
+    status: WorkStatus,
+    vendor: u32,
+    ends: &PairEnds<'_>,
+) -> String {
     let (here, there) = (ends.here(), ends.there());
     let (said, cause) = status_in_words(status);
     let remedy = match status {
-        Status::RetryExceeded => format!(
+        WorkStatus::RetryExceeded => format!(
             "; {}; is the process still there, are the cable and the switch's lossless class in order?",
             ends.trial()
         ),
-        Status::NotReady => format!(
+        WorkStatus::NotReady => format!(
             ", again and again; does {} compute for long without a call of the library?",
             ends.peer()
         ),
-        Status::Other(2) if !ends.facts.is_up => "; the port is down".into(),
+        WorkStatus::Other(2) if !ends.facts.is_up => "; the port is down".into(),
         _ => String::new(),
     };
     let vendor = match vendor {
@@ -320,7 +325,7 @@ pub(crate) fn of_failure(what: &str, status: Status, vendor: u32, ends: &Ends<'_
 }
 
 /// That the way between two hosts carries packets of `found` bytes, and not of `most`, as both ports do.
-pub(crate) fn of_narrow_way(found: u32, most: u32, ends: &Ends<'_>) -> String {
+pub(crate) fn of_narrow_way(found: u32, most: u32, ends: &PairEnds<'_>) -> String {
     let host = |name: Option<&str>, at: String| match name {
         Some(name) if !name.is_empty() => format!("host {name} ({at})"),
         _ => at,
@@ -329,7 +334,7 @@ pub(crate) fn of_narrow_way(found: u32, most: u32, ends: &Ends<'_>) -> String {
     let there = ends.address.map_or_else(String::new, address_in_words);
     let there = host(ends.peer_host, there);
     let trial = match ends.address {
-        Some(at) if at.link == Link::Ethernet => {
+        Some(at) if at.link == LinkLayer::Ethernet => {
             let ip = gid::as_ip(at.gid);
             let bytes = most + AROUND_PAYLOAD_BYTES - ICMP_BYTES;
             format!("`ping -M do -s {bytes} {ip}` and `tracepath -n {ip}` look for it")
@@ -344,43 +349,43 @@ pub(crate) fn of_narrow_way(found: u32, most: u32, ends: &Ends<'_>) -> String {
 }
 
 /// What it means, and what rdma-core calls it.
-fn status_in_words(status: Status) -> (&'static str, String) {
+fn status_in_words(status: WorkStatus) -> (&'static str, String) {
     let (said, name) = match status {
-        Status::Success => ("it has not", "success"),
-        Status::Flushed => (
+        WorkStatus::Success => ("it has not", "success"),
+        WorkStatus::Flushed => (
             "its queue pair had broken before",
             "work request flushed error",
         ),
-        Status::RetryExceeded => (
+        WorkStatus::RetryExceeded => (
             "the other side does not answer",
             "transport retry counter exceeded",
         ),
-        Status::NotReady => (
+        WorkStatus::NotReady => (
             "the other side had no buffer for too long",
             "RNR retry counter exceeded",
         ),
-        Status::RemoteAccess => (
+        WorkStatus::RemoteAccess => (
             "the other side does not allow it: its memory is not registered any more, or never was",
             "remote access error",
         ),
-        Status::RemoteInvalid => (
+        WorkStatus::RemoteInvalid => (
             "the other side finds the request wrong",
             "remote invalid request error",
         ),
-        Status::RemoteOperation => (
+        WorkStatus::RemoteOperation => (
             "the other side could not do it: the message is longer than its buffer, or its queue pair broke",
             "remote operation error",
         ),
-        Status::LocalProtection => (
+        WorkStatus::LocalProtection => (
             "the memory of this side is not registered",
             "local protection error",
         ),
-        Status::LocalLength => ("a message is longer than its buffer", "local length error"),
-        Status::Forgotten => (
+        WorkStatus::LocalLength => ("a message is longer than its buffer", "local length error"),
+        WorkStatus::Forgotten => (
             "this side's device has told nothing of it for longer than it may take",
             "no completion",
         ),
-        Status::Other(number) => {
+        WorkStatus::Other(number) => {
             let said = match number {
                 2 => "this side's device could not do it",
                 7 => "the other side's answer makes no sense",
@@ -394,17 +399,17 @@ fn status_in_words(status: Status) -> (&'static str, String) {
 }
 
 /// What has happened to a port.
-pub(crate) fn of_event(event: Event, facts: &Facts) -> String {
+pub(crate) fn of_event(event: PortEvent, facts: &PortAttr) -> String {
     let port = format!("{}:{}", facts.device, facts.port);
     match event {
-        Event::PortDown => format!("{port} has gone down"),
-        Event::PortUp => format!("{port} has come up"),
-        Event::AddressChanged => format!("the addresses of {port} have changed"),
-        Event::DeviceLost => format!("the device {} is lost", facts.device),
-        Event::SharedQueueLost => format!("the shared receive queue of {port} is lost"),
-        Event::QueuePairLost(number) => format!("queue pair {number:#x} of {port} has broken"),
-        Event::CompletionsLost => format!("a completion queue of {port} is lost"),
-        Event::Other(number) => format!("event {number} of {port}"),
+        PortEvent::PortDown => format!("{port} has gone down"),
+        PortEvent::PortUp => format!("{port} has come up"),
+        PortEvent::AddressChanged => format!("the addresses of {port} have changed"),
+        PortEvent::DeviceLost => format!("the device {} is lost", facts.device),
+        PortEvent::SharedQueueLost => format!("the shared receive queue of {port} is lost"),
+        PortEvent::QueuePairLost(number) => format!("queue pair {number:#x} of {port} has broken"),
+        PortEvent::CompletionsLost => format!("a completion queue of {port} is lost"),
+        PortEvent::Other(number) => format!("event {number} of {port}"),
     }
 }
 
@@ -417,12 +422,12 @@ mod tests {
     use super::super::NetTerms;
     use super::*;
 
-    fn facts() -> Facts {
-        Facts {
+    fn facts() -> PortAttr {
+        PortAttr {
             device: "mlx5_0".into(),
             port: 1,
             is_up: true,
-            link: Link::Ethernet,
+            link: LinkLayer::Ethernet,
             lid: 0,
             gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1],
             gid_index: 3,
@@ -440,8 +445,8 @@ mod tests {
         }
     }
 
-    fn address(link: Link) -> Address {
-        Address {
+    fn address(link: LinkLayer) -> PortAddress {
+        PortAddress {
             link,
             lid: 12,
             number: 5,
@@ -450,8 +455,13 @@ mod tests {
         }
     }
 
-    fn failure(status: Status, vendor: u32, facts: &Facts, address: Option<&Address>) -> String {
-        let ends = Ends {
+    fn failure(
+        status: WorkStatus,
+        vendor: u32,
+        facts: &PortAttr,
+        address: Option<&PortAddress>,
+    ) -> String {
+        let ends = PairEnds {
             rank: 0,
             host: "alpha",
             facts,
@@ -465,8 +475,8 @@ mod tests {
 
     #[test]
     fn a_narrow_way_is_told_with_both_sizes_and_what_to_try() {
-        let (facts, address) = (facts(), address(Link::Ethernet));
-        let ends = Ends {
+        let (facts, address) = (facts(), address(LinkLayer::Ethernet));
+        let ends = PairEnds {
             rank: 0,
             host: "alpha",
             facts: &facts,
@@ -482,11 +492,11 @@ mod tests {
              slower. Something between the two has a smaller MTU: `ping -M do -s 4132 10.0.0.2` and `tracepath -n 10.0.0.2` look \
              for it. RMPI_NET_MTU=1024 saves trying it out"
         );
-        let infiniband = Address {
-            link: Link::Infiniband,
+        let infiniband = PortAddress {
+            link: LinkLayer::Infiniband,
             ..address
         };
-        let ends = Ends {
+        let ends = PairEnds {
             peer_host: None,
             address: Some(&infiniband),
             ..ends
@@ -499,10 +509,10 @@ mod tests {
     #[test]
     fn a_failure_names_both_ends_the_port_and_what_to_try() {
         let words = failure(
-            Status::RetryExceeded,
+            WorkStatus::RetryExceeded,
             0x81,
             &facts(),
-            Some(&address(Link::Ethernet)),
+            Some(&address(LinkLayer::Ethernet)),
         );
         for part in [
             "a read of 4096 bytes from rank 0 on alpha (mlx5_0:1, up, RoCE v2, GID ::ffff:10.0.0.1 at index 3)",
@@ -518,19 +528,19 @@ mod tests {
     #[test]
     fn on_infiniband_lids_are_named_and_unknown_peers_have_their_rank() {
         let mut facts = facts();
-        facts.link = Link::Infiniband;
+        facts.link = LinkLayer::Infiniband;
         facts.lid = 11;
         let words = failure(
-            Status::RetryExceeded,
+            WorkStatus::RetryExceeded,
             0,
             &facts,
-            Some(&address(Link::Infiniband)),
+            Some(&address(LinkLayer::Infiniband)),
         );
         assert!(
             words.contains("InfiniBand, LID 11") && words.contains("ibping -L 12"),
             "{words}"
         );
-        let words = failure(Status::RemoteAccess, 0, &facts, None);
+        let words = failure(WorkStatus::RemoteAccess, 0, &facts, None);
         assert!(
             words.contains("to rank 5 failed: the other side does not allow it"),
             "{words}"
@@ -540,7 +550,7 @@ mod tests {
 
     #[test]
     fn a_status_without_a_name_has_its_number() {
-        let words = failure(Status::Other(99), 0, &facts(), None);
+        let words = failure(WorkStatus::Other(99), 0, &facts(), None);
         assert!(words.contains("(status 99)"), "{words}");
     }
 
@@ -635,8 +645,8 @@ mod tests {
 
     #[test]
     fn an_event_names_the_port_and_the_queue_pair() {
-        let words = of_event(Event::QueuePairLost(0x1f), &facts());
+        let words = of_event(PortEvent::QueuePairLost(0x1f), &facts());
         assert_eq!(words, "queue pair 0x1f of mlx5_0:1 has broken");
-        assert!(of_event(Event::PortDown, &facts()).contains("mlx5_0:1 has gone down"));
+        assert!(of_event(PortEvent::PortDown, &facts()).contains("mlx5_0:1 has gone down"));
     }
 }

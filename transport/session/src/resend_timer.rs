@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How long an acknowledgement takes, and when a packet that a carrier may have lost is sent again.
 
-/// When such a packet is sent again.
+/// When an unacknowledged packet is sent again.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct ResendTimer {
     /// Smoothed time from a packet to its acknowledgement, and how much it varies; 0 before the first.
     round_ns: u32,
     varies_ns: u32,
     backoff: u8,
 }
 
-impl Pace {
+impl ResendTimer {
     /// A packet that was sent once was acknowledged after this time.
     pub(crate) fn measure(&mut self, round_ns: u64) {
         if self.backoff != 0 {

@@ -3,19 +3,19 @@
 
 use std::mem::offset_of;
 
-use session::{ACK_EVERY, Questions, Session, Silence, State};
+use session::{ACK_EVERY, CarrierState, Questions, Session, Silence};
 
 use super::MOST_DATAGRAM_BYTES;
-use super::link::Link;
-use super::rail::{Line, MOST_RAILS};
+use super::peer_port::PeerPort;
+use super::rail::{MOST_RAILS, RailPeer};
 use super::wire::HEADER_BYTES;
 
-/// One peer.
+/// What is kept for one peer.
 #[derive(Debug)]
-pub(super) struct Side {
+pub(super) struct VerbsPeer {
     /// The link that carries packets.
-    pub(super) main: Link,
-    /// The name of its host, by its number among [`Hosts`](super::hosts::Hosts).
+    pub(super) main: PeerPort,
+    /// The name of its host, by its number among [`HostNames`](super::hosts::HostNames).
     pub(super) host: u32,
     pub(super) session: Session,
     /// Frames that were posted.
@@ -40,7 +40,7 @@ pub(super) struct Side {
     pub(super) listed_owing: bool,
     pub(super) listed_leaving: bool,
     asked: bool,
-    /// What [`Sides::arm`](super::sides::Sides::arm) has set.
+    /// What [`PeerTable::arm`](super::peer_table::PeerTable::arm) has set.
     pub(super) timer_ns: u64,
     /// How long it has not answered.
     silence: Silence,
@@ -52,7 +52,7 @@ pub(super) struct Side {
 #[derive(Debug)]
 pub(super) struct More {
     /// Those that are not the main one.
-    pub(super) links: Vec<Link>,
+    pub(super) links: Vec<PeerPort>,
     /// What its ports carry at most, in the order of its rails; 0: nobody knows.
     pub(super) rates_mbps: [u32; MOST_RAILS],
     /// How often another became the main one since the peer was heard last, and when the next may.
@@ -62,12 +62,12 @@ pub(super) struct More {
     pub(super) strays: u32,
 }
 
-impl Side {
+impl VerbsPeer {
     /// What one takes, with what it owns while the peer has some packets under way.
     pub(super) const fn most_bytes(rails: usize) -> usize {
         let more = match rails {
             1 => 0,
-            rails => size_of::<More>() + (rails - 1) * size_of::<Link>(),
+            rails => size_of::<More>() + (rails - 1) * size_of::<PeerPort>(),
         };
         size_of::<Self>() + Session::IDLE_BYTES + 2 * 16 + more
     }
@@ -81,7 +81,7 @@ impl Side {
 
     pub(super) fn new(first_packet: u32, known_as: u32) -> Self {
         Self {
-            main: Link::new(0, 0, None),
+            main: PeerPort::new(0, 0, None),
             host: 0,
             session: Session::new(first_packet),
             packets: 0,
@@ -104,11 +104,15 @@ impl Side {
     }
 
     /// The links of one that had none; the first that serves is the main one.
-    pub(super) fn set_links(&mut self, mut links: Vec<Link>, serves: impl Fn(&Link) -> bool) {
+    pub(super) fn set_links(
+        &mut self,
+        mut links: Vec<PeerPort>,
+        serves: impl Fn(&PeerPort) -> bool,
+    ) {
         let main = links.iter().position(serves).unwrap_or(0);
         let main = links.remove(main);
         let waiting = std::mem::take(&mut self.main.waiting);
-        self.main = Link { waiting, ..main };
+        self.main = PeerPort { waiting, ..main };
         self.heard_on = self.main.rail;
         if !links.is_empty() {
             self.more = Some(Box::new(More {
@@ -122,11 +126,11 @@ impl Side {
     }
 
     /// The place of the best of its other links, of those that are wanted.
-    pub(super) fn best_other(&self, is_wanted: impl Fn(&Link) -> bool) -> Option<usize> {
+    pub(super) fn best_other(&self, is_wanted: impl Fn(&PeerPort) -> bool) -> Option<usize> {
         let links = (0..).zip(self.others());
         let wanted = links.filter(|(_, link)| is_wanted(link));
         // One that is joined is most likely to be good; then they take turns.
-        let order = |(_, link): &(usize, &Link)| {
+        let order = |(_, link): &(usize, &PeerPort)| {
             let is_joined = link.connection.usable().is_some();
             (!is_joined, link.rail.wrapping_sub(self.main.rail))
         };
@@ -134,7 +138,7 @@ impl Side {
     }
 
     /// One of its other links becomes the main one for a while: how it was with the old one. All goes again.
-    pub(super) fn swap_main(&mut self, place: usize, now_ns: u64) -> Option<State<u32>> {
+    pub(super) fn swap_main(&mut self, place: usize, now_ns: u64) -> Option<CarrierState<u32>> {
         let more = self.more.as_mut()?;
         std::mem::swap(&mut self.main, &mut more.links[place]);
         // Whether anybody hears there is found out anew.
@@ -149,28 +153,28 @@ impl Side {
 
     /// Its main line; `peer` is its number.
     #[inline(always)]
-    pub(super) fn line(&self, peer: u32) -> Line {
+    pub(super) fn line(&self, peer: u32) -> RailPeer {
         let rail = self.main.rail;
-        Line { peer, rail }
+        RailPeer { peer, rail }
     }
 
     /// Those of its links that are not the main one.
-    pub(super) fn others(&self) -> &[Link] {
+    pub(super) fn others(&self) -> &[PeerPort] {
         self.more.as_ref().map_or(&[], |more| &more.links)
     }
 
     /// The same, to change them.
-    pub(super) fn others_mut(&mut self) -> &mut [Link] {
+    pub(super) fn others_mut(&mut self) -> &mut [PeerPort] {
         self.more.as_mut().map_or(&mut [], |more| &mut more.links)
     }
 
     /// All its links, the main one first.
-    pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
+    pub(super) fn links(&self) -> impl Iterator<Item = &PeerPort> {
         std::iter::once(&self.main).chain(self.others())
     }
 
     /// The same, to change them.
-    pub(super) fn links_mut(&mut self) -> impl Iterator<Item = &mut Link> {
+    pub(super) fn links_mut(&mut self) -> impl Iterator<Item = &mut PeerPort> {
         let others = self
             .more
             .as_mut()
@@ -180,7 +184,7 @@ impl Side {
 
     /// The link of a rail.
     #[inline(always)]
-    pub(super) fn link(&self, rail: u8) -> Option<&Link> {
+    pub(super) fn link(&self, rail: u8) -> Option<&PeerPort> {
         if self.main.rail == rail {
             return Some(&self.main);
         }
@@ -189,7 +193,7 @@ impl Side {
 
     /// The same, to change it.
     #[inline(always)]
-    pub(super) fn link_mut(&mut self, rail: u8) -> Option<&mut Link> {
+    pub(super) fn link_mut(&mut self, rail: u8) -> Option<&mut PeerPort> {
         if self.main.rail == rail {
             return Some(&mut self.main);
         }
@@ -269,7 +273,7 @@ impl Side {
     /// Largest packet that goes there as a datagram.
     pub(super) fn datagram_bytes(&self) -> usize {
         // Whatever link it is sent on again.
-        let theirs = self.links().filter_map(Link::packet_bytes).min();
+        let theirs = self.links().filter_map(PeerPort::packet_bytes).min();
         (theirs.unwrap_or(u32::MAX) as usize).clamp(2 * HEADER_BYTES, MOST_DATAGRAM_BYTES)
     }
 
@@ -360,16 +364,17 @@ const MOST_DOUBLINGS: u8 = 5;
 const NEVER: u64 = u64::MAX;
 
 // What each packet names lies beside what whoever posts one looks at anyway.
-const _: () = assert!(offset_of!(Side, known_as).abs_diff(offset_of!(Side, packets)) < 16);
+const _: () =
+    assert!(offset_of!(VerbsPeer, known_as).abs_diff(offset_of!(VerbsPeer, packets)) < 16);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// A peer with links on these rails, the first of which is the main one.
-    fn side(rails: &[u8]) -> Side {
-        let mut side = Side::new(0, 0);
-        let links = rails.iter().map(|rail| Link::new(*rail, *rail, None));
+    fn side(rails: &[u8]) -> VerbsPeer {
+        let mut side = VerbsPeer::new(0, 0);
+        let links = rails.iter().map(|rail| PeerPort::new(*rail, *rail, None));
         side.set_links(links.collect(), |link| link.rail == rails[0]);
         side
     }
@@ -377,7 +382,7 @@ mod tests {
     #[test]
     fn other_links_take_turns_and_one_that_is_joined_is_first() {
         let mut side = side(&[1, 0, 2, 3]);
-        let best = |side: &Side| side.best_other(|_| true).map(|at| side.others()[at].rail);
+        let best = |side: &VerbsPeer| side.best_other(|_| true).map(|at| side.others()[at].rail);
         assert_eq!(best(&side), Some(2));
         assert_eq!(side.best_other(|link| link.rail > 7), None);
         let link = side.link_mut(0).unwrap();
