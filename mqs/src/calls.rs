@@ -3,7 +3,7 @@
 
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL, CALL_FREE, CALL_LIST, CALL_MESSAGE, CALL_NAME_BYTES, CALL_OTHER,
-    CALL_RANKS, CALL_REQUESTS, NO_BYTES, OF_COLLECTIVES, State, call_field,
+    CALL_RANKS, CALL_REQUESTS, NO_BYTES, OF_COLLECTIVES, RequestState, call_field,
 };
 
 use crate::image::{Found, Map, Target, Trouble, low};
@@ -170,7 +170,7 @@ impl Call {
             context,
             class: OTHER_OPERATIONS,
             sequence: BEHIND.wrapping_add(number.into()),
-            state: State::Posted as u8,
+            state: RequestState::Posted as u8,
             peer,
             tag,
             bytes: match self.waits_for {
@@ -206,7 +206,7 @@ pub fn mark(
             continue;
         };
         operation.call = Some(*number);
-        if operation.state == State::Complete as u8 {
+        if operation.state == RequestState::Complete as u8 {
             continue;
         }
         let in_queue = |class| class <= UNEXPECTED_MESSAGES || class == OTHER_OPERATIONS;
@@ -238,7 +238,7 @@ pub fn mark(
 
 /// Notes which calls wait in a collective whose data are just moving.
 fn note_moving(calls: &mut [Call], comms: &[Communicator], operations: &[Operation]) {
-    let moving = |it: &&Operation| it.state == State::Moving as u8 && it.collective == 0;
+    let moving = |it: &&Operation| it.state == RequestState::Moving as u8 && it.collective == 0;
     for operation in operations.iter().filter(moving) {
         let of = |context: u32| context.wrapping_add(OF_COLLECTIVES) == operation.context;
         for call in calls.iter_mut() {

@@ -25,7 +25,7 @@
 
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL_LIST, COLLECTIVES, FLAG_CANCELLED, FLAG_GATED, FLAG_ORPHAN,
-    FLAG_PERSISTENT, FLAG_STRUCTURED, FLAG_SYNCHRONOUS, NO_BYTES, State,
+    FLAG_PERSISTENT, FLAG_STRUCTURED, FLAG_SYNCHRONOUS, NO_BYTES, RequestState,
 };
 
 use crate::calls::{Call, purpose};
@@ -79,8 +79,8 @@ fn length(operation: &Operation) -> Option<u64> {
 fn status(operation: &Operation) -> i32 {
     match operation.state {
         _ if operation.collective != 0 => PENDING,
-        state if state == State::Complete as u8 => COMPLETE,
-        state if state == State::Moving as u8 => MATCHED,
+        state if state == RequestState::Complete as u8 => COMPLETE,
+        state if state == RequestState::Moving as u8 => MATCHED,
         _ => PENDING,
     }
 }
@@ -180,7 +180,8 @@ fn tell(operation: &Operation, what: &mut Line<'_>, how_far: &mut Line<'_>) {
         }
     }
     let state = usize::from(operation.state);
-    let is_gated = operation.flags & FLAG_GATED != 0 && operation.state == State::Queued as u8;
+    let is_gated =
+        operation.flags & FLAG_GATED != 0 && operation.state == RequestState::Queued as u8;
     how_far.add(match (operation.error, operation.flags & FLAG_CANCELLED) {
         (0, 0) if is_gated => "waits for its receive",
         (0, 0) => STATES.get(state).copied().unwrap_or_default(),
@@ -196,7 +197,7 @@ const FLAGS: [(u16, &str); 4] = [
     (FLAG_ORPHAN, ", request freed"),
 ];
 
-/// By number of [`State`].
+/// By number of [`RequestState`].
 const STATES: [&str; 10] = [
     "",
     "not started",
@@ -271,7 +272,7 @@ mod tests {
             context: 4,
             class,
             sequence: 1,
-            state: State::Posted as u8,
+            state: RequestState::Posted as u8,
             flags: 0,
             error: 0,
             peer: 7,
@@ -321,11 +322,11 @@ mod tests {
         let is = |text: [u8; 64], expected: &str| {
             assert_eq!(core::str::from_utf8(until_zero(&text)).unwrap(), expected);
         };
-        send.state = State::Queued as u8;
+        send.state = RequestState::Queued as u8;
         is(told(&send), "waits for room towards its receiver");
         send.flags = FLAG_GATED;
         is(told(&send), "waits for its receive");
-        send.state = State::Complete as u8;
+        send.state = RequestState::Complete as u8;
         is(told(&send), "complete; not collected yet");
     }
 
@@ -362,7 +363,7 @@ mod tests {
     #[test]
     fn mqs_035_043_046_what_was_matched_is_told_apart_from_what_is_wanted() {
         let mut receive = operation(1);
-        receive.state = State::Moving as u8;
+        receive.state = RequestState::Moving as u8;
         let it = shown(&receive, &[0, 5, 7], None, None);
         assert_eq!(it.status, MATCHED);
         assert_eq!(
@@ -371,7 +372,7 @@ mod tests {
         );
         assert_eq!((it.actual_local_rank, it.actual_global_rank), (1, 5));
         assert_eq!((it.actual_tag, it.actual_length), (9, 8));
-        receive.state = State::Complete as u8;
+        receive.state = RequestState::Complete as u8;
         assert_eq!(shown(&receive, &[], None, None).status, COMPLETE);
         let unexpected = shown(&operation(UNEXPECTED_MESSAGES), &[7], None, None);
         assert_eq!((unexpected.status, unexpected.system_buffer), (PENDING, 1));

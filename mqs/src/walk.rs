@@ -2,8 +2,8 @@
 //! Communicators and operations of a target, read slot by slot: no link is followed, and every count is bounded.
 
 use queue_layout::{
-    CALL, CHUNK, COMM, COMM_NAME_BYTES, COMM_TABLE, FLAG_ORPHAN, Kind, NO_BYTES, ROW_FREE,
-    ROW_FREED, ROW_INTER, SLOT, State, call_field, comm_field, comm_table_field, field,
+    CALL, CHUNK, COMM, COMM_NAME_BYTES, COMM_TABLE, FLAG_ORPHAN, NO_BYTES, ROW_FREE, ROW_FREED,
+    ROW_INTER, RequestKind, RequestState, SLOT, call_field, comm_field, comm_table_field, field,
 };
 
 use crate::image::{Found, MAX_RECORD, Map, Target, Trouble, low};
@@ -41,7 +41,7 @@ pub struct Operation {
     pub class: i32,
     /// Its place in the queue.
     pub sequence: u64,
-    /// How far it is: a number of [`State`].
+    /// How far it is: a number of [`RequestState`].
     pub state: u8,
     /// `FLAG_*` bits.
     pub flags: u16,
@@ -274,14 +274,14 @@ fn first_rank(target: &impl Target, group: u64) -> Result<u32, Trouble> {
 /// A slot, if it holds an operation of the program and is not being changed.
 fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
     let state = slot.byte(field::STATE);
-    if state == State::Free as u8 || !slot.get(field::VERSION).is_multiple_of(2) {
+    if state == RequestState::Free as u8 || !slot.get(field::VERSION).is_multiple_of(2) {
         return None;
     }
     let flags = (slot.get(field::FLAGS) & 0xffff) as u16;
     let kind = slot.byte(field::KIND);
-    let is_other = kind == Kind::Other as u8 && state != State::Inactive as u8;
+    let is_other = kind == RequestKind::Other as u8 && state != RequestState::Inactive as u8;
     let word = |field| low(slot.get(field));
-    let under_way = is_other && state == State::Moving as u8;
+    let under_way = is_other && state == RequestState::Moving as u8;
     let collective = (word(field::PROTOCOL) & 0xffff) as u16;
     let collective = if under_way { collective } else { 0 };
     let class = match (class(kind, state, flags), collective) {
@@ -325,20 +325,24 @@ fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
 
 /// The queue that a slot stands in. A message that a matched probe has taken is in none.
 fn class(kind: u8, state: u8, flags: u16) -> Option<i32> {
-    let is = |known: Kind| kind == known as u8;
-    if is(Kind::Receive) && state == State::Inactive as u8 {
+    let is = |known: RequestKind| kind == known as u8;
+    if is(RequestKind::Receive) && state == RequestState::Inactive as u8 {
         return Some(INACTIVE_RECEIVES);
     }
-    let within = |first: State, last: State| (first as u8..=last as u8).contains(&state);
-    let collected = state == State::Complete as u8 && flags & FLAG_ORPHAN != 0;
-    let ended_or = |known: bool| (known || state == State::Complete as u8) && !collected;
-    if is(Kind::Send) && ended_or(within(State::Queued, State::Moving)) {
+    let within =
+        |first: RequestState, last: RequestState| (first as u8..=last as u8).contains(&state);
+    let collected = state == RequestState::Complete as u8 && flags & FLAG_ORPHAN != 0;
+    let ended_or = |known: bool| (known || state == RequestState::Complete as u8) && !collected;
+    if is(RequestKind::Send) && ended_or(within(RequestState::Queued, RequestState::Moving)) {
         return Some(PENDING_SENDS);
     }
-    if is(Kind::Receive) && ended_or(state == State::Posted as u8 || state == State::Moving as u8) {
+    if is(RequestKind::Receive)
+        && ended_or(state == RequestState::Posted as u8 || state == RequestState::Moving as u8)
+    {
         return Some(PENDING_RECEIVES);
     }
-    let unexpected = is(Kind::Unexpected) && within(State::Kept, State::Envelope);
+    let unexpected =
+        is(RequestKind::Unexpected) && within(RequestState::Kept, RequestState::Envelope);
     unexpected.then_some(UNEXPECTED_MESSAGES)
 }
 

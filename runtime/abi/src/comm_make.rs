@@ -327,7 +327,7 @@ pub(crate) fn known(mpi: Mpi, handle: MPI_Comm, comm: &Comm) {
     if comm.size() > 0 {
         let (size, rank) = (comm.size().into(), comm.rank.into());
         let words = [handle.0 as u64, size, rank, 0, 0];
-        tool_event::note(mpi, runtime::Event::CommunicatorCreated, words);
+        tool_event::note(mpi, runtime::EventType::CommunicatorCreated, words);
     }
 }
 
@@ -341,7 +341,7 @@ pub(crate) fn discard(mpi: Mpi, handle: MPI_Comm) -> Result<()> {
         Ok::<_, Error>(())
     })?;
     let words = [handle.0 as u64, 0, 0, 0, 0];
-    tool_event::note(mpi, runtime::Event::CommunicatorFreed, words);
+    tool_event::note(mpi, runtime::EventType::CommunicatorFreed, words);
     Ok(())
 }
 

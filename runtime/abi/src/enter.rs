@@ -87,7 +87,7 @@ pub fn enter(name: &'static str, on: On, body: impl FnOnce(Mpi) -> Result<()>) -
 
 #[cold]
 fn raise_within(name: &'static str, on: On, error: &Error) -> c_int {
-    if events::wanted().has(runtime::Event::ErrorRaised) {
+    if events::wanted().has(runtime::EventType::ErrorRaised) {
         tool_event::note_error(error.class());
     }
     raise(name, on, error)

@@ -142,7 +142,7 @@ fn note_first_communicators(universe: &mut Universe) {
         let words = [handle.0 as u64, size, rank, 0, 0];
         universe
             .messages
-            .note(runtime::Event::CommunicatorCreated, words);
+            .note(runtime::EventType::CommunicatorCreated, words);
     }
 }
 

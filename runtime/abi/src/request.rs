@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use runtime::{Awaits, Kind, List, RequestId, Status, Visit};
+use runtime::{Awaits, List, RequestId, RequestKind, Status, Visit};
 
 use crate::args::{InOut, Out, OutArray, OutStatus, OutStatuses};
 use crate::c::{MPI_SUCCESS, MPI_UNDEFINED};
@@ -356,12 +356,12 @@ fn start_one(mpi: Mpi, request: MPI_Request) -> Result<()> {
             return Err(not_startable("is not persistent"));
         }
         let fields = universe.messages.engine().arena().fields(id);
-        if fields.state != runtime::State::Inactive {
+        if fields.state != runtime::RequestState::Inactive {
             return Err(not_startable("is started already and not complete"));
         }
         match fields.kind {
-            Kind::Send => universe.sending().restart_send(id),
-            Kind::Receive => universe.messages.restart_receive(id),
+            RequestKind::Send => universe.sending().restart_send(id),
+            RequestKind::Receive => universe.messages.restart_receive(id),
             _ => restart_other(state, id)?,
         }
         Ok(())
@@ -686,7 +686,8 @@ fn look_up(mpi: Mpi, request: MPI_Request) -> Result<Found> {
         _ => {
             let id = live(mpi, request)?;
             let inactive = mpi.visit(|universe| {
-                universe.messages.engine().arena().fields(id).state == runtime::State::Inactive
+                universe.messages.engine().arena().fields(id).state
+                    == runtime::RequestState::Inactive
             });
             Ok(if inactive {
                 Found::Inactive

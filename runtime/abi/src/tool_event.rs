@@ -212,7 +212,7 @@ pub fn forget() {
 }
 
 /// Notes that something happened to a communicator or a call, if somebody wants to hear of it.
-pub fn note(mpi: Mpi, event: runtime::Event, words: [u64; runtime::WORDS]) {
+pub fn note(mpi: Mpi, event: runtime::EventType, words: [u64; runtime::WORDS]) {
     if wanted().has(event) {
         mpi.visit(|universe| universe.messages.note(event, words));
     }
@@ -227,7 +227,7 @@ pub fn note_error(class: ErrorClass) {
         state
             .universe
             .messages
-            .note(runtime::Event::ErrorRaised, words);
+            .note(runtime::EventType::ErrorRaised, words);
     });
 }
 

@@ -4,7 +4,7 @@
 //! Each answers "not so" wherever something is special about a request or a frame, and the ordinary way goes on; what was
 //! collected before that is collected.
 
-use engine::{Collected, Kind, Peer, Received, State, wire};
+use engine::{Collected, Peer, Received, RequestKind, RequestState, wire};
 use transport::{Arrived, FarLook, FarWord};
 
 use crate::Universe;
@@ -162,12 +162,12 @@ impl Universe {
             return false;
         };
         let fields = self.messages.pump.engine.arena().fields(request);
-        if fields.state != State::Inactive {
+        if fields.state != RequestState::Inactive {
             return false;
         }
         match fields.kind {
-            Kind::Send => self.sending().restart_send(request),
-            Kind::Receive => self.messages.restart_receive(request),
+            RequestKind::Send => self.sending().restart_send(request),
+            RequestKind::Receive => self.messages.restart_receive(request),
             _ => return false,
         }
         true
@@ -248,8 +248,11 @@ impl Universe {
             return false;
         };
         let fields = self.messages.pump.engine.arena().fields(request);
-        let is_under_way = matches!(fields.kind, Kind::Send | Kind::Receive)
-            && !matches!(fields.state, State::Complete | State::Inactive)
+        let is_under_way = matches!(fields.kind, RequestKind::Send | RequestKind::Receive)
+            && !matches!(
+                fields.state,
+                RequestState::Complete | RequestState::Inactive
+            )
             && !self.messages.is_freed(request);
         is_under_way && {
             let moved = self.progress();

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::{ContextId, Peer, Received};
-use queue_layout::{CommTable, Tally};
+use queue_layout::{CommTable, EngineCounters};
 use rustc_hash::FxHashMap;
 use transport::Fabric;
 use transport::seat::NODE_BOARD;
@@ -45,7 +45,7 @@ impl Comms {
         roster: &Roster,
         fabric: &Fabric,
         values: &Values,
-        tally: Arc<Tally>,
+        tally: Arc<EngineCounters>,
     ) -> Self {
         let (me, size) = (Peer(roster.rank()), roster.size());
         let led = u32::try_from(values.get(Variable::LeaderContexts)).unwrap_or(u32::MAX);

@@ -6,7 +6,7 @@
 //!
 //! What the daemon tells comes by here too; and what becomes of a lost peer, whoever tells of it, concerns nearly every part.
 
-use engine::{Event, Peer};
+use engine::{EventType, Peer};
 use transport::{Arrived, Completion, Outcome, Owner, WorkId};
 
 use crate::carrier::carrier;
@@ -162,7 +162,7 @@ impl Universe {
             messages.pump.fabric.lose(carrier(peer), why);
             channels.own.lose(carrier(peer));
             let words = [peer.0.into(), 0, 0, 0, 0];
-            messages.pump.engine.note(Event::PeerLost, words);
+            messages.pump.engine.note(EventType::PeerLost, words);
             messages.gates.lose(&mut messages.pump, peer);
             messages.pump.sides.forget_packed();
         }

@@ -232,8 +232,8 @@ impl Gates {
     pub(crate) fn mind_cancel(&mut self, pump: &mut Pump, request: RequestId) {
         let fields = pump.engine.arena().fields(request);
         match fields.kind {
-            engine::Kind::Receive => self.withdraw_receive(pump, request),
-            engine::Kind::Send if self.minds_sends() => {
+            engine::RequestKind::Receive => self.withdraw_receive(pump, request),
+            engine::RequestKind::Send if self.minds_sends() => {
                 let name = Name {
                     context: fields.context,
                     peer: fields.peer,
@@ -253,7 +253,7 @@ impl Gates {
         if self.member(request).is_none() {
             return;
         }
-        let is_receive = pump.engine.arena().fields(request).kind == engine::Kind::Receive;
+        let is_receive = pump.engine.arena().fields(request).kind == engine::RequestKind::Receive;
         if is_receive {
             self.withdraw_receive(pump, request);
         }

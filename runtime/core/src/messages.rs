@@ -20,7 +20,7 @@ mod persistent;
 
 use std::ptr::NonNull;
 
-use engine::{ContextId, Engine, Event, Kind, Records, RequestId, State, WORDS};
+use engine::{ContextId, Engine, EventType, Records, RequestId, RequestKind, RequestState, WORDS};
 use queue_layout::{FLAG_PERSISTENT, FLAG_PLAIN, Queued};
 
 use crate::awaits::Meeting;
@@ -76,7 +76,7 @@ impl Messages {
     /// Whether nothing is under way in a context.
     #[must_use]
     pub fn is_quiet(&self, context: ContextId) -> bool {
-        use engine::State::{Announced, Moving, Posted, Queued};
+        use engine::RequestState::{Announced, Moving, Posted, Queued};
         let arena = self.pump.engine.arena();
         let pending = |id: RequestId| {
             let fields = arena.fields(id);
@@ -100,7 +100,7 @@ impl Messages {
 
     /// Notes that something happened, if a tool wants to hear of it; [`crate::var::events`] says what the words are.
     #[inline(always)]
-    pub fn note(&mut self, event: Event, words: [u64; WORDS]) {
+    pub fn note(&mut self, event: EventType, words: [u64; WORDS]) {
         self.pump.engine.note(event, words);
     }
 
@@ -180,11 +180,11 @@ impl Messages {
             && arena.find(token).is_some_and(|request| {
                 let fields = arena.fields(request);
                 let kind = match fields.kind {
-                    Kind::Receive => fields.flags & !(FLAG_PLAIN | FLAG_PERSISTENT) == 0,
-                    Kind::Send => fields.flags == FLAG_PERSISTENT,
+                    RequestKind::Receive => fields.flags & !(FLAG_PLAIN | FLAG_PERSISTENT) == 0,
+                    RequestKind::Send => fields.flags == FLAG_PERSISTENT,
                     _ => false,
                 };
-                kind && fields.state == State::Complete && fields.error == 0
+                kind && fields.state == RequestState::Complete && fields.error == 0
             })
     }
 

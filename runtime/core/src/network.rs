@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use engine::{ContextId, Engine, Event, Peer};
+use engine::{ContextId, Engine, EventType, Peer};
 use transport::{
     Config, Congestion, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous,
     StreamKey, TcpTerms,
@@ -130,8 +130,8 @@ impl Network {
         }
         while let Some(change) = fabric.next_port_change() {
             let event = match change.is_up {
-                true => Event::PortUp,
-                false => Event::PortDown,
+                true => EventType::PortUp,
+                false => EventType::PortDown,
             };
             let (rail, port) = (change.rail.into(), change.port.into());
             engine.note(event, [rail, port, change.serving.into(), 0, 0]);

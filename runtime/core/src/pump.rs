@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use channel::ChannelLedger;
 use engine::{
-    Arrival, Body, ContextId, Engine, Event, OutFrame, Output, Peer, Received, RequestId, wire,
+    Arrival, Body, ContextId, Engine, EventType, OutFrame, Output, Peer, Received, RequestId, wire,
 };
-use queue_layout::{FLAG_SYNCHRONOUS, Tally};
+use queue_layout::{EngineCounters, FLAG_SYNCHRONOUS};
 use transport::{Arrived, Fabric, Head, Outcome, Owner, RemoteKey, SLOT_BODY_BYTES, WorkId};
 
 use crate::carrier::carrier;
@@ -72,7 +72,7 @@ impl Pump {
         fabric: Fabric,
         (me, size): (Peer, u32),
         values: &Values,
-        tally: Arc<Tally>,
+        tally: Arc<EngineCounters>,
         channels: Arc<ChannelLedger>,
     ) -> Self {
         let most_bytes = fabric.max_send_bytes() as u64;
@@ -388,7 +388,7 @@ impl Pump {
     fn note_refusal(&mut self, request: RequestId) {
         let fields = self.engine.arena().fields(request);
         let words = [fields.matched_peer.into(), fields.matched_bytes, 0, 0, 0];
-        self.engine.note(Event::SingleCopyRefused, words);
+        self.engine.note(EventType::SingleCopyRefused, words);
     }
 
     /// Posts what waits for `peer` until nothing does or the transport is full.
@@ -491,7 +491,7 @@ impl Pump {
         let key = self.fabric.offer(carrier(peer), buffer, bytes).to_words();
         if key == wire::NO_KEY && !self.limits.is_eager(bytes) {
             let words = [peer.0.into(), bytes, 0, 0, 0];
-            self.engine.note(Event::MemoryNotRegistered, words);
+            self.engine.note(EventType::MemoryNotRegistered, words);
         }
         key
     }

@@ -38,8 +38,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{ContextId, Failure, Fields, Peer, RequestId};
-use queue_layout::{FLAG_CANCELLED, Tally};
+use engine::{ContextId, Failure, Peer, RequestFields, RequestId};
+use queue_layout::{EngineCounters, FLAG_CANCELLED};
 use transport::seat::NODE_BOARD;
 use transport::{Completions, Fabric, Far, Node, Seat};
 
@@ -155,7 +155,12 @@ impl Universe {
     }
 
     /// The same, which counts into a tally that others read.
-    fn counting(fabric: Fabric, roster: Roster, values: &Values, tally: Arc<Tally>) -> Self {
+    fn counting(
+        fabric: Fabric,
+        roster: Roster,
+        values: &Values,
+        tally: Arc<EngineCounters>,
+    ) -> Self {
         let comms = Comms::new(&roster, &fabric, values, Arc::clone(&tally));
         let channels = Channels::new();
         let ledger = Arc::clone(channels.own.ledger());
@@ -295,7 +300,7 @@ impl Universe {
     pub fn status(&self, request: RequestId) -> Status {
         let fields = self.messages.pump.engine.arena().fields(request);
         let cancelled = fields.flags & FLAG_CANCELLED != 0;
-        if fields.kind == engine::Kind::Other
+        if fields.kind == engine::RequestKind::Other
             && let Some(outcome) = self.tasks.outcome(&self.messages, request)
         {
             return Status {
@@ -307,11 +312,11 @@ impl Universe {
                 error: outcome.err(),
             };
         }
-        if fields.kind != engine::Kind::Receive || cancelled {
+        if fields.kind != engine::RequestKind::Receive || cancelled {
             let error = (fields.error != 0).then(|| self.failure(fields));
             return Status {
                 source: None,
-                no_process: fields.kind == engine::Kind::Other,
+                no_process: fields.kind == engine::RequestKind::Other,
                 tag: -2,
                 bytes: 0,
                 cancelled,
@@ -332,9 +337,9 @@ impl Universe {
     }
 
     #[cold]
-    fn failure(&self, fields: &Fields) -> Error {
+    fn failure(&self, fields: &RequestFields) -> Error {
         if fields.error == Failure::Lost as u8 {
-            let is_send = fields.kind == engine::Kind::Send;
+            let is_send = fields.kind == engine::RequestKind::Send;
             let peer = Peer(if is_send {
                 fields.peer
             } else {

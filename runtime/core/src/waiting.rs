@@ -15,8 +15,8 @@ mod polling;
 use std::time::{Duration, Instant};
 
 use channel::Channels;
-use engine::Event;
-use queue_layout::{CallTable, Tally};
+use engine::EventType;
+use queue_layout::{CallTable, EngineCounters};
 use transport::seat::Awaited;
 use transport::{Fabric, wait};
 
@@ -63,7 +63,7 @@ impl Around<'_> {
         &mut self.messages.pump.fabric
     }
 
-    fn tally(&self) -> &Tally {
+    fn tally(&self) -> &EngineCounters {
         self.messages.pump.engine.tally()
     }
 
@@ -100,9 +100,9 @@ impl Around<'_> {
             wait.tell(fabric, false);
         }
         let most_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        engine.note(Event::SleepBegin, [most_ns, 0, 0, 0, 0]);
+        engine.note(EventType::SleepBegin, [most_ns, 0, 0, 0, 0]);
         fabric.sleep(timeout);
-        engine.note(Event::SleepEnd, [most_ns, 0, 0, 0, 0]);
+        engine.note(EventType::SleepEnd, [most_ns, 0, 0, 0, 0]);
         true
     }
 
@@ -305,7 +305,7 @@ impl Waiting {
 
     /// A wait that had become long has ended.
     #[cold]
-    pub(crate) fn end_long(&self, wait: &Wait, tally: &Tally) {
+    pub(crate) fn end_long(&self, wait: &Wait, tally: &EngineCounters) {
         if let Some(number) = wait.noted {
             self.calls.end(number);
         }
@@ -432,7 +432,7 @@ fn awake_time(fabric: &Fabric) -> Duration {
 }
 
 /// A wait that was long has ended.
-fn count_wait(tally: &Tally, time: Duration) {
+fn count_wait(tally: &EngineCounters, time: Duration) {
     tally.waits.add(1);
     let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     tally.waited_ns.add(ns);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `MPI_Cancel` (MPI 5.0 section 3.8.4): a request either completes as if it had never been cancelled, or not at all.
 
-use queue_layout::{FLAG_CANCELLED, FLAG_CANCELLING, Kind, State};
+use queue_layout::{FLAG_CANCELLED, FLAG_CANCELLING, RequestKind, RequestState};
 
 use crate::matching::Envelope;
 use crate::synchronous::{KEPT_MARK, mark_in_flags, mark_of};
@@ -14,18 +14,18 @@ impl Engine {
         let fields = *self.arena.fields(request);
         self.tally.cancels.add(1);
         match (fields.kind, fields.state) {
-            (Kind::Receive, State::Posted) => {
+            (RequestKind::Receive, RequestState::Posted) => {
                 self.matching.remove_posted(&mut self.arena, request);
                 self.arena
                     .change(request, |fields| fields.flags |= FLAG_CANCELLED);
                 self.complete(request);
             }
             // Its outbox drops it when its turn comes.
-            (Kind::Send, State::Queued) => {
+            (RequestKind::Send, RequestState::Queued) => {
                 self.arena
                     .change(request, |fields| fields.flags |= FLAG_CANCELLED);
             }
-            (Kind::Send, State::Announced) if fields.flags & FLAG_CANCELLING == 0 => {
+            (RequestKind::Send, RequestState::Announced) if fields.flags & FLAG_CANCELLING == 0 => {
                 self.arena
                     .change(request, |fields| fields.flags |= FLAG_CANCELLING);
                 let head = Head {
@@ -45,8 +45,8 @@ impl Engine {
     pub fn is_cancelling(&self, request: RequestId) -> bool {
         let fields = self.arena.fields(request);
         let mark = match (fields.kind, fields.state) {
-            (Kind::Send, State::Queued) => FLAG_CANCELLED,
-            (Kind::Send, State::Announced) => FLAG_CANCELLING,
+            (RequestKind::Send, RequestState::Queued) => FLAG_CANCELLED,
+            (RequestKind::Send, RequestState::Announced) => FLAG_CANCELLING,
             _ => 0,
         };
         fields.flags & mark != 0
@@ -120,10 +120,10 @@ impl Engine {
         self.matching
             .find_unexpected_that(&self.arena, wanted, |fields| match name {
                 Name::Announced(token) => {
-                    fields.state == State::Envelope && wire::low(fields.scratch[0]) == token
+                    fields.state == RequestState::Envelope && wire::low(fields.scratch[0]) == token
                 }
                 Name::Marked(mark) => {
-                    fields.state == State::Kept && fields.scratch[KEPT_MARK] == mark
+                    fields.state == RequestState::Kept && fields.scratch[KEPT_MARK] == mark
                 }
             })
     }

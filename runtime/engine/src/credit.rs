@@ -5,12 +5,13 @@
 use std::collections::VecDeque;
 
 use queue_layout::{
-    CHUNK_SLOTS, FLAG_CANCELLED, FLAG_EARLY, FLAG_ORPHAN, FLAG_SYNCHRONOUS, Kind, MAX_CHUNKS, State,
+    CHUNK_SLOTS, FLAG_CANCELLED, FLAG_EARLY, FLAG_ORPHAN, FLAG_SYNCHRONOUS, MAX_CHUNKS,
+    RequestKind, RequestState,
 };
 
 use crate::synchronous::{MARK, mark_in_flags, mark_of};
 use crate::wire::{self, Head};
-use crate::{Body, Engine, Event, OutFrame, Output, Peer, RequestId};
+use crate::{Body, Engine, EventType, OutFrame, Output, Peer, RequestId};
 
 /// One peer's queue of frames. `clear` is what the fast path asks.
 #[derive(Debug)]
@@ -149,7 +150,7 @@ impl Engine {
         });
         let is_freed_send = |id| {
             let fields = self.arena.fields(id);
-            fields.kind == Kind::Send && fields.flags & FLAG_ORPHAN != 0
+            fields.kind == RequestKind::Send && fields.flags & FLAG_ORPHAN != 0
         };
         quiet && !self.arena.iter().any(is_freed_send)
     }
@@ -179,7 +180,7 @@ impl Engine {
                     self.posted_whole(request);
                 } else if self.goes_early(peer, request) {
                     let bytes = self.arena.change(request, |fields| {
-                        fields.state = State::Moving;
+                        fields.state = RequestState::Moving;
                         fields.bytes
                     });
                     self.tally.early.add(1);
@@ -214,7 +215,7 @@ impl Engine {
                     };
                     self.outboxes[peer.0 as usize].waiting.push_back(rest);
                 } else {
-                    self.note_request(Event::RendezvousSendEnd, request);
+                    self.note_request(EventType::RendezvousSendEnd, request);
                     self.complete(request);
                 }
             }
@@ -228,19 +229,19 @@ impl Engine {
             return self.complete(request);
         }
         self.arena
-            .change(request, |fields| fields.state = State::Announced);
+            .change(request, |fields| fields.state = RequestState::Announced);
     }
 
     fn posted_announcement(&mut self, request: RequestId) {
         let bytes = self.arena.change(request, |fields| {
-            fields.state = State::Announced;
+            fields.state = RequestState::Announced;
             // The peer knows it by its token.
             fields.scratch[MARK] = 0;
             fields.bytes
         });
         self.tally.announced.add(1);
         self.tally.announced_bytes.add(bytes);
-        self.note_request(Event::RendezvousSendBegin, request);
+        self.note_request(EventType::RendezvousSendBegin, request);
     }
 
     fn replace_front(&mut self, peer: Peer, outgoing: Outgoing) {
@@ -328,11 +329,11 @@ impl Engine {
         match (before, on) {
             (false, true) => {
                 self.tally.throttled.add(1);
-                self.note_peer(Event::CreditStallBegin, peer, 0);
+                self.note_peer(EventType::CreditStallBegin, peer, 0);
             }
             (true, false) => {
                 self.tally.released.add(1);
-                self.note_peer(Event::CreditStallEnd, peer, 0);
+                self.note_peer(EventType::CreditStallEnd, peer, 0);
             }
             _ => {}
         }
@@ -352,7 +353,7 @@ impl Engine {
             tally.throttles.add(1);
             self.throttling.push(peer);
             self.put_off_control(peer, control(wire::THROTTLE, 0), &[]);
-            self.note_peer(Event::SenderThrottled, peer, kept_bytes);
+            self.note_peer(EventType::SenderThrottled, peer, kept_bytes);
         }
     }
 
@@ -372,7 +373,7 @@ impl Engine {
         {
             for peer in std::mem::take(&mut self.throttling) {
                 self.put_off_control(peer, control(wire::RELEASE, 0), &[]);
-                self.note_peer(Event::SenderReleased, peer, self.tally.kept_bytes.get());
+                self.note_peer(EventType::SenderReleased, peer, self.tally.kept_bytes.get());
             }
         }
     }

@@ -5,7 +5,7 @@
 //! Whether it came before its receive or after, a message is matched when its FIRST arrives (promise E1). One that came
 //! before is kept like an eager one; a receive that finds it while data are still to come waits for the rest.
 
-use queue_layout::State;
+use queue_layout::RequestState;
 
 use crate::matching::Envelope;
 use crate::{Arrival, Engine, Output, Peer, RequestId, wire};
@@ -56,7 +56,7 @@ impl Engine {
     }
 
     fn receive_early(&mut self, request: RequestId, message: Envelope, bytes: u64) -> Target {
-        let wanted = self.matched(request, message, bytes, State::Moving);
+        let wanted = self.matched(request, message, bytes, RequestState::Moving);
         // Frames of other protocols must not take it for theirs.
         self.arena.private(request).scratch = [0; 5];
         let token = self.arena.token(request);
@@ -64,7 +64,7 @@ impl Engine {
     }
 
     fn keep_early(&mut self, peer: Peer, message: Envelope, bytes: u64) -> Option<Target> {
-        let id = self.add_unexpected(message, bytes, State::Kept)?;
+        let id = self.add_unexpected(message, bytes, RequestState::Kept)?;
         self.arena.private(id).scratch = [0; 5];
         let room = usize::try_from(bytes).unwrap_or(0);
         self.keep(id, vec![0; room].into_boxed_slice());
@@ -155,8 +155,8 @@ impl Engine {
         self.arena.change(message, |fields| {
             fields.buffer = 0;
             fields.scratch = [0; 5];
-            if fields.state == State::Kept {
-                fields.state = State::Envelope;
+            if fields.state == RequestState::Kept {
+                fields.state = RequestState::Envelope;
             }
         });
         if let Some(body) = self.bodies.get_mut(message.index()) {

@@ -54,13 +54,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 pub use journal::{Record, Records, WORDS};
-pub use queue_layout::{Event, Fields, Kind, State};
+pub use queue_layout::{EventType, RequestFields, RequestKind, RequestState};
 pub use request::{Arena, Collected, Exhausted, Received, RequestId};
 pub use wire::Head;
 
 use credit::Outbox;
 use matching::Matching;
-use queue_layout::{Queued, Tally};
+use queue_layout::{EngineCounters, Queued};
 
 /// A process of the job: its rank in `MPI_COMM_WORLD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -302,7 +302,7 @@ pub struct Engine {
     marks: synchronous::Marks,
     sequence: u64,
     config: Config,
-    tally: Arc<Tally>,
+    tally: Arc<EngineCounters>,
     journal: journal::Journal,
 }
 
@@ -315,7 +315,7 @@ impl Engine {
 
     /// The same, which counts into a tally that others read.
     #[must_use]
-    pub fn counting(config: Config, peers: u32, tally: Arc<Tally>) -> Self {
+    pub fn counting(config: Config, peers: u32, tally: Arc<EngineCounters>) -> Self {
         Self {
             arena: Arena::new(),
             matching: Matching::new(Arc::clone(&tally)),
@@ -382,7 +382,7 @@ impl Engine {
     #[inline(always)]
     #[must_use]
     pub fn is_complete(&self, request: RequestId) -> bool {
-        self.arena.fields(request).state == State::Complete
+        self.arena.fields(request).state == RequestState::Complete
     }
 
     /// What was counted so far. Looks at all slots: nothing is counted where receives are posted and matched.
@@ -390,7 +390,7 @@ impl Engine {
     pub fn counters(&self) -> Counters {
         let is_posted = |id: &RequestId| {
             let fields = self.arena.fields(*id);
-            (fields.kind, fields.state) == (Kind::Receive, State::Posted)
+            (fields.kind, fields.state) == (RequestKind::Receive, RequestState::Posted)
         };
         let tally = &self.tally;
         Counters {
@@ -406,7 +406,7 @@ impl Engine {
 
     /// What is counted: others may read it at any time.
     #[must_use]
-    pub fn tally(&self) -> &Arc<Tally> {
+    pub fn tally(&self) -> &Arc<EngineCounters> {
         &self.tally
     }
 
@@ -419,8 +419,8 @@ impl Engine {
         }
         let waits = |id: &RequestId| {
             let fields = self.arena.fields(*id);
-            let is_queued = matches!(fields.state, State::Kept | State::Envelope);
-            fields.kind == Kind::Unexpected && is_queued && fields.context == context.0
+            let is_queued = matches!(fields.state, RequestState::Kept | RequestState::Envelope);
+            fields.kind == RequestKind::Unexpected && is_queued && fields.context == context.0
         };
         let length = self.arena.iter().filter(waits).count();
         let queues = self.tally.queues(kind);

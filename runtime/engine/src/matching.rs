@@ -11,8 +11,8 @@ mod wide;
 use std::sync::Arc;
 
 use queue_layout::{
-    ANY_PEER, ANY_TAG, CHUNK_SLOTS, FLAG_PERSISTENT, FLAG_PLAIN, Fields, Kind, Queued, Slot, State,
-    Tally,
+    ANY_PEER, ANY_TAG, CHUNK_SLOTS, EngineCounters, FLAG_PERSISTENT, FLAG_PLAIN, Queued,
+    RequestFields, RequestKind, RequestSlot, RequestState,
 };
 
 use crate::request::{Arena, RequestId};
@@ -48,7 +48,7 @@ pub(crate) struct Matching {
     wild_kinds: [u32; Wild::ALL.len()],
     /// Whether posted receives are counted by their context: then the fast paths are guarded, and no posted receive is plain.
     by_context: bool,
-    tally: Arc<Tally>,
+    tally: Arc<EngineCounters>,
 }
 
 /// What a message shows and a receive asks for.
@@ -75,7 +75,7 @@ impl Wild {
 
 impl Envelope {
     #[inline(always)]
-    fn of(fields: &Fields) -> Self {
+    fn of(fields: &RequestFields) -> Self {
         Self {
             context: fields.context,
             peer: fields.peer,
@@ -86,7 +86,7 @@ impl Envelope {
     /// Whether a slot has this envelope. By reference, here and below: a copy would be loaded in wider pieces than it was stored
     /// in, which waits for the stores (16 ns a message).
     #[inline(always)]
-    fn is_of(&self, fields: &Fields) -> bool {
+    fn is_of(&self, fields: &RequestFields) -> bool {
         fields.tag == self.tag && fields.peer == self.peer && fields.context == self.context
     }
 
@@ -129,7 +129,7 @@ impl Envelope {
 }
 
 impl Matching {
-    pub(crate) fn new(tally: Arc<Tally>) -> Self {
+    pub(crate) fn new(tally: Arc<EngineCounters>) -> Self {
         Self {
             bins: vec![Bin::default(); FIRST_BINS].into(),
             mask: mask(FIRST_BINS),
@@ -165,7 +165,7 @@ impl Matching {
         &mut self,
         arena: &'a mut Arena,
         message: Envelope,
-    ) -> Option<(RequestId, &'a mut Slot)> {
+    ) -> Option<(RequestId, &'a mut RequestSlot)> {
         let bin = self.bin(&message);
         let list = &mut self.bins.get_mut(bin as usize)?.posted;
         let id = RequestId(list.head);
@@ -184,7 +184,7 @@ impl Matching {
     /// Takes a plain receive out of its queue if it is the first there. What is posted with a wildcard came later
     /// ([`quiet_bin`](Self::quiet_bin)).
     #[inline(always)]
-    pub(crate) fn take_first(&mut self, receive: &Fields) -> bool {
+    pub(crate) fn take_first(&mut self, receive: &RequestFields) -> bool {
         match self.bins.get_mut(receive.bin as usize) {
             Some(bin) if bin.posted.head == receive.token => {
                 bin.posted.head = receive.next;
@@ -229,7 +229,12 @@ impl Matching {
 
     /// The first slot of a queue of a bin that fits.
     #[inline(always)]
-    fn walk(&self, arena: &Arena, head: u32, fits: impl Fn(&Fields) -> bool) -> Option<RequestId> {
+    fn walk(
+        &self,
+        arena: &Arena,
+        head: u32,
+        fits: impl Fn(&RequestFields) -> bool,
+    ) -> Option<RequestId> {
         let mut at = head;
         while at != 0 {
             self.tally.match_attempts.add(1);
@@ -278,7 +283,7 @@ impl Matching {
     pub(crate) fn watch_posted(&mut self, arena: &mut Arena, context: u32) -> Option<usize> {
         let is_posted = |id: &RequestId| {
             let fields = arena.fields(*id);
-            (fields.kind, fields.state) == (Kind::Receive, State::Posted)
+            (fields.kind, fields.state) == (RequestKind::Receive, RequestState::Posted)
         };
         let posted: Vec<RequestId> = arena.iter().filter(is_posted).collect();
         if !self.by_context {
@@ -327,7 +332,7 @@ impl Matching {
         &mut self,
         arena: &Arena,
         wanted: Envelope,
-        fits: impl Fn(&Fields) -> bool,
+        fits: impl Fn(&RequestFields) -> bool,
     ) -> Option<RequestId> {
         if self.unexpected == 0 {
             return None;
@@ -345,7 +350,7 @@ impl Matching {
         arena: &Arena,
         wanted: Envelope,
         wild: Wild,
-        fits: impl Fn(&Fields) -> bool,
+        fits: impl Fn(&RequestFields) -> bool,
     ) -> Option<RequestId> {
         if !self.wide[wild as usize].is_used() {
             self.build_wide(arena, |wide| wide.wild == wild);
@@ -575,7 +580,12 @@ mod tests {
             }
         }
 
-        fn take(&mut self, envelope: Envelope, kind: Kind, state: State) -> RequestId {
+        fn take(
+            &mut self,
+            envelope: Envelope,
+            kind: RequestKind,
+            state: RequestState,
+        ) -> RequestId {
             let id = self.arena.take().expect("a slot is left");
             self.sequence += 1;
             self.arena.change(id, |fields| {
@@ -600,7 +610,7 @@ mod tests {
                 self.arena.give_back(message);
                 return self.unexpected.retain(|(_, id)| *id != message);
             }
-            let id = self.take(wanted, Kind::Receive, State::Posted);
+            let id = self.take(wanted, RequestKind::Receive, RequestState::Posted);
             self.matching.add_posted(&mut self.arena, id);
             self.posted.push((wanted, id));
         }
@@ -620,7 +630,7 @@ mod tests {
                 let (_, id) = self.posted.remove(place);
                 return self.arena.give_back(id);
             }
-            let id = self.take(message, Kind::Unexpected, State::Kept);
+            let id = self.take(message, RequestKind::Unexpected, RequestState::Kept);
             self.matching.add_unexpected(&mut self.arena, id);
             self.unexpected.push((message, id));
         }

@@ -3,12 +3,13 @@
 //! of `matching.rs` only link it.
 
 use queue_layout::{
-    CHUNK_SLOTS, Chunk, FLAG_PERSISTENT, FLAG_PLAIN, Fields, Kind, MAX_CHUNKS, Slot, State,
+    CHUNK_SLOTS, Chunk, FLAG_PERSISTENT, FLAG_PLAIN, MAX_CHUNKS, RequestFields, RequestKind,
+    RequestSlot, RequestState,
 };
 
 use crate::{ContextId, Peer, wire};
 
-/// A slot in one of its uses: `index << 8 | generation`, as in [`Fields::token`].
+/// A slot in one of its uses: `index << 8 | generation`, as in [`RequestFields::token`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(pub u32);
 
@@ -53,7 +54,7 @@ impl Arena {
     /// What a slot says.
     #[inline(always)]
     #[must_use]
-    pub fn fields(&self, id: RequestId) -> &Fields {
+    pub fn fields(&self, id: RequestId) -> &RequestFields {
         self.chunks[chunk_of(id.0)]
             .as_ref()
             .expect("ids come from this arena")
@@ -67,7 +68,7 @@ impl Arena {
     pub fn find(&self, token: u32) -> Option<RequestId> {
         let chunk = self.chunks[chunk_of(token)].as_ref()?;
         let fields = chunk.slots[slot_of(token)].fields();
-        let current = fields.state != State::Free && fields.token == token;
+        let current = fields.state != RequestState::Free && fields.token == token;
         current.then_some(RequestId(token))
     }
 
@@ -100,14 +101,14 @@ impl Arena {
     pub fn iter(&self) -> impl Iterator<Item = RequestId> + '_ {
         let slots = self.chunks.iter().flatten().flat_map(|chunk| &chunk.slots);
         slots
-            .map(Slot::fields)
-            .filter(|fields| fields.state != State::Free)
+            .map(RequestSlot::fields)
+            .filter(|fields| fields.state != RequestState::Free)
             .map(|fields| RequestId(fields.token))
     }
 
     /// A slot, if one exists that is free.
     #[inline(always)]
-    pub(crate) fn take_at_hand(&mut self) -> Option<&mut Slot> {
+    pub(crate) fn take_at_hand(&mut self) -> Option<&mut RequestSlot> {
         let free = self.free;
         if free == 0 {
             return None;
@@ -152,13 +153,13 @@ impl Arena {
             return Collected::Special;
         };
         let fields = held.fields();
-        let plain = fields.kind == Kind::Receive && fields.flags & !FLAG_PLAIN == 0;
+        let plain = fields.kind == RequestKind::Receive && fields.flags & !FLAG_PLAIN == 0;
         if !plain || fields.token != token || fields.error != 0 {
             return Collected::Special;
         }
         match fields.state {
-            State::Complete => {}
-            State::Posted => return Collected::NotYet,
+            RequestState::Complete => {}
+            RequestState::Posted => return Collected::NotYet,
             _ => return Collected::Special,
         }
         let done = Collected::Done(Received::in_slot(fields));
@@ -176,28 +177,35 @@ impl Arena {
             return Collected::Special;
         }
         let done = match (fields.state, fields.kind) {
-            (State::Complete, Kind::Receive) => Collected::Done(Received::in_slot(fields)),
-            (State::Complete, Kind::Send) => Collected::Sent,
-            (State::Posted, Kind::Receive) => return Collected::NotYet,
+            (RequestState::Complete, RequestKind::Receive) => {
+                Collected::Done(Received::in_slot(fields))
+            }
+            (RequestState::Complete, RequestKind::Send) => Collected::Sent,
+            (RequestState::Posted, RequestKind::Receive) => return Collected::NotYet,
             _ => return Collected::Special,
         };
-        held.slot.change(|fields| fields.state = State::Inactive);
+        held.slot
+            .change(|fields| fields.state = RequestState::Inactive);
         done
     }
 
     #[inline(always)]
-    pub(crate) fn change<R>(&mut self, id: RequestId, change: impl FnOnce(&mut Fields) -> R) -> R {
+    pub(crate) fn change<R>(
+        &mut self,
+        id: RequestId,
+        change: impl FnOnce(&mut RequestFields) -> R,
+    ) -> R {
         self.slot(id).change(change)
     }
 
     /// Access to links and scratch words only.
     #[inline(always)]
-    pub(crate) fn private(&mut self, id: RequestId) -> &mut Fields {
+    pub(crate) fn private(&mut self, id: RequestId) -> &mut RequestFields {
         self.slot(id).private()
     }
 
     #[inline(always)]
-    pub(crate) fn slot(&mut self, id: RequestId) -> &mut Slot {
+    pub(crate) fn slot(&mut self, id: RequestId) -> &mut RequestSlot {
         let chunk = self.chunks[chunk_of(id.0)].as_mut();
         &mut chunk.expect("ids come from this arena").slots[slot_of(id.0)]
     }
@@ -233,13 +241,13 @@ impl Arena {
 /// A slot that was looked up once, for all that is done with it.
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
-    slot: &'a mut Slot,
+    slot: &'a mut RequestSlot,
     free: &'a mut u32,
 }
 
 impl Held<'_> {
     #[inline(always)]
-    pub(crate) fn fields(&self) -> &Fields {
+    pub(crate) fn fields(&self) -> &RequestFields {
         self.slot.fields()
     }
 
@@ -250,11 +258,11 @@ impl Held<'_> {
     }
 
     #[inline(always)]
-    fn give_back(self, reset: impl FnOnce(&mut Fields)) {
+    fn give_back(self, reset: impl FnOnce(&mut RequestFields)) {
         let mut fields = self.slot.begin_change();
         reset(&mut fields);
-        fields.state = State::Free;
-        fields.kind = Kind::None;
+        fields.state = RequestState::Free;
+        fields.kind = RequestKind::None;
         fields.flags = 0;
         fields.next = *self.free;
         let token = fields.token;
@@ -295,7 +303,7 @@ impl Received {
     }
 
     #[inline(always)]
-    fn in_slot(fields: &Fields) -> Self {
+    fn in_slot(fields: &RequestFields) -> Self {
         Self {
             peer: Peer(fields.matched_peer),
             context: ContextId(fields.context),
@@ -348,7 +356,7 @@ mod tests {
         sorted.dedup();
         assert_eq!((sorted.len(), RequestId(sorted[0]).index()), (1000, 1));
         for id in &ids {
-            arena.change(*id, |fields| fields.state = State::Posted);
+            arena.change(*id, |fields| fields.state = RequestState::Posted);
             arena.give_back(*id);
         }
         assert_eq!(arena.live(), 0);
@@ -365,7 +373,7 @@ mod tests {
     fn a_stale_token_finds_nothing() {
         let mut arena = Arena::new();
         let id = arena.take().unwrap();
-        arena.change(id, |fields| fields.state = State::Posted);
+        arena.change(id, |fields| fields.state = RequestState::Posted);
         let token = arena.token(id);
         assert_eq!(arena.find(token), Some(id));
         arena.give_back(id);
@@ -392,7 +400,7 @@ mod tests {
         let mut arena = Arena::new();
         let id = arena.take().unwrap();
         arena.change(id, |fields| {
-            (fields.state, fields.kind) = (State::Complete, Kind::Receive);
+            (fields.state, fields.kind) = (RequestState::Complete, RequestKind::Receive);
             (fields.flags, fields.error) = (FLAG_PLAIN, 1);
         });
         assert_eq!(arena.collect_plain(id.0), Collected::Special);

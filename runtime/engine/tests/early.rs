@@ -7,8 +7,8 @@
 )]
 
 use engine::{
-    Arrival, Body, Config, ContextId, Engine, Failure, Output, Peer, Receive, RequestId, Send,
-    State, wire,
+    Arrival, Body, Config, ContextId, Engine, Failure, Output, Peer, Receive, RequestId,
+    RequestState, Send, wire,
 };
 
 const SENDER: Peer = Peer(0);
@@ -181,7 +181,7 @@ fn a_message_that_a_receive_has_is_no_longer_unexpected_while_its_rest_comes() {
     let kept = |pair: &Pair| {
         let arena = pair.receiver.arena();
         let states = arena.iter().map(|id| arena.fields(id).state);
-        states.filter(|state| *state == State::Kept).count()
+        states.filter(|state| *state == RequestState::Kept).count()
     };
     assert_eq!(kept(&pair), 1);
     let received = pair.receive(1);
@@ -216,7 +216,10 @@ fn nothing_passes_between_the_frames_and_order_is_kept() {
     pair.send(1, true);
     pair.step();
     let second = pair.send(2, true);
-    assert_eq!(pair.sender.arena().fields(second).state, State::Queued);
+    assert_eq!(
+        pair.sender.arena().fields(second).state,
+        RequestState::Queued
+    );
     pair.sender.cancel(second);
     while pair.step() {}
     assert_eq!(

@@ -12,7 +12,7 @@ mod common;
 
 use common::{News, Random, Reads, World, for_seeds, key, pattern};
 use engine::{
-    Arrival, Config, ContextId, Head, Kind, Output, Peer, Receive, RequestId, Send, wire,
+    Arrival, Config, ContextId, Head, Output, Peer, Receive, RequestId, RequestKind, Send, wire,
 };
 use queue_layout::{ANY_PEER, FLAG_PERSISTENT};
 
@@ -180,7 +180,7 @@ impl Scene {
             .iter()
             .filter(|id| {
                 let fields = arena.fields(*id);
-                let plain = matches!(fields.kind, Kind::Send | Kind::Receive);
+                let plain = matches!(fields.kind, RequestKind::Send | RequestKind::Receive);
                 plain && fields.context == 9 && engine.is_complete(*id)
             })
             .collect();

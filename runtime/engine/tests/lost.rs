@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "test code may panic")]
 
 use engine::{
-    Arrival, Body, Config, ContextId, Engine, Failure, Output, Peer, Receive, RequestId, Send,
-    State, wire,
+    Arrival, Body, Config, ContextId, Engine, Failure, Output, Peer, Receive, RequestId,
+    RequestState, Send, wire,
 };
 
 const CONTEXT: ContextId = ContextId(4);
@@ -90,7 +90,7 @@ fn start_lent(engine: &mut Engine) -> RequestId {
 
 fn failure(engine: &Engine, request: RequestId) -> Option<u8> {
     let fields = engine.arena().fields(request);
-    (fields.state == State::Complete).then_some(fields.error)
+    (fields.state == RequestState::Complete).then_some(fields.error)
 }
 
 const LOST: Option<u8> = Some(Failure::Lost as u8);

@@ -4,7 +4,7 @@
 use queue_layout::CommRow;
 use runtime::collective::{Moved, Root, Task, try_at_once};
 use runtime::var::events;
-use runtime::{Comm, Event, Line, Meeting, Peer, RequestId, Visit, Within};
+use runtime::{Comm, EventType, Line, Meeting, Peer, RequestId, Visit, Within};
 
 use crate::args::Out;
 use crate::enter::Mpi;
@@ -57,11 +57,11 @@ impl<C: Call> Call for Counted<C> {
     async fn run(&self, line: &Line<Mpi>) -> core::result::Result<(), runtime::Error> {
         let _within = Within::begin(self.row, self.number);
         if events::wanted().any() {
-            line.note_call(Event::CollectiveBegin, self.number);
+            line.note_call(EventType::CollectiveBegin, self.number);
         }
         let ended = self.call.run(line).await;
         if events::wanted().any() {
-            line.note_call(Event::CollectiveEnd, self.number);
+            line.note_call(EventType::CollectiveEnd, self.number);
         }
         ended
     }

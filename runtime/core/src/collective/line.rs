@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-use engine::{Event, Peer};
+use engine::{EventType, Peer};
 use transport::Seat;
 
 use super::Shape;
@@ -237,7 +237,7 @@ impl<V: Visit> Line<V> {
 
     /// Notes that a call of a collective (a number of `queue_layout::COLLECTIVES`) begins or ends here.
     #[cold]
-    pub fn note_call(&self, event: Event, collective: usize) {
+    pub fn note_call(&self, event: EventType, collective: usize) {
         let context = self.comm.context.0.into();
         let words = [context, collective as u64, 0, 0, 0];
         self.visit(|universe| universe.messages.note(event, words));

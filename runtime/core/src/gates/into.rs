@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use channel::claimed::{Inlet, InletName, Place};
-use engine::{ContextId, RequestId, State};
+use engine::{ContextId, RequestId, RequestState};
 use transport::Arrived;
 
 use super::{BIND, Gates, Name, UNBIND, end_receive, tell};
@@ -124,7 +124,7 @@ impl Gates {
             if into.standing == Standing::Loose && into.starts >= into.wanted {
                 self.ask_for(pump, request, class);
             }
-        } else if pump.engine.arena().fields(request).state == State::Posted {
+        } else if pump.engine.arena().fields(request).state == RequestState::Posted {
             into.queue.push_back(request);
             if !into.is_open {
                 self.open_next(pump, class);
@@ -298,7 +298,7 @@ impl Gates {
         into.number += 1;
         let arena = pump.engine.arena();
         let first = into.queue.front();
-        if first.is_some_and(|first| arena.fields(*first).state != State::Posted) {
+        if first.is_some_and(|first| arena.fields(*first).state != RequestState::Posted) {
             into.queue.pop_front();
         }
         self.open_next(pump, class);

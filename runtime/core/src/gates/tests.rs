@@ -361,10 +361,10 @@ fn shared(universe: &mut Universe, bytes: usize) -> UserMemory {
         .messages
         .allocate_shared(bytes)
         .expect("there is room");
-    let fields = engine::Fields {
+    let fields = engine::RequestFields {
         buffer: memory.expose_provenance().get() as u64,
         bytes: bytes as u64,
-        ..engine::Fields::default()
+        ..engine::RequestFields::default()
     };
     of_request(&fields, 0, bytes as u64)
 }

@@ -7,7 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
-use engine::{Arena, ContextId, Engine, Kind, RequestId};
+use engine::{Arena, ContextId, Engine, RequestId, RequestKind};
 
 use super::Messages;
 use crate::operation::exhausted;
@@ -88,7 +88,7 @@ impl Bundles {
 
     /// Whether sends are under way that nobody will collect but this process itself.
     pub(crate) fn owes_copies(&self, arena: &Arena) -> bool {
-        let is_send = |request: &RequestId| arena.fields(*request).kind == Kind::Send;
+        let is_send = |request: &RequestId| arena.fields(*request).kind == RequestKind::Send;
         !self.buffered.is_empty() || self.given_up.iter().any(is_send)
     }
 
@@ -335,7 +335,7 @@ mod tests {
     use crate::Source;
     use crate::UserMemory;
     use crate::testing::messages_alone;
-    use engine::{ContextId, Peer, State};
+    use engine::{ContextId, Peer, RequestState};
 
     #[test]
     fn a_persistent_send_that_cannot_be_started_stays_inactive() {
@@ -358,7 +358,7 @@ mod tests {
         {}
         assert!(messages.restart_other(request).is_err());
         assert!(
-            messages.engine().arena().fields(request).state == State::Inactive,
+            messages.engine().arena().fields(request).state == RequestState::Inactive,
             "nobody would ever complete it"
         );
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Point-to-point operations of a process (MPI 5.0 chapter 3), after communicators and C arguments were resolved.
 
-use engine::{ContextId, Found, Peer, RequestId, Send, State, wire};
+use engine::{ContextId, Found, Peer, RequestId, RequestState, Send, wire};
 use transport::{Arrived, SLOT_BODY_BYTES};
 
 use super::Messages;
@@ -353,7 +353,7 @@ impl Messages {
     fn free_with_side(&mut self, request: RequestId) -> bool {
         let token = self.pump.engine.arena().token(request);
         let state = self.pump.engine.arena().fields(request).state;
-        if matches!(state, State::Inactive | State::Complete) {
+        if matches!(state, RequestState::Inactive | RequestState::Complete) {
             self.pump.sides.remove(token);
             return false;
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Persistent sends and receives (MPI 5.0 section 3.9): made once, inactive, and started often.
 
-use engine::{ContextId, Fields, Peer, RequestId, wire};
+use engine::{ContextId, Peer, RequestFields, RequestId, wire};
 use queue_layout::{ANY_PEER, ANY_TAG, FLAG_SYNCHRONOUS};
 
 use super::Messages;
@@ -115,7 +115,7 @@ impl Messages {
 }
 
 /// Where the persistent send with these fields goes.
-fn target_of(fields: &Fields) -> Target {
+fn target_of(fields: &RequestFields) -> Target {
     Target {
         context: ContextId(fields.context),
         peer: Peer(fields.peer),
@@ -124,7 +124,7 @@ fn target_of(fields: &Fields) -> Target {
 }
 
 /// What the persistent receive with these fields asks for.
-fn source_of(fields: &Fields) -> Source {
+fn source_of(fields: &RequestFields) -> Source {
     Source {
         context: ContextId(fields.context),
         peer: (fields.peer != ANY_PEER).then_some(Peer(fields.peer)),

@@ -383,7 +383,7 @@ fn a_rank_that_is_known_to_have_died_is_not_waited_for() {
 fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
     let mut job = Job::new(2);
     let (mut out, mut into) = (pattern(300_000), vec![0; 300_000]);
-    let events = Event::MemoryNotRegistered.bit() | Event::PeerLost.bit();
+    let events = EventType::MemoryNotRegistered.bit() | EventType::PeerLost.bit();
     job.ranks[0].messages.engine().tally().wanted.set(events);
     for refused in [0, 1000] {
         job.net.fail_registers(0, refused);
@@ -406,8 +406,8 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
     assert_eq!(
         noted,
         [
-            (Event::MemoryNotRegistered, 1, 300_000),
-            (Event::PeerLost, 1, 0)
+            (EventType::MemoryNotRegistered, 1, 300_000),
+            (EventType::PeerLost, 1, 0)
         ]
     );
 }
@@ -415,7 +415,7 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
 #[test]
 fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
     let mut job = Job::new(2);
-    let events = Event::PortDown.bit() | Event::PortUp.bit();
+    let events = EventType::PortDown.bit() | EventType::PortUp.bit();
     job.ranks[0].messages.engine().tally().wanted.set(events);
     let mut noted = Vec::new();
     for is_up in [false, true, false, true] {
@@ -433,7 +433,7 @@ fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
             (record.event, rail, port, serving)
         }));
     }
-    let (down, up) = ((Event::PortDown, 0, 1, 0), (Event::PortUp, 0, 1, 1));
+    let (down, up) = ((EventType::PortDown, 0, 1, 0), (EventType::PortUp, 0, 1, 1));
     assert_eq!(noted, [down, up, down, up]);
 }
 

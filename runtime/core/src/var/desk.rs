@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use queue_layout::{CommRow, Tally, Watch};
+use queue_layout::{CommRow, EngineCounters, WatermarkObserver};
 
 use super::gauges::{self, GAUGES, Gauge, Source};
 use super::meter::Meter;
@@ -69,7 +69,7 @@ pub fn get() -> Option<&'static Desk> {
 /// Sessions, handles, and the communicators that handles are bound to.
 #[derive(Debug)]
 pub struct Desk {
-    tally: Arc<Tally>,
+    tally: Arc<EngineCounters>,
     /// Twice the generation, and 1 while it is in use.
     sessions: Vec<AtomicU32>,
     /// Chunks of rising size, which never move.
@@ -98,7 +98,7 @@ fn place(index: usize) -> (usize, usize) {
 }
 
 impl Desk {
-    fn new(tally: Arc<Tally>) -> Self {
+    fn new(tally: Arc<EngineCounters>) -> Self {
         Self {
             tally,
             sessions: (0..SESSIONS).map(|_| AtomicU32::new(0)).collect(),
@@ -453,8 +453,8 @@ impl Desk {
     }
 }
 
-fn watch_of(meter: &Meter) -> Watch {
-    Watch(usize::try_from(meter.object()).unwrap_or(usize::MAX))
+fn watch_of(meter: &Meter) -> WatermarkObserver {
+    WatermarkObserver(usize::try_from(meter.object()).unwrap_or(usize::MAX))
 }
 
 fn queue_of(meter: &Meter) -> usize {

@@ -4,7 +4,7 @@
 //! What happens is noted where it does, in the engine or around it ([`crate::Messages::note`]), as a few words; this table
 //! says which elements a tool makes of them. Where nobody listens, that costs a load and a branch.
 
-use queue_layout::{COLLECTIVES, Event, Wanted};
+use queue_layout::{COLLECTIVES, EventMask, EventType};
 
 use super::{Category, Verbosity, gauges};
 
@@ -12,7 +12,7 @@ use super::{Category, Verbosity, gauges};
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Which one it is in the program.
-    pub event: Event,
+    pub event: EventType,
     /// Its name.
     pub name: &'static str,
     /// What it has to do with.
@@ -96,12 +96,12 @@ impl Row {
 }
 
 /// What somebody listens to.
-static WANTED: Wanted = Wanted::none();
+static WANTED: EventMask = EventMask::none();
 
 /// What somebody listens to.
 #[inline(always)]
 #[must_use]
-pub fn wanted() -> &'static Wanted {
+pub fn wanted() -> &'static EventMask {
     &WANTED
 }
 
@@ -165,7 +165,7 @@ const PORT: &[Element] = &[
 ];
 
 const fn row(
-    event: Event,
+    event: EventType,
     name: &'static str,
     (category, verbosity): (Category, Verbosity),
     elements: &'static [Element],
@@ -192,49 +192,49 @@ const WAITING: (Category, Verbosity) = (Category::Waiting, Verbosity::TunerBasic
 /// The table. An event keeps its place: new ones come last.
 pub const EVENTS: &[Row] = &[
     row(
-        Event::UnexpectedMessage,
+        EventType::UnexpectedMessage,
         "unexpected_message",
         MESSAGES,
         ARRIVED,
         "A message arrived, or was announced, before a receive that matches it.",
     ),
     row(
-        Event::UnexpectedMatched,
+        EventType::UnexpectedMatched,
         "unexpected_message_matched",
         MESSAGES,
         ARRIVED,
         "A receive or a matched probe took a message that had arrived before it.",
     ),
     row(
-        Event::RendezvousSendBegin,
+        EventType::RendezvousSendBegin,
         "rendezvous_send_begin",
         PROTOCOL,
         SENT,
         "A message was announced to its receiver, since it is large, synchronous, or the receiver has asked for it.",
     ),
     row(
-        Event::RendezvousSendEnd,
+        EventType::RendezvousSendEnd,
         "rendezvous_send_end",
         PROTOCOL,
         SENT,
         "The data of an announced message were read by the receiver, or have left.",
     ),
     row(
-        Event::RendezvousReceiveBegin,
+        EventType::RendezvousReceiveBegin,
         "rendezvous_receive_begin",
         PROTOCOL,
         ARRIVED,
         "A receive met an announced message; its data begin to move.",
     ),
     row(
-        Event::RendezvousReceiveEnd,
+        EventType::RendezvousReceiveEnd,
         "rendezvous_receive_end",
         PROTOCOL,
         ARRIVED,
         "The data of an announced message are in the buffer of its receive.",
     ),
     row(
-        Event::RequestComplete,
+        EventType::RequestComplete,
         "request_complete",
         MESSAGES,
         COMPLETE,
@@ -242,35 +242,35 @@ pub const EVENTS: &[Row] = &[
          done when they are started need none.",
     ),
     row(
-        Event::SenderThrottled,
+        EventType::SenderThrottled,
         "sender_throttled",
         CREDIT,
         KEPT,
         "A sender was asked to announce its messages, since too many, or too many bytes, are unexpected here.",
     ),
     row(
-        Event::SenderReleased,
+        EventType::SenderReleased,
         "sender_released",
         CREDIT,
         KEPT,
         "A sender that was asked to announce its messages need not do so any more.",
     ),
     row(
-        Event::CreditStallBegin,
+        EventType::CreditStallBegin,
         "credit_stall_begin",
         CREDIT,
         &[PEER],
         "A receiver that has too many unexpected messages asked this process to announce its own: they wait for their receives.",
     ),
     row(
-        Event::CreditStallEnd,
+        EventType::CreditStallEnd,
         "credit_stall_end",
         CREDIT,
         &[PEER],
         "A receiver that had asked this process to announce its messages takes them at once again.",
     ),
     row(
-        Event::CommunicatorCreated,
+        EventType::CommunicatorCreated,
         "communicator_created",
         PROCESS,
         &[
@@ -281,70 +281,70 @@ pub const EVENTS: &[Row] = &[
         "The process was given a communicator; MPI_COMM_WORLD and MPI_COMM_SELF when MPI is initialized.",
     ),
     row(
-        Event::CommunicatorFreed,
+        EventType::CommunicatorFreed,
         "communicator_freed",
         PROCESS,
         &[HANDLE],
         "A communicator was freed; its handle names nothing any more.",
     ),
     row(
-        Event::CollectiveBegin,
+        EventType::CollectiveBegin,
         "collective_begin",
         CALLS,
         CALL,
         "A call of a collective begins, blocking, nonblocking or a start of a persistent one.",
     ),
     row(
-        Event::CollectiveEnd,
+        EventType::CollectiveEnd,
         "collective_end",
         CALLS,
         CALL,
         "A call of a collective has done its part in this process.",
     ),
     row(
-        Event::SingleCopyRefused,
+        EventType::SingleCopyRefused,
         "single_copy_refused",
         NETWORK,
         LARGE,
         "The system did not let the data of a large message be read from the sender's memory: they come in frames.",
     ),
     row(
-        Event::MemoryNotRegistered,
+        EventType::MemoryNotRegistered,
         "memory_not_registered",
         NETWORK,
         LARGE,
         "The memory of a large message could not be opened to its receiver: its data go in frames.",
     ),
     row(
-        Event::PeerLost,
+        EventType::PeerLost,
         "peer_lost",
         NETWORK,
         &[PEER],
         "A process does not answer over the network any more.",
     ),
     row(
-        Event::SleepBegin,
+        EventType::SleepBegin,
         "sleep_begin",
         WAITING,
         &[element("most_ns", Kind::Long, Origin::Word(0))],
         "The process has waited so long that it goes to sleep, for at most this many nanoseconds.",
     ),
     row(
-        Event::SleepEnd,
+        EventType::SleepEnd,
         "sleep_end",
         WAITING,
         &[element("most_ns", Kind::Long, Origin::Word(0))],
         "The process is awake again.",
     ),
     row(
-        Event::ErrorRaised,
+        EventType::ErrorRaised,
         "error_raised",
         PROCESS,
         &[element("class", Kind::Int, Origin::Word(0))],
         "A call of MPI failed with this error class, and its error handler returned.",
     ),
     row(
-        Event::PortDown,
+        EventType::PortDown,
         "port_down",
         NETWORK,
         PORT,
@@ -352,7 +352,7 @@ pub const EVENTS: &[Row] = &[
          are any.",
     ),
     row(
-        Event::PortUp,
+        EventType::PortUp,
         "port_up",
         NETWORK,
         PORT,
@@ -360,7 +360,7 @@ pub const EVENTS: &[Row] = &[
     ),
 ];
 
-const _: () = assert!(EVENTS.len() == Event::COUNT);
+const _: () = assert!(EVENTS.len() == EventType::COUNT);
 
 #[cfg(test)]
 mod tests {
@@ -392,18 +392,18 @@ mod tests {
 
     #[test]
     fn elements_lie_where_a_compiler_would_place_them() {
-        let places = |event: Event| {
+        let places = |event: EventType| {
             let row = &EVENTS[event as usize];
             row.displacements().collect::<Vec<_>>()
         };
-        assert_eq!(places(Event::UnexpectedMessage), [0, 8, 12, 16, 24]);
-        assert_eq!(places(Event::RequestComplete), [0, 8, 16, 20, 24, 32]);
-        assert_eq!(places(Event::CollectiveBegin), [0, 8]);
+        assert_eq!(places(EventType::UnexpectedMessage), [0, 8, 12, 16, 24]);
+        assert_eq!(places(EventType::RequestComplete), [0, 8, 16, 20, 24, 32]);
+        assert_eq!(places(EventType::CollectiveBegin), [0, 8]);
     }
 
     #[test]
     fn descriptions_name_the_elements() {
-        let told = EVENTS[Event::PeerLost as usize].describe();
+        let told = EVENTS[EventType::PeerLost as usize].describe();
         assert!(told.ends_with(" Elements: peer."), "{told}");
     }
 }

@@ -7,7 +7,7 @@ mod table;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
-use queue_layout::{CommRow, Level, Queued, Tally};
+use queue_layout::{CommRow, EngineCounters, Queued, WatermarkCounter};
 
 use crate::boot::Birth;
 
@@ -68,9 +68,9 @@ pub enum Number {
 #[derive(Clone, Copy)]
 pub enum Source {
     /// A number of the process.
-    Process(fn(&Tally) -> u64),
+    Process(fn(&EngineCounters) -> u64),
     /// The extreme of a level since a moment of the handle's own.
-    Extreme(fn(&Tally) -> &Level),
+    Extreme(fn(&EngineCounters) -> &WatermarkCounter),
     /// A number of one communicator.
     Comm(fn(&CommRow, usize) -> u64, usize),
     /// The length of a queue of matching of one communicator.
@@ -142,13 +142,13 @@ impl Gauge {
 /// The words of the variable `process_phase`, by value.
 pub const PHASES: &[&str] = &["before", "running", "finalized"];
 
-static TALLY: LazyLock<Arc<Tally>> = LazyLock::new(Arc::default);
+static TALLY: LazyLock<Arc<EngineCounters>> = LazyLock::new(Arc::default);
 static PHASE: AtomicU32 = AtomicU32::new(0);
 static BUDGET: AtomicU64 = AtomicU64::new(0);
 
 /// What this process counts. The first call takes memory, so it is not one of a signal handler.
 #[must_use]
-pub fn tally() -> &'static Arc<Tally> {
+pub fn tally() -> &'static Arc<EngineCounters> {
     &TALLY
 }
 

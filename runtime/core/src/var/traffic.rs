@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use channel::{ChannelCounters, ChannelLedger};
 use engine::Peer;
-use queue_layout::Count;
+use queue_layout::OwnedCounter;
 use transport::{Grown, Ledger};
 
 use crate::carrier::carrier;
@@ -24,8 +24,8 @@ pub struct Traffic {
 
 #[derive(Debug, Default)]
 struct Sent {
-    messages: Count,
-    bytes: Count,
+    messages: OwnedCounter,
+    bytes: OwnedCounter,
     shown: [AtomicU64; 2],
 }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use corosensei::Coroutine;
 use runtime::var::{ROWS, Range, Row, Scope, Values};
-use runtime::{Peer, State, Universe};
+use runtime::{Peer, RequestState, Universe};
 use transport::{Fabric, SimNet, SimStats};
 use wireup::NodeMap;
 
@@ -203,7 +203,7 @@ impl Job {
             let arena = universe.messages.engine().arena();
             for id in arena.iter() {
                 let fields = arena.fields(id);
-                if fields.state != State::Inactive {
+                if fields.state != RequestState::Inactive {
                     text += &format!("  {id:?} {fields:?}\n");
                 }
             }

@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use corosensei::Yielder;
 use runtime::{
-    Awaits, Comm, Error, Kind, Line, Mode, RequestId, SendMode, Source, State, Status, Target,
-    Universe, Visit, collective,
+    Awaits, Comm, Error, Line, Mode, RequestId, RequestKind, RequestState, SendMode, Source,
+    Status, Target, Universe, Visit, collective,
 };
 
 use crate::collectives;
@@ -280,7 +280,7 @@ impl<'a> Rank<'a> {
         self.hand
             .visit(
                 |universe| match universe.messages.engine().arena().fields(request).kind {
-                    Kind::Send => {
+                    RequestKind::Send => {
                         universe.sending().restart_send(request);
                         Ok(())
                     }
@@ -614,7 +614,8 @@ impl<'a> Rank<'a> {
         for request in all {
             self.hand.visit(|universe| {
                 assert!(
-                    universe.messages.engine().arena().fields(request).state == State::Inactive
+                    universe.messages.engine().arena().fields(request).state
+                        == RequestState::Inactive
                         && universe.messages.is_persistent(request)
                 );
                 universe.free(request);

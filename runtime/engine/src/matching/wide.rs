@@ -4,7 +4,7 @@
 //!
 //! The queues of a kind are made when it is first asked for: a program without wildcards pays nothing.
 
-use queue_layout::Fields;
+use queue_layout::RequestFields;
 
 use super::{Envelope, List, Wild};
 use crate::request::{Arena, RequestId};
@@ -54,7 +54,7 @@ impl Wide {
         &self,
         arena: &Arena,
         wanted: Envelope,
-        fits: impl Fn(&Fields) -> bool,
+        fits: impl Fn(&RequestFields) -> bool,
     ) -> Option<RequestId> {
         let mut at = self.bins[self.bin(wanted)].head;
         while at != 0 {
@@ -67,7 +67,7 @@ impl Wide {
         None
     }
 
-    pub(super) fn append(&mut self, id: RequestId, fields: &Fields) {
+    pub(super) fn append(&mut self, id: RequestId, fields: &RequestFields) {
         if self.links.len() <= id.index() {
             self.links.resize_with(id.index() + 1, Link::default);
         }
@@ -82,7 +82,7 @@ impl Wide {
         list.tail = id.0;
     }
 
-    pub(super) fn remove(&mut self, id: RequestId, fields: &Fields) {
+    pub(super) fn remove(&mut self, id: RequestId, fields: &RequestFields) {
         let bin = self.bin(Envelope::of(fields).seen_by(self.wild));
         let list = &mut self.bins[bin];
         let Link { next, prev } = self.links[id.index()];

@@ -11,7 +11,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use engine::{Arrival, Body, Config, Engine, Head, Kind, OutFrame, Output, Peer, RequestId, wire};
+use engine::{
+    Arrival, Body, Config, Engine, Head, OutFrame, Output, Peer, RequestId, RequestKind, wire,
+};
 
 /// A world of engines, their memory, and everything that is under way between them.
 pub struct World {
@@ -316,7 +318,7 @@ impl World {
         let arena = engine.arena();
         let request = arena.iter().find(|id| {
             let fields = arena.fields(*id);
-            fields.kind == Kind::Receive && fields.buffer == buffer
+            fields.kind == RequestKind::Receive && fields.buffer == buffer
         });
         Some(Output::Deliver {
             request: request.expect("a buffer of a receive"),
@@ -449,7 +451,8 @@ impl Random {
 fn oldest_queued(arena: &engine::Arena, to: Peer) -> Option<RequestId> {
     let queued = arena.iter().filter(|id| {
         let fields = arena.fields(*id);
-        (fields.kind, fields.state, fields.peer) == (Kind::Send, engine::State::Queued, to.0)
+        (fields.kind, fields.state, fields.peer)
+            == (RequestKind::Send, engine::RequestState::Queued, to.0)
     });
     queued.min_by_key(|id| arena.fields(*id).sequence)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ends: of single operations, and of the whole program.
 
-use engine::{Collected, State};
+use engine::{Collected, RequestState};
 use queue_layout::FLAG_PERSISTENT;
 
 use super::*;
@@ -16,7 +16,7 @@ impl Program {
         }
         let message = self.messages[send.message];
         let fields = *engine.arena().fields(send.request);
-        assert_eq!((fields.kind, fields.error), (Kind::Send, 0));
+        assert_eq!((fields.kind, fields.error), (RequestKind::Send, 0));
         match engine.collect_persistent(engine.arena().token(send.request)) {
             Collected::Sent => assert!(send.persistent, "{send:?}"),
             Collected::Special => engine.collect(send.request),
@@ -49,7 +49,7 @@ impl Program {
             return;
         }
         let fields = *engine.arena().fields(receive.request);
-        assert_eq!(fields.kind, Kind::Receive);
+        assert_eq!(fields.kind, RequestKind::Receive);
         let token = engine.arena().token(receive.request);
         let collected = match receive.persistent {
             true => engine.collect_persistent(token),
@@ -69,7 +69,7 @@ impl Program {
                 );
                 let left = engine.arena().find(token);
                 let state = left.map(|id| engine.arena().fields(id).state);
-                assert_eq!(state, receive.persistent.then_some(State::Inactive));
+                assert_eq!(state, receive.persistent.then_some(RequestState::Inactive));
             }
             Collected::NotYet | Collected::Sent => panic!("{collected:?}: {receive:?}"),
             Collected::Special => engine.collect(receive.request),

@@ -7,7 +7,7 @@ mod ending;
 use engine::{
     Config, ContextId, Engine, Failure, Found, Head, Output, Peer, Receive, RequestId, Send, wire,
 };
-use queue_layout::{FLAG_CANCELLED, FLAG_PLAIN, Kind, Queued};
+use queue_layout::{FLAG_CANCELLED, FLAG_PLAIN, Queued, RequestKind};
 
 use crate::common::{Frame, News, Random, Reads, World, key, pattern};
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use channel::ChannelCounters;
-use queue_layout::{COLLECTIVES, CommRow, Queued, Tally, collective};
+use queue_layout::{COLLECTIVES, CommRow, EngineCounters, Queued, collective};
 use transport::{NetStats, Stats};
 
 use super::super::launch::{Lap, took_ns};
@@ -12,7 +12,7 @@ use super::super::traffic::{Traffic, traffic};
 use super::{BUDGET, Category, Class, Gauge, Number, PHASE, PHASES, Source, Verbosity};
 
 /// How much of the memory for unexpected data is in use: at most 1, as bits.
-fn budget_used(tally: &Tally) -> u64 {
+fn budget_used(tally: &EngineCounters) -> u64 {
     let (kept, budget) = (tally.kept_bytes.get(), BUDGET.load(Relaxed));
     #[allow(clippy::cast_precision_loss, reason = "a share")]
     let share = match kept {
@@ -905,7 +905,7 @@ mod tests {
 
     #[test]
     fn a_share_is_between_nothing_and_one() {
-        let tally = Tally::default();
+        let tally = EngineCounters::default();
         assert_eq!(budget_used(&tally), 0.0_f64.to_bits());
         tally.kept_bytes.add(1);
         assert_eq!(budget_used(&tally), 1.0_f64.to_bits());
