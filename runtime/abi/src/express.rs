@@ -17,7 +17,7 @@
 use core::ffi::{c_int, c_void};
 use core::hint::cold_path;
 
-use runtime::{ContextId, Peer, Received, Target, Universe, UserMemory};
+use runtime::{ContextId, Peer, ReceivedMessage, Target, Universe, UserMemory};
 
 use crate::args::{MutBuf, OutStatus};
 use crate::c::MPI_SUCCESS;
@@ -551,11 +551,11 @@ unsafe fn post_receive(
 /// # Safety
 /// A1 of `args` for `status`; the lane is open.
 #[inline(always)]
-pub(crate) unsafe fn tell(status: *mut MPI_Status, received: Received) -> c_int {
+pub(crate) unsafe fn tell(status: *mut MPI_Status, received: ReceivedMessage) -> c_int {
     if status.is_null() {
         return MPI_SUCCESS;
     }
-    let Received {
+    let ReceivedMessage {
         peer,
         tag,
         bytes,
@@ -584,7 +584,7 @@ unsafe fn tell_listed(
     tag: c_int,
     bytes: u64,
 ) -> c_int {
-    let received = Received {
+    let received = ReceivedMessage {
         peer,
         context,
         tag,
@@ -599,7 +599,7 @@ unsafe fn tell_listed(
 
 /// The status of a receive.
 #[inline(always)]
-pub(crate) fn status_of(universe: &Universe, received: Received) -> MPI_Status {
+pub(crate) fn status_of(universe: &Universe, received: ReceivedMessage) -> MPI_Status {
     let source = universe.comms.sender_rank(&received);
     MPI_Status::received(source, received.tag, received.bytes)
 }

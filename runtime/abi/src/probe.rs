@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use runtime::{Awaits, Found, Payload, RequestId, Visit};
+use runtime::{Awaits, Payload, ProbedMessage, RequestId, Visit};
 
 use crate::args::{InOut, MutBuf, Out, OutStatus};
 use crate::enter::Mpi;
@@ -106,7 +106,7 @@ pub fn imrecv(
 enum Looked {
     ProcNull,
     /// And its handle, if it was claimed.
-    Message(Found, MPI_Message),
+    Message(ProbedMessage, MPI_Message),
 }
 
 /// Looks for a message. `take` has it in the same visit that finds it: between two visits another thread may receive it.
@@ -114,7 +114,7 @@ fn look(
     mpi: Mpi,
     (source, tag, comm): (c_int, c_int, MPI_Comm),
     wait: bool,
-    take: impl Fn(&mut State, Found) -> Result<MPI_Message>,
+    take: impl Fn(&mut State, ProbedMessage) -> Result<MPI_Message>,
 ) -> Result<Option<Looked>> {
     let wanted = mpi.state(|state| source_of(state.comm(comm)?, source, tag))?;
     let Some(wanted) = wanted else {
@@ -150,11 +150,11 @@ fn look(
 }
 
 /// For the probes that are not matched ones.
-fn leave_there(_state: &mut State, _found: Found) -> Result<MPI_Message> {
+fn leave_there(_state: &mut State, _found: ProbedMessage) -> Result<MPI_Message> {
     Ok(MPI_Message::NULL)
 }
 
-fn claim(state: &mut State, found: Found, comm: MPI_Comm) -> Result<MPI_Message> {
+fn claim(state: &mut State, found: ProbedMessage, comm: MPI_Comm) -> Result<MPI_Message> {
     let handle = state.messages.insert(MessageObject {
         message: found.message,
         comm,

@@ -20,7 +20,7 @@ use std::thread::ThreadId;
 
 use runtime::Visit;
 use runtime::var::events::{EVENTS, Element, Kind as ElementKind, Origin, Row, want, wanted};
-use runtime::{Record, Records, comm};
+use runtime::{EventRecord, EventRecordList, comm};
 
 use crate::args::{InOut, Object, Out, OutArrayPtr, OutChars, OutValue, State as Kept};
 use crate::callback::{
@@ -79,7 +79,7 @@ struct Instance {
     row: &'static Row,
     at: u64,
     /// The words of its record, its communicator as a handle.
-    record: Record,
+    record: EventRecord,
     communicator: MPI_Comm,
 }
 
@@ -282,20 +282,20 @@ fn deliver(required: c_int) {
 }
 
 /// The records, and the communicator of each.
-fn take() -> (Records, Vec<MPI_Comm>) {
+fn take() -> (EventRecordList, Vec<MPI_Comm>) {
     let taken = state::peek(|state| {
         if !state.universe.messages.engine().has_records() {
-            return (Records::default(), Vec::new());
+            return (EventRecordList::default(), Vec::new());
         }
         let records = state.universe.messages.take_records();
-        let of = |record: &Record| communicator(state, record);
+        let of = |record: &EventRecord| communicator(state, record);
         let communicators = records.list.iter().map(of).collect();
         (records, communicators)
     });
     taken.unwrap_or_default()
 }
 
-fn communicator(state: &state::State, record: &Record) -> MPI_Comm {
+fn communicator(state: &state::State, record: &EventRecord) -> MPI_Comm {
     let row = &EVENTS[record.event as usize];
     let by_context = row.elements.iter().find_map(|element| match element.from {
         Origin::Communicator(word) => Some(record.words[word]),
@@ -320,7 +320,7 @@ fn add_dropped(event: usize, lost: u64) {
 }
 
 /// Calls all who want this event.
-fn hand_over(record: Record, communicator: MPI_Comm, required: c_int) {
+fn hand_over(record: EventRecord, communicator: MPI_Comm, required: c_int) {
     let row = &EVENTS[record.event as usize];
     let mut places = 0;
     let handle = {

@@ -4,7 +4,7 @@
 //! Each answers "not so" wherever something is special about a request or a frame, and the ordinary way goes on; what was
 //! collected before that is collected.
 
-use engine::{Collected, Peer, Received, RequestKind, RequestState, wire};
+use engine::{CollectOutcome, Peer, ReceivedMessage, RequestKind, RequestState, wire};
 use transport::{Arrived, FarLook, FarWord};
 
 use crate::Universe;
@@ -15,7 +15,7 @@ use crate::user_buf;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// A receive, with its message.
-    Received(Received),
+    Received(ReceivedMessage),
     /// A send.
     Sent,
 }
@@ -24,7 +24,7 @@ impl Universe {
     /// The fast path of waiting: for a receive from [`receive_first`](crate::Messages::receive_first), or a plain one, looks a bounded number
     /// of times at what comes first. `None`: not complete yet, or not plain; nothing was collected.
     #[inline(always)]
-    pub fn wait_briefly(&mut self, token: u32) -> Option<Received> {
+    pub fn wait_briefly(&mut self, token: u32) -> Option<ReceivedMessage> {
         match self.messages.pump.take_in_awaited(token) {
             Some(received) => Some(received),
             None => self.wait_a_little(token),
@@ -33,7 +33,7 @@ impl Universe {
 
     /// The second part of [`wait_briefly`](Self::wait_briefly): the message has another length.
     #[inline(never)]
-    fn wait_a_little(&mut self, token: u32) -> Option<Received> {
+    fn wait_a_little(&mut self, token: u32) -> Option<ReceivedMessage> {
         match self.messages.pump.take_in_small(token) {
             Ok(ended) => Some(ended),
             Err(Small::Longer) => self.wait_for_long(token),
@@ -43,7 +43,7 @@ impl Universe {
 
     /// The same where the body of what comes first lies in a buffer of its sender.
     #[inline(never)]
-    fn wait_for_long(&mut self, token: u32) -> Option<Received> {
+    fn wait_for_long(&mut self, token: u32) -> Option<ReceivedMessage> {
         match self.messages.pump.take_in_long(token) {
             Some(received) => Some(received),
             None => self.look_around(token),
@@ -53,15 +53,15 @@ impl Universe {
     /// The third part of [`wait_briefly`](Self::wait_briefly): the message is longer, the receive is complete already, or something
     /// else comes first.
     #[inline(never)]
-    fn look_around(&mut self, token: u32) -> Option<Received> {
+    fn look_around(&mut self, token: u32) -> Option<ReceivedMessage> {
         if !self.messages.pump.sides.is_empty() {
             return None;
         }
         for _ in 0..BRIEF_LOOKS {
             match self.messages.pump.engine.collect_plain(token) {
-                Collected::Done(received) => return Some(received),
-                Collected::NotYet => {}
-                Collected::Special | Collected::Sent => return None,
+                CollectOutcome::Done(received) => return Some(received),
+                CollectOutcome::NotYet => {}
+                CollectOutcome::Special | CollectOutcome::Sent => return None,
             }
             if let Some(ended) = self.messages.pump.take_in_awaited(token) {
                 return Some(ended);
@@ -88,7 +88,7 @@ impl Universe {
     /// A look at the network, or some if nothing comes from elsewhere. Takes in what it finds, and collects the receive of
     /// `token` if that is a message of eight bytes for it.
     #[inline(always)]
-    fn look_far(&mut self, token: u32) -> Option<Received> {
+    fn look_far(&mut self, token: u32) -> Option<ReceivedMessage> {
         let looks = if self.messages.pump.fabric.is_all_networked() {
             FAR_LOOKS
         } else {
@@ -114,7 +114,7 @@ impl Universe {
     /// Takes in a frame that came from far with a body of eight bytes; collects the receive of `token` if it is a message for
     /// it.
     #[inline(always)]
-    pub(crate) fn take_in_far(&mut self, token: u32, far: FarWord) -> Option<Received> {
+    pub(crate) fn take_in_far(&mut self, token: u32, far: FarWord) -> Option<ReceivedMessage> {
         self.turned_up = self.turned_up.wrapping_add(1);
         let (peer, head) = (Peer(far.peer.0), far.head);
         if head.kind == wire::EAGER
@@ -126,7 +126,7 @@ impl Universe {
                 .arrive_for(token, peer, head.word, 8)
         {
             user_buf::put_word(buffer, far.word);
-            return Some(Received::in_frame(peer, head.word, 8));
+            return Some(ReceivedMessage::in_frame(peer, head.word, 8));
         }
         self.take_in_any_far(far);
         None
@@ -182,10 +182,10 @@ impl Universe {
         }
         for _ in 0..BRIEF_LOOKS {
             match self.messages.pump.engine.collect_persistent(token) {
-                Collected::Done(received) => return Some(Ended::Received(received)),
-                Collected::Sent => return Some(Ended::Sent),
-                Collected::NotYet => {}
-                Collected::Special => return None,
+                CollectOutcome::Done(received) => return Some(Ended::Received(received)),
+                CollectOutcome::Sent => return Some(Ended::Sent),
+                CollectOutcome::NotYet => {}
+                CollectOutcome::Special => return None,
             }
             if !self.look_at_first() {
                 return None;
@@ -215,7 +215,7 @@ impl Universe {
     /// For calls that may answer "not yet": collects a receive from [`receive_first`](crate::Messages::receive_first) whose message comes
     /// first. The answer is that of [`wait_briefly`](Self::wait_briefly).
     #[inline]
-    pub fn take_if_first(&mut self, token: u32) -> Option<Received> {
+    pub fn take_if_first(&mut self, token: u32) -> Option<ReceivedMessage> {
         let awaited = self.messages.pump.take_in_awaited(token);
         let ended = awaited
             .or_else(|| self.messages.pump.take_in_small(token).ok())
@@ -278,9 +278,9 @@ impl Universe {
         };
         self.waiting.polling.begin_anew();
         match collected {
-            Collected::Done(received) => Some((Ended::Received(received), stays)),
-            Collected::Sent => Some((Ended::Sent, stays)),
-            Collected::NotYet | Collected::Special => None,
+            CollectOutcome::Done(received) => Some((Ended::Received(received), stays)),
+            CollectOutcome::Sent => Some((Ended::Sent, stays)),
+            CollectOutcome::NotYet | CollectOutcome::Special => None,
         }
     }
 }

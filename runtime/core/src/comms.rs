@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{ContextId, Peer, Received};
+use engine::{ContextId, Peer, ReceivedMessage};
 use queue_layout::{CommTable, EngineCounters};
 use rustc_hash::FxHashMap;
 use transport::Fabric;
@@ -207,7 +207,7 @@ impl Comms {
     /// Rank of the sender of a message in its communicator.
     #[inline(always)]
     #[must_use]
-    pub fn sender_rank(&self, received: &Received) -> i32 {
+    pub fn sender_rank(&self, received: &ReceivedMessage) -> i32 {
         self.rank_in(received.context, received.peer)
     }
 

@@ -345,7 +345,7 @@ impl Gates {
 
 /// Tells the other end of a class something, behind all that was sent to it.
 fn tell(pump: &mut Pump, kind: u8, name: Name, inlet: InletName) {
-    let head = engine::Head {
+    let head = engine::FrameHead {
         kind,
         ..wire::eager(ContextId(name.context), name.tag)
     };

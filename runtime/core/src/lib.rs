@@ -70,8 +70,8 @@ pub use comm::{Comm, Comparison, Group, Within};
 pub use comms::{Comms, PREDEFINED};
 pub use datatype::{Datatype, Signature};
 pub use engine::{
-    Config as EngineConfig, ContextId, EventType, Found, Peer, Received, Record, Records,
-    RequestId, RequestKind, RequestState, WORDS,
+    Config as EngineConfig, ContextId, EventRecord, EventRecordList, EventType, Peer,
+    ProbedMessage, ReceivedMessage, RequestId, RequestKind, RequestState, WORDS,
 };
 pub use error::Error;
 pub use messages::{Messages, SendMode};

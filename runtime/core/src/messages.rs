@@ -20,7 +20,9 @@ mod persistent;
 
 use std::ptr::NonNull;
 
-use engine::{ContextId, Engine, EventType, Records, RequestId, RequestKind, RequestState, WORDS};
+use engine::{
+    ContextId, Engine, EventRecordList, EventType, RequestId, RequestKind, RequestState, WORDS,
+};
 use queue_layout::{FLAG_PERSISTENT, FLAG_PLAIN, Queued};
 
 use crate::awaits::Meeting;
@@ -105,7 +107,7 @@ impl Messages {
     }
 
     /// What was noted since the last time.
-    pub fn take_records(&mut self) -> Records {
+    pub fn take_records(&mut self) -> EventRecordList {
         self.pump.engine.take_records()
     }
 

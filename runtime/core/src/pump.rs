@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use channel::ChannelLedger;
 use engine::{
-    Arrival, Body, ContextId, Engine, EventType, OutFrame, Output, Peer, Received, RequestId, wire,
+    ArrivedFrame, ContextId, Engine, EventType, FrameBody, OutFrame, Output, Peer, ReceivedMessage,
+    RequestId, wire,
 };
 use queue_layout::{EngineCounters, FLAG_SYNCHRONOUS};
 use transport::{Arrived, Fabric, Head, Outcome, Owner, RemoteKey, SLOT_BODY_BYTES, WorkId};
@@ -46,7 +47,7 @@ pub(crate) enum Look {
     /// A message, which was taken in.
     Taken,
     /// The message for the receive that is awaited, which was collected too.
-    Awaited(Received),
+    Awaited(ReceivedMessage),
 }
 
 /// What moves messages: the engine, the transport, and what stands between both.
@@ -109,18 +110,18 @@ impl Pump {
     /// Takes in the next frame if it is a message of eight bytes for the receive of `token`, which it also collects: the
     /// fast path. `None`: nothing was done.
     #[inline(always)]
-    pub(crate) fn take_in_awaited(&mut self, token: u32) -> Option<Received> {
+    pub(crate) fn take_in_awaited(&mut self, token: u32) -> Option<ReceivedMessage> {
         let frame = self.fabric.first_plain_frame(wire::EAGER, 8)?;
         let (peer, head) = (Peer(frame.peer().0), frame.head());
         let buffer = self.engine.arrive_for(token, peer, head.word, 8)?;
         user_buf::put_word(buffer, frame.word());
         frame.take();
-        Some(Received::in_frame(peer, head.word, 8))
+        Some(ReceivedMessage::in_frame(peer, head.word, 8))
     }
 
     /// The same for a message of up to 48 bytes.
     #[inline(always)]
-    pub(crate) fn take_in_small(&mut self, token: u32) -> Result<Received, Small> {
+    pub(crate) fn take_in_small(&mut self, token: u32) -> Result<ReceivedMessage, Small> {
         let frame = self.fabric.first_frame().ok_or(Small::Other)?;
         let (peer, head) = (Peer(frame.peer().0), frame.head());
         let is_plain = head.kind == wire::EAGER && head.flags == 0;
@@ -137,12 +138,12 @@ impl Pump {
             .ok_or(Small::Other)?;
         frame.copy_inline(user_buf::of_matched(buffer, bytes).as_mut_slice());
         frame.take();
-        Ok(Received::in_frame(peer, head.word, bytes))
+        Ok(ReceivedMessage::in_frame(peer, head.word, bytes))
     }
 
     /// The same for a longer one.
     #[inline(always)]
-    pub(crate) fn take_in_long(&mut self, token: u32) -> Option<Received> {
+    pub(crate) fn take_in_long(&mut self, token: u32) -> Option<ReceivedMessage> {
         let frame = self.fabric.first_frame()?;
         let (peer, head) = (Peer(frame.peer().0), frame.head());
         if head.kind != wire::EAGER || head.flags != 0 {
@@ -152,7 +153,7 @@ impl Pump {
         let bytes = body.bytes();
         let buffer = self.engine.arrive_for(token, peer, head.word, bytes)?;
         frame.take_into(body, user_buf::of_matched(buffer, bytes).as_mut_slice());
-        Some(Received::in_frame(peer, head.word, bytes))
+        Some(ReceivedMessage::in_frame(peer, head.word, bytes))
     }
 
     /// Takes in the next frame if it is a whole message for the receive of `token`, which it also collects, or for the first
@@ -175,7 +176,7 @@ impl Pump {
         }
         if let Some(buffer) = self.engine.arrive_for(token, peer, head.word, bytes) {
             frame.take_into(body, user_buf::of_matched(buffer, bytes).as_mut_slice());
-            return Look::Awaited(Received::in_frame(peer, head.word, bytes));
+            return Look::Awaited(ReceivedMessage::in_frame(peer, head.word, bytes));
         }
         let Some((buffer, fits)) = self.engine.arrive_first(peer, head.word, bytes) else {
             return Look::Other;
@@ -190,9 +191,9 @@ impl Pump {
         let Head {
             kind, flags, word, ..
         } = arrived.head;
-        let arrival = Arrival {
+        let arrival = ArrivedFrame {
             peer: Peer(arrived.peer.0),
-            head: wire::Head { kind, flags, word },
+            head: wire::FrameHead { kind, flags, word },
             bytes: arrived.bytes(),
             words: arrived.words,
         };
@@ -419,7 +420,7 @@ impl Pump {
         let peer = carrier(peer);
         let head = head(frame.head);
         match frame.body {
-            Body::Words { words, count } => {
+            FrameBody::Words { words, count } => {
                 let mut bytes = [0u8; 48];
                 for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
                     *to = word.to_ne_bytes();
@@ -433,7 +434,7 @@ impl Pump {
                 }
                 self.fabric.post_send(peer, head, body).is_ok()
             }
-            Body::Payload {
+            FrameBody::Payload {
                 request,
                 offset,
                 bytes,
@@ -552,7 +553,7 @@ impl Pump {
 }
 
 #[inline(always)]
-pub(crate) fn head(head: wire::Head) -> Head {
+pub(crate) fn head(head: wire::FrameHead) -> Head {
     Head {
         kind: head.kind,
         len: 0,

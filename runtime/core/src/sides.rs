@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use engine::Arena;
+use engine::RequestArena;
 use rustc_hash::FxHashMap;
 
 use crate::pack::Structured;
@@ -63,7 +63,7 @@ impl Sides {
     }
 
     /// Forgets what requests keep that are not in use any more, once there are many.
-    pub(crate) fn forget_stale(&mut self, arena: &Arena) {
+    pub(crate) fn forget_stale(&mut self, arena: &RequestArena) {
         if self.by_token.len() > MANY {
             self.by_token
                 .retain(|token, _| arena.find(*token).is_some());

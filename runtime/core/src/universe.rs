@@ -38,7 +38,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{ContextId, Failure, Peer, RequestFields, RequestId};
+use engine::{ContextId, Peer, RequestFailure, RequestFields, RequestId};
 use queue_layout::{EngineCounters, FLAG_CANCELLED};
 use transport::seat::NODE_BOARD;
 use transport::{Completions, Fabric, Far, Node, Seat};
@@ -338,7 +338,7 @@ impl Universe {
 
     #[cold]
     fn failure(&self, fields: &RequestFields) -> Error {
-        if fields.error == Failure::Lost as u8 {
+        if fields.error == RequestFailure::Lost as u8 {
             let is_send = fields.kind == engine::RequestKind::Send;
             let peer = Peer(if is_send {
                 fields.peer
@@ -355,7 +355,7 @@ impl Universe {
             .comms
             .rank_in(ContextId(fields.context), Peer(fields.matched_peer));
         let tag = fields.matched_tag;
-        if fields.error == Failure::Truncated as u8 {
+        if fields.error == RequestFailure::Truncated as u8 {
             let (message_bytes, buffer_bytes) = (fields.matched_bytes, fields.bytes);
             return Error::Truncated {
                 source_rank,

@@ -7,9 +7,9 @@
 
 use queue_layout::{ANY_PEER, ANY_TAG, FLAG_GATED, RequestFields, RequestKind, RequestState};
 
-use crate::credit::Outgoing;
+use crate::credit::PendingFrame;
 use crate::matching::Envelope;
-use crate::{ContextId, Engine, Head, Peer, RequestId};
+use crate::{ContextId, Engine, FrameHead, Peer, RequestId};
 
 impl Engine {
     /// From now on [`is_all_clear`](Self::is_all_clear) does not hold; or no longer.
@@ -27,7 +27,7 @@ impl Engine {
     }
 
     /// A frame of the owner's that must not pass messages, nor be passed. Its kind is none of the engine's.
-    pub fn tell(&mut self, peer: Peer, head: Head, words: &[u64]) {
+    pub fn tell(&mut self, peer: Peer, head: FrameHead, words: &[u64]) {
         self.put_off_control(peer, head, words);
     }
 
@@ -90,7 +90,7 @@ impl Engine {
     /// [`restart_send`](Self::restart_send).
     pub fn queue_waiting(&mut self, request: RequestId, key: [u64; 3], early: bool) {
         let peer = self.fill_restart(request, key, early);
-        self.put_off(peer, Outgoing::Message(request));
+        self.put_off(peer, PendingFrame::Message(request));
     }
 }
 

@@ -5,8 +5,8 @@ use queue_layout::{FLAG_CANCELLED, FLAG_CANCELLING, RequestKind, RequestState};
 
 use crate::matching::Envelope;
 use crate::synchronous::{KEPT_MARK, mark_in_flags, mark_of};
-use crate::wire::{Head, WAS_CANCELLED};
-use crate::{Arrival, Engine, Output, Peer, RequestId, wire};
+use crate::wire::{FrameHead, WAS_CANCELLED};
+use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 
 impl Engine {
     /// Marks a request for cancellation. Local; whether it worked shows in the flags when it completes.
@@ -28,7 +28,7 @@ impl Engine {
             (RequestKind::Send, RequestState::Announced) if fields.flags & FLAG_CANCELLING == 0 => {
                 self.arena
                     .change(request, |fields| fields.flags |= FLAG_CANCELLING);
-                let head = Head {
+                let head = FrameHead {
                     kind: wire::CANCEL,
                     flags: mark_in_flags(&fields),
                     word: wire::token_word(self.arena.token(request), 0),
@@ -52,28 +52,28 @@ impl Engine {
         fields.flags & mark != 0
     }
 
-    pub(crate) fn arrive_cancel(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_cancel(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         if arrival.bytes != 8 || self.is_flooded(arrival.peer) {
             return self.refuse();
         }
         let token = wire::low(arrival.head.word);
         let name = match arrival.head.flags {
-            0 => Name::Announced(token),
-            mark => Name::Marked(mark.into()),
+            0 => CancelTarget::Announced(token),
+            mark => CancelTarget::Marked(mark.into()),
         };
         let found = self.find_waiting(wire::low(arrival.words[0]), arrival.peer, name);
         if let Some(message) = found {
             self.unlink_unexpected(message);
             match name {
-                Name::Marked(_) => self.drop_message(message),
-                Name::Announced(_) => {
+                CancelTarget::Marked(_) => self.drop_message(message),
+                CancelTarget::Announced(_) => {
                     self.arena.give_back(message);
                     self.relax();
                 }
             }
         }
         let flags = if found.is_some() { WAS_CANCELLED } else { 0 };
-        let head = Head {
+        let head = FrameHead {
             kind: wire::CANCELLED,
             flags,
             word: wire::token_word(token, arrival.head.flags.into()),
@@ -82,7 +82,7 @@ impl Engine {
         None
     }
 
-    pub(crate) fn arrive_cancelled(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_cancelled(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let (token, mark) = (wire::low(arrival.head.word), wire::high(arrival.head.word));
         // An answer to a cancel of an earlier start, which was matched first.
         if let Some(request) = self.announced(token, arrival.peer)
@@ -111,7 +111,7 @@ impl Engine {
     }
 
     /// The message of that name that no receive has met.
-    fn find_waiting(&mut self, context: u32, peer: Peer, name: Name) -> Option<RequestId> {
+    fn find_waiting(&mut self, context: u32, peer: Peer, name: CancelTarget) -> Option<RequestId> {
         let wanted = Envelope {
             context,
             peer: peer.0,
@@ -119,10 +119,10 @@ impl Engine {
         };
         self.matching
             .find_unexpected_that(&self.arena, wanted, |fields| match name {
-                Name::Announced(token) => {
+                CancelTarget::Announced(token) => {
                     fields.state == RequestState::Envelope && wire::low(fields.scratch[0]) == token
                 }
-                Name::Marked(mark) => {
+                CancelTarget::Marked(mark) => {
                     fields.state == RequestState::Kept && fields.scratch[KEPT_MARK] == mark
                 }
             })
@@ -131,7 +131,7 @@ impl Engine {
 
 /// What a CANCEL names a message by.
 #[derive(Clone, Copy)]
-enum Name {
+enum CancelTarget {
     /// The token of its send.
     Announced(u32),
     /// The mark that came with it.

@@ -8,19 +8,19 @@
 use queue_layout::RequestState;
 
 use crate::matching::Envelope;
-use crate::{Arrival, Engine, Output, Peer, RequestId, wire};
+use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 
 /// What MORE frames of a peer belong to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Incoming {
-    target: Target,
+pub(crate) struct PartialMessage {
+    target: PartialTarget,
     /// Bytes that have arrived, and bytes of the whole message.
     arrived: u64,
     bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Target {
+enum PartialTarget {
     /// A receive that was there first, by its token, and the bytes that it wants.
     Receive { token: u32, wanted: u64 },
     /// A kept message.
@@ -28,7 +28,7 @@ enum Target {
 }
 
 impl Engine {
-    pub(crate) fn arrive_early(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_early(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let (context, tag) = wire::envelope(arrival.head.word);
         let bytes = arrival.words[0];
         let known = self.incoming.contains_key(&arrival.peer);
@@ -46,7 +46,7 @@ impl Engine {
             Some(request) => self.receive_early(request, message, bytes),
             None => self.keep_early(arrival.peer, message, bytes)?,
         };
-        let incoming = Incoming {
+        let incoming = PartialMessage {
             target,
             arrived: 0,
             bytes,
@@ -55,26 +55,31 @@ impl Engine {
         None
     }
 
-    fn receive_early(&mut self, request: RequestId, message: Envelope, bytes: u64) -> Target {
+    fn receive_early(
+        &mut self,
+        request: RequestId,
+        message: Envelope,
+        bytes: u64,
+    ) -> PartialTarget {
         let wanted = self.matched(request, message, bytes, RequestState::Moving);
         // Frames of other protocols must not take it for theirs.
         self.arena.private(request).scratch = [0; 5];
         let token = self.arena.token(request);
-        Target::Receive { token, wanted }
+        PartialTarget::Receive { token, wanted }
     }
 
-    fn keep_early(&mut self, peer: Peer, message: Envelope, bytes: u64) -> Option<Target> {
+    fn keep_early(&mut self, peer: Peer, message: Envelope, bytes: u64) -> Option<PartialTarget> {
         let id = self.add_unexpected(message, bytes, RequestState::Kept)?;
         self.arena.private(id).scratch = [0; 5];
         let room = usize::try_from(bytes).unwrap_or(0);
         self.keep(id, vec![0; room].into_boxed_slice());
         self.charge(peer, bytes);
-        Some(Target::Message(id))
+        Some(PartialTarget::Message(id))
     }
 
-    pub(crate) fn arrive_more(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_more(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let incoming = self.incoming.get_mut(&arrival.peer);
-        let fits = |incoming: &&mut Incoming| {
+        let fits = |incoming: &&mut PartialMessage| {
             (1..=incoming.bytes - incoming.arrived).contains(&arrival.bytes)
         };
         let Some(incoming) = incoming.filter(fits) else {
@@ -87,8 +92,8 @@ impl Engine {
             self.incoming.remove(&arrival.peer);
         }
         match target {
-            Target::Message(message) => Some(Output::KeepMore { message, offset }),
-            Target::Receive { token, wanted } => {
+            PartialTarget::Message(message) => Some(Output::KeepMore { message, offset }),
+            PartialTarget::Receive { token, wanted } => {
                 let request = self.arena.find(token)?;
                 if last {
                     self.complete(request);
@@ -144,7 +149,7 @@ impl Engine {
     /// message later is told to fetch data that nobody has.
     pub(crate) fn lose_incoming(&mut self, peer: Peer) {
         let incoming = self.incoming.remove(&peer);
-        let Some(Target::Message(message)) = incoming.map(|incoming| incoming.target) else {
+        let Some(PartialTarget::Message(message)) = incoming.map(|incoming| incoming.target) else {
             return;
         };
         let fields = self.arena.fields(message);
@@ -167,9 +172,9 @@ impl Engine {
 
     fn is_incoming(&self, message: RequestId) -> bool {
         let peer = Peer(self.arena.fields(message).peer);
-        let is_it = |incoming: &Incoming| match incoming.target {
-            Target::Message(target) => target == message,
-            Target::Receive { .. } => false,
+        let is_it = |incoming: &PartialMessage| match incoming.target {
+            PartialTarget::Message(target) => target == message,
+            PartialTarget::Receive { .. } => false,
         };
         self.incoming.get(&peer).is_some_and(is_it)
     }

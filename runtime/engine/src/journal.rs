@@ -13,7 +13,7 @@ pub const WORDS: usize = 5;
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct EventRecord {
     /// What.
     pub event: EventType,
     /// When, by the owner's clock.
@@ -24,14 +24,14 @@ pub struct Record {
 
 /// Records in the order in which things happened, and how many of each event found no room.
 #[derive(Clone, Debug)]
-pub struct Records {
+pub struct EventRecordList {
     /// The records.
-    pub list: Vec<Record>,
+    pub list: Vec<EventRecord>,
     /// What was dropped after them, by event.
     pub dropped: [u64; EventType::COUNT],
 }
 
-impl Default for Records {
+impl Default for EventRecordList {
     fn default() -> Self {
         Self {
             list: Vec::new(),
@@ -44,7 +44,7 @@ impl Default for Records {
 #[derive(Debug)]
 pub(crate) struct Journal {
     clock: fn() -> u64,
-    records: Records,
+    records: EventRecordList,
     most: usize,
     /// There is something to take.
     has_news: bool,
@@ -55,7 +55,7 @@ impl Journal {
         Self {
             clock: || 0,
             most,
-            records: Records::default(),
+            records: EventRecordList::default(),
             has_news: false,
         }
     }
@@ -68,7 +68,7 @@ impl Journal {
         let has_room = self.records.list.len() < self.most;
         if has_room {
             let at = (self.clock)();
-            self.records.list.push(Record { event, at, words });
+            self.records.list.push(EventRecord { event, at, words });
         } else {
             self.records.dropped[event as usize] += 1;
         }
@@ -96,7 +96,7 @@ impl Engine {
     }
 
     /// What has been noted since the last time.
-    pub fn take_records(&mut self) -> Records {
+    pub fn take_records(&mut self) -> EventRecordList {
         self.journal.has_news = false;
         std::mem::take(&mut self.journal.records)
     }

@@ -13,12 +13,12 @@
 //! stops and comes back later.
 //!
 //! ```
-//! use engine::{Arrival, Config, ContextId, Engine, Output, Peer, Receive, wire};
+//! use engine::{ArrivedFrame, Config, ContextId, Engine, Output, Peer, Receive, wire};
 //! let mut engine = Engine::new(Config::default(), 2);
 //! let receive = Receive { context: ContextId(4), peer: Some(Peer(1)), tag: Some(7), bytes: 16, buffer: 0 };
 //! let (request, _) = engine.start_receive(receive, false).unwrap();
 //! let head = wire::eager(ContextId(4), 7);
-//! let output = engine.arrive(Arrival { peer: Peer(1), head, bytes: 8, words: [0; 6] });
+//! let output = engine.arrive(ArrivedFrame { peer: Peer(1), head, bytes: 8, words: [0; 6] });
 //! assert_eq!(output, Some(Output::Deliver { request, offset: 0, bytes: 8 }));
 //! assert!(engine.is_complete(request));
 //! ```
@@ -53,10 +53,10 @@ pub mod wire;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-pub use journal::{Record, Records, WORDS};
+pub use journal::{EventRecord, EventRecordList, WORDS};
 pub use queue_layout::{EventType, RequestFields, RequestKind, RequestState};
-pub use request::{Arena, Collected, Exhausted, Received, RequestId};
-pub use wire::Head;
+pub use request::{CollectOutcome, Exhausted, ReceivedMessage, RequestArena, RequestId};
+pub use wire::FrameHead;
 
 use credit::Outbox;
 use matching::Matching;
@@ -147,11 +147,11 @@ pub struct Receive {
 
 /// A frame as it came from the transport, with the first 48 bytes of its body.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrival {
+pub struct ArrivedFrame {
     /// Who sent it: known from the queue pair, never from the frame.
     pub peer: Peer,
     /// Its head.
-    pub head: Head,
+    pub head: FrameHead,
     /// Bytes of its body.
     pub bytes: u64,
     /// The body of a control frame; undefined beyond `bytes`.
@@ -210,14 +210,14 @@ pub enum Output {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutFrame {
     /// Its head.
-    pub head: Head,
+    pub head: FrameHead,
     /// Its body.
-    pub body: Body,
+    pub body: FrameBody,
 }
 
 /// The body of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum FrameBody {
     /// The first `8 * count` bytes of these words.
     Words {
         /// The words.
@@ -238,7 +238,7 @@ pub enum Body {
 
 /// A message that a probe found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ProbedMessage {
     /// Its slot: what a matched probe keeps.
     pub message: RequestId,
     /// Who sent it.
@@ -252,7 +252,7 @@ pub struct Found {
 /// Why a request failed, as stored in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Failure {
+pub enum RequestFailure {
     /// The message is longer than the receive buffer (`MPI_ERR_TRUNCATE`).
     Truncated = 1,
     /// The data could not be moved.
@@ -286,7 +286,7 @@ pub struct Counters {
 /// part of the protocol, and all of them read and change the same two things: the slots of requests and the queues of peers.
 #[derive(Debug)]
 pub struct Engine {
-    arena: Arena,
+    arena: RequestArena,
     matching: Matching,
     outboxes: Vec<Outbox>,
     /// Outboxes that are not clear.
@@ -295,7 +295,7 @@ pub struct Engine {
     busy: VecDeque<Peer>,
     bodies: Vec<Option<Box<[u8]>>>,
     /// The message of each peer of which frames are still to come.
-    incoming: HashMap<Peer, early::Incoming>,
+    incoming: HashMap<Peer, early::PartialMessage>,
     throttling: Vec<Peer>,
     /// Remote keys of sends that have ended.
     returned: Vec<(Peer, [u64; 3])>,
@@ -317,7 +317,7 @@ impl Engine {
     #[must_use]
     pub fn counting(config: Config, peers: u32, tally: Arc<EngineCounters>) -> Self {
         Self {
-            arena: Arena::new(),
+            arena: RequestArena::new(),
             matching: Matching::new(Arc::clone(&tally)),
             outboxes: (0..peers).map(|_| Outbox::default()).collect(),
             blocked: 0,
@@ -342,7 +342,7 @@ impl Engine {
 
     /// Takes one arrived frame and returns what the caller must do now.
     #[inline]
-    pub fn arrive(&mut self, arrival: Arrival) -> Option<Output> {
+    pub fn arrive(&mut self, arrival: ArrivedFrame) -> Option<Output> {
         if arrival.head.kind == wire::EAGER {
             return self.arrive_eager(&arrival);
         }
@@ -351,7 +351,7 @@ impl Engine {
 
     #[cold]
     #[inline(never)]
-    fn arrive_other(&mut self, arrival: &Arrival) -> Option<Output> {
+    fn arrive_other(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         if arrival.peer.0 as usize >= self.outboxes.len() {
             return self.refuse();
         }
@@ -374,7 +374,7 @@ impl Engine {
     /// The request slots, for status, wait and the debugger's anchor.
     #[inline(always)]
     #[must_use]
-    pub fn arena(&self) -> &Arena {
+    pub fn arena(&self) -> &RequestArena {
         &self.arena
     }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers that do not answer any more: what cannot end without them fails with [`Failure::Lost`].
+//! Peers that do not answer any more: what cannot end without them fails with [`RequestFailure::Lost`].
 
 use queue_layout::{ANY_PEER, FLAG_CANCELLED, RequestFields, RequestKind, RequestState};
 
-use crate::{ContextId, Engine, Failure, Peer, RequestId};
+use crate::{ContextId, Engine, Peer, RequestFailure, RequestId};
 
 impl Engine {
     /// A peer is lost: ends what needs it. Of receives from others, `in_vain` says whether they do, by their context and source
@@ -35,7 +35,7 @@ impl Engine {
                 return;
             }
             self.tally.lost.add(1);
-            fields.error = Failure::Lost as u8;
+            fields.error = RequestFailure::Lost as u8;
             if kind == RequestKind::Receive {
                 fields.matched_peer = peer.0;
                 fields.matched_bytes = 0;

@@ -7,11 +7,11 @@ use queue_layout::{
 };
 
 use crate::matching::Envelope;
-use crate::request::Collected;
+use crate::request::CollectOutcome;
 use crate::synchronous::KEPT_MARK;
 use crate::{
-    Arrival, ContextId, Engine, EventType, Exhausted, Failure, Found, Output, Peer, Receive,
-    RequestId, wire,
+    ArrivedFrame, ContextId, Engine, EventType, Exhausted, Output, Peer, ProbedMessage, Receive,
+    RequestFailure, RequestId, wire,
 };
 
 impl Engine {
@@ -107,7 +107,7 @@ impl Engine {
         fields.matched_tag = message.tag;
         fields.matched_bytes = bytes;
         if bytes > fields.bytes {
-            fields.error = Failure::Truncated as u8;
+            fields.error = RequestFailure::Truncated as u8;
             self.tally.truncated.add(1);
         }
         Some((fields.buffer, bytes.min(fields.bytes)))
@@ -138,13 +138,13 @@ impl Engine {
 
     /// Collects a plain receive if it is complete: the fast path of [`collect`](Self::collect).
     #[inline(always)]
-    pub fn collect_plain(&mut self, token: u32) -> Collected {
+    pub fn collect_plain(&mut self, token: u32) -> CollectOutcome {
         self.arena.collect_plain(token)
     }
 
     /// Collects a persistent send or receive if it is complete and nothing is special about it: the fast path of
     /// [`collect`](Self::collect).
-    pub fn collect_persistent(&mut self, token: u32) -> Collected {
+    pub fn collect_persistent(&mut self, token: u32) -> CollectOutcome {
         self.arena.collect_persistent(token)
     }
 
@@ -182,7 +182,7 @@ impl Engine {
     }
 
     #[inline(always)]
-    pub(crate) fn arrive_eager(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_eager(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let (context, tag) = wire::envelope(arrival.head.word);
         let message = Envelope {
             context,
@@ -223,7 +223,7 @@ impl Engine {
             fields.matched_tag = message.tag;
             fields.matched_bytes = bytes;
             if bytes > fields.bytes {
-                fields.error = Failure::Truncated as u8;
+                fields.error = RequestFailure::Truncated as u8;
                 self.tally.truncated.add(1);
             }
             bytes.min(fields.bytes)
@@ -232,7 +232,7 @@ impl Engine {
 
     #[cold]
     #[inline(never)]
-    fn arrive_unexpected(&mut self, arrival: &Arrival, message: Envelope) -> Option<Output> {
+    fn arrive_unexpected(&mut self, arrival: &ArrivedFrame, message: Envelope) -> Option<Output> {
         if arrival.peer.0 as usize >= self.outboxes.len() {
             return self.refuse();
         }
@@ -314,7 +314,7 @@ impl Engine {
         context: ContextId,
         peer: Option<Peer>,
         tag: Option<i32>,
-    ) -> Option<Found> {
+    ) -> Option<ProbedMessage> {
         let wanted = Envelope {
             context: context.0,
             peer: peer.map_or(ANY_PEER, |peer| peer.0),
@@ -322,7 +322,7 @@ impl Engine {
         };
         let message = self.matching.find_unexpected(&self.arena, wanted)?;
         let fields = self.arena.fields(message);
-        Some(Found {
+        Some(ProbedMessage {
             message,
             peer: Peer(fields.peer),
             tag: fields.tag,
@@ -331,7 +331,7 @@ impl Engine {
     }
 
     /// Takes a probed message out of its queue, for one matched receive (MPI 5.0 section 3.8.2).
-    pub fn claim(&mut self, found: Found) {
+    pub fn claim(&mut self, found: ProbedMessage) {
         self.unlink_unexpected(found.message);
         self.arena.change(found.message, |fields| {
             // Whether the data are here is remembered where the debugger does not look.

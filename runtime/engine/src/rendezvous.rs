@@ -4,12 +4,12 @@
 
 use queue_layout::RequestState;
 
-use crate::credit::{Outgoing, control};
+use crate::credit::{PendingFrame, control};
 use crate::matching::Envelope;
-use crate::{Arrival, Engine, EventType, Failure, Output, Peer, RequestId, wire};
+use crate::{ArrivedFrame, Engine, EventType, Output, Peer, RequestFailure, RequestId, wire};
 
 impl Engine {
-    pub(crate) fn arrive_rts(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_rts(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let (context, tag) = wire::envelope(arrival.head.word);
         let sensible = arrival.bytes == u64::from(wire::RTS_WORDS) * 8 && tag >= 0;
         if !sensible || self.is_flooded(arrival.peer) {
@@ -77,13 +77,13 @@ impl Engine {
         self.put_off_control(peer, control(wire::CTS, word), &[wanted]);
     }
 
-    /// The transfer of a request ended with an error: it completes with [`Failure::Transfer`].
+    /// The transfer of a request ended with an error: it completes with [`RequestFailure::Transfer`].
     pub fn transfer_failed(&mut self, request: RequestId) {
-        self.fail(request, Failure::Transfer);
+        self.fail(request, RequestFailure::Transfer);
         self.finish_transfer(request);
     }
 
-    pub(crate) fn arrive_cts(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_cts(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let (send, receive) = (wire::low(arrival.head.word), wire::high(arrival.head.word));
         let wanted = arrival.words[0];
         let Some(request) = self.announced(send, arrival.peer) else {
@@ -96,7 +96,7 @@ impl Engine {
             .change(request, |fields| fields.state = RequestState::Moving);
         self.put_off(
             arrival.peer,
-            Outgoing::Stream {
+            PendingFrame::Stream {
                 request,
                 receive,
                 offset: 0,
@@ -106,7 +106,7 @@ impl Engine {
         None
     }
 
-    pub(crate) fn arrive_fin(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_fin(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let tokens = wire::tokens(arrival.head, arrival.words, arrival.bytes);
         let Some((tokens, count)) = tokens else {
             return self.refuse();
@@ -128,7 +128,7 @@ impl Engine {
         None
     }
 
-    pub(crate) fn arrive_data(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_data(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let Some(request) = self.arena.find(wire::low(arrival.head.word)) else {
             return self.refuse();
         };

@@ -29,7 +29,7 @@ pub struct Exhausted;
 ///
 /// In every free slot `flags` and `error` are 0 and `next` leads to the next free one.
 #[derive(Debug)]
-pub struct Arena {
+pub struct RequestArena {
     chunks: Box<Table>,
     count: u32,
     /// The free slot that is taken next, by a token of any generation; 0 if there is none.
@@ -39,7 +39,7 @@ pub struct Arena {
 /// A null pointer where there is no chunk yet: what a debugger reads.
 type Table = [Option<Box<Chunk>>; MAX_CHUNKS];
 
-impl Arena {
+impl RequestArena {
     pub(crate) fn new() -> Self {
         let chunks: Box<Table> = Box::new([const { None }; MAX_CHUNKS]);
         let mut arena = Self {
@@ -139,8 +139,8 @@ impl Arena {
 
     /// The slot of a token that may be stale, to look at and perhaps to give back.
     #[inline(always)]
-    pub(crate) fn hold(&mut self, token: u32) -> Option<Held<'_>> {
-        Some(Held {
+    pub(crate) fn hold(&mut self, token: u32) -> Option<SlotRef<'_>> {
+        Some(SlotRef {
             slot: &mut self.chunks[chunk_of(token)].as_mut()?.slots[slot_of(token)],
             free: &mut self.free,
         })
@@ -148,41 +148,41 @@ impl Arena {
 
     /// Collects a plain receive that is complete: gives its slot back and answers what was matched.
     #[inline(always)]
-    pub(crate) fn collect_plain(&mut self, token: u32) -> Collected {
+    pub(crate) fn collect_plain(&mut self, token: u32) -> CollectOutcome {
         let Some(held) = self.hold(token) else {
-            return Collected::Special;
+            return CollectOutcome::Special;
         };
         let fields = held.fields();
         let plain = fields.kind == RequestKind::Receive && fields.flags & !FLAG_PLAIN == 0;
         if !plain || fields.token != token || fields.error != 0 {
-            return Collected::Special;
+            return CollectOutcome::Special;
         }
         match fields.state {
             RequestState::Complete => {}
-            RequestState::Posted => return Collected::NotYet,
-            _ => return Collected::Special,
+            RequestState::Posted => return CollectOutcome::NotYet,
+            _ => return CollectOutcome::Special,
         }
-        let done = Collected::Done(Received::in_slot(fields));
+        let done = CollectOutcome::Done(ReceivedMessage::in_slot(fields));
         held.give_back_faultless();
         done
     }
 
     /// Collects a persistent send or receive that is complete and of which nothing is special: it is inactive afterwards.
-    pub(crate) fn collect_persistent(&mut self, token: u32) -> Collected {
+    pub(crate) fn collect_persistent(&mut self, token: u32) -> CollectOutcome {
         let Some(held) = self.hold(token) else {
-            return Collected::Special;
+            return CollectOutcome::Special;
         };
         let fields = held.fields();
         if fields.flags != FLAG_PERSISTENT || fields.token != token || fields.error != 0 {
-            return Collected::Special;
+            return CollectOutcome::Special;
         }
         let done = match (fields.state, fields.kind) {
             (RequestState::Complete, RequestKind::Receive) => {
-                Collected::Done(Received::in_slot(fields))
+                CollectOutcome::Done(ReceivedMessage::in_slot(fields))
             }
-            (RequestState::Complete, RequestKind::Send) => Collected::Sent,
-            (RequestState::Posted, RequestKind::Receive) => return Collected::NotYet,
-            _ => return Collected::Special,
+            (RequestState::Complete, RequestKind::Send) => CollectOutcome::Sent,
+            (RequestState::Posted, RequestKind::Receive) => return CollectOutcome::NotYet,
+            _ => return CollectOutcome::Special,
         };
         held.slot
             .change(|fields| fields.state = RequestState::Inactive);
@@ -240,18 +240,18 @@ impl Arena {
 
 /// A slot that was looked up once, for all that is done with it.
 #[derive(Debug)]
-pub(crate) struct Held<'a> {
+pub(crate) struct SlotRef<'a> {
     slot: &'a mut RequestSlot,
     free: &'a mut u32,
 }
 
-impl Held<'_> {
+impl SlotRef<'_> {
     #[inline(always)]
     pub(crate) fn fields(&self) -> &RequestFields {
         self.slot.fields()
     }
 
-    /// As [`Arena::give_back`], for a slot that has no error.
+    /// As [`RequestArena::give_back`], for a slot that has no error.
     #[inline(always)]
     pub(crate) fn give_back_faultless(self) {
         self.give_back(|_| ());
@@ -277,7 +277,7 @@ impl Held<'_> {
 
 /// The message that a receive had when it was collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedMessage {
     /// Who sent it.
     pub peer: Peer,
     /// Its context.
@@ -288,7 +288,7 @@ pub struct Received {
     pub bytes: u64,
 }
 
-impl Received {
+impl ReceivedMessage {
     /// That of a frame with this word.
     #[inline(always)]
     #[must_use]
@@ -315,9 +315,9 @@ impl Received {
 
 /// What became of an attempt to collect a request of which nothing is special.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Collected {
+pub enum CollectOutcome {
     /// The receive was complete; its slot is free, or inactive if it is persistent.
-    Done(Received),
+    Done(ReceivedMessage),
     /// The persistent send was complete; it is inactive.
     Sent,
     /// The message is not there yet.
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn slots_are_distinct_and_come_back() {
-        let mut arena = Arena::new();
+        let mut arena = RequestArena::new();
         let ids: Vec<_> = (0..1000).map(|_| arena.take().unwrap()).collect();
         let mut sorted: Vec<_> = ids.iter().map(|id| id.0).collect();
         sorted.sort_unstable();
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_stale_token_finds_nothing() {
-        let mut arena = Arena::new();
+        let mut arena = RequestArena::new();
         let id = arena.take().unwrap();
         arena.change(id, |fields| fields.state = RequestState::Posted);
         let token = arena.token(id);
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_generation_ends_where_the_index_begins() {
-        let mut arena = Arena::new();
+        let mut arena = RequestArena::new();
         let first = arena.take().unwrap();
         for turn in 1..=256 {
             arena.give_back(RequestId(arena.fields(first).token));
@@ -397,13 +397,13 @@ mod tests {
 
     #[test]
     fn a_free_slot_has_neither_flags_nor_error() {
-        let mut arena = Arena::new();
+        let mut arena = RequestArena::new();
         let id = arena.take().unwrap();
         arena.change(id, |fields| {
             (fields.state, fields.kind) = (RequestState::Complete, RequestKind::Receive);
             (fields.flags, fields.error) = (FLAG_PLAIN, 1);
         });
-        assert_eq!(arena.collect_plain(id.0), Collected::Special);
+        assert_eq!(arena.collect_plain(id.0), CollectOutcome::Special);
         arena.give_back(id);
         let fields = arena.fields(id);
         assert_eq!((fields.standing(), fields.error), (0, 0));
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn exhaustion_is_an_answer() {
-        let mut arena = Arena::new();
+        let mut arena = RequestArena::new();
         let mut taken = 0;
         while arena.take().is_ok() {
             taken += 1;

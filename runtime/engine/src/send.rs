@@ -6,9 +6,9 @@ use queue_layout::{
     FLAG_PERSISTENT, FLAG_SYNCHRONOUS, RequestFields, RequestKind, RequestState,
 };
 
-use crate::credit::Outgoing;
+use crate::credit::PendingFrame;
 use crate::synchronous::MARK;
-use crate::{ContextId, Engine, EventType, Exhausted, Failure, Peer, RequestId, Send};
+use crate::{ContextId, Engine, EventType, Exhausted, Peer, RequestFailure, RequestId, Send};
 
 impl Engine {
     /// Starts a send that could not go at once ([`is_clear`](Self::is_clear) and small enough): takes a slot and
@@ -19,7 +19,7 @@ impl Engine {
     pub fn start_send(&mut self, send: Send) -> Result<RequestId, Exhausted> {
         let request = self.arena.take()?;
         self.fill_send(request, send, 0);
-        self.put_off(send.peer, Outgoing::Message(request));
+        self.put_off(send.peer, PendingFrame::Message(request));
         Ok(request)
     }
 
@@ -39,7 +39,7 @@ impl Engine {
     pub fn restart_send(&mut self, request: RequestId, key: [u64; 3], early: bool) {
         self.restart(request, RequestState::Queued, |_| ());
         let peer = self.fill_restart(request, key, early);
-        self.put_off(peer, Outgoing::Message(request));
+        self.put_off(peer, PendingFrame::Message(request));
     }
 
     /// What a start of a persistent send finds out anew.
@@ -237,7 +237,7 @@ impl Engine {
         });
     }
 
-    pub(crate) fn fail(&mut self, request: RequestId, failure: Failure) {
+    pub(crate) fn fail(&mut self, request: RequestId, failure: RequestFailure) {
         self.arena
             .change(request, |fields| fields.error = failure as u8);
     }

@@ -8,7 +8,7 @@
 use queue_layout::{FLAG_SYNCHRONOUS, RequestFields, RequestKind, RequestState};
 
 use crate::credit::control;
-use crate::{Arrival, Engine, Output, Peer, RequestId, wire};
+use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 
 /// Which sends have marks.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl Engine {
         self.put_off_control(peer, control(wire::MATCHED, mark), &[]);
     }
 
-    pub(crate) fn arrive_matched(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_matched(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let place = usize::try_from(arrival.head.word.wrapping_sub(1)).unwrap_or(usize::MAX);
         let token = self.marks.tokens.get(place).copied();
         let named = token.and_then(|token| self.marked(place, token));

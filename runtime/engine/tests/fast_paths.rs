@@ -6,8 +6,8 @@
 #![allow(clippy::cast_possible_truncation, reason = "small random numbers")]
 
 use engine::{
-    Arrival, Collected, Config, ContextId, Engine, Output, Peer, Receive, RequestId, RequestState,
-    wire,
+    ArrivedFrame, CollectOutcome, Config, ContextId, Engine, Output, Peer, Receive, RequestId,
+    RequestState, wire,
 };
 use queue_layout::{FLAG_CANCELLED, FLAG_PERSISTENT, Queued, RequestKind};
 
@@ -135,7 +135,7 @@ impl Side {
                 return;
             }
         }
-        let arrival = Arrival {
+        let arrival = ArrivedFrame {
             peer,
             head,
             bytes,
@@ -193,9 +193,9 @@ impl Side {
         let request = self.engine.arena().find(token).expect("not collected yet");
         if self.fast {
             match self.engine.collect_plain(token) {
-                Collected::Done(got) => return Some((0, false, got.tag, got.bytes)),
-                Collected::NotYet => return None,
-                Collected::Special | Collected::Sent => {}
+                CollectOutcome::Done(got) => return Some((0, false, got.tag, got.bytes)),
+                CollectOutcome::NotYet => return None,
+                CollectOutcome::Special | CollectOutcome::Sent => {}
             }
         }
         if !self.engine.is_complete(request) {
@@ -386,7 +386,7 @@ fn s3_5_a_receive_from_any_source_takes_what_a_later_one_waits_for() {
     // Now the one from any source is the earliest.
     assert_eq!(engine.arrive_for(later, Peer(1), word, BYTES), None);
     assert_eq!(engine.arrive_first(Peer(1), word, BYTES), None);
-    let message = Arrival {
+    let message = ArrivedFrame {
         peer: Peer(1),
         head: wire::eager(CONTEXT, 7),
         bytes: BYTES,

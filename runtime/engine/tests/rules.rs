@@ -11,7 +11,8 @@ mod common;
 
 use common::{News, Reads, World, key, pattern};
 use engine::{
-    Config, ContextId, Engine, Failure, Output, Peer, Receive, RequestId, RequestState, Send, wire,
+    Config, ContextId, Engine, Output, Peer, Receive, RequestFailure, RequestId, RequestState,
+    Send, wire,
 };
 use queue_layout::{FLAG_CANCELLED, RequestFields};
 
@@ -107,7 +108,7 @@ fn s3_2_4_a_message_that_is_too_long_is_cut_and_says_so() {
                 let ended = fields(&world, 1, request);
                 assert_eq!(
                     (ended.state, ended.error),
-                    (RequestState::Complete, Failure::Truncated as u8)
+                    (RequestState::Complete, RequestFailure::Truncated as u8)
                 );
                 assert_eq!(ended.matched_bytes, bytes);
                 assert_eq!(
@@ -291,7 +292,7 @@ fn s3_5_a_source_is_never_taken_for_another() {
         let mut engine = Engine::new(Config::default(), PEERS);
         let arrive = |engine: &mut Engine, peer: u32, tag: i32| {
             let head = wire::eager(CONTEXT, tag);
-            let arrival = engine::Arrival {
+            let arrival = engine::ArrivedFrame {
                 peer: Peer(peer),
                 head,
                 bytes: 0,
@@ -508,7 +509,10 @@ fn a_transfer_that_fails_ends_both_sides_and_tells_the_receiver() {
     assert!(matches!(output, Some(Output::Pull { bytes: 5000, .. })));
     world.engines[1].transfer_failed(request);
     world.settle();
-    assert_eq!(fields(&world, 1, request).error, Failure::Transfer as u8);
+    assert_eq!(
+        fields(&world, 1, request).error,
+        RequestFailure::Transfer as u8
+    );
     assert!(is_complete(&world, 0, sent));
 }
 
@@ -524,7 +528,7 @@ fn a_handle_of_an_earlier_use_names_nothing() {
     assert_eq!(world.engines[1].arena().find(stale), None);
     assert!(matches!(
         world.engines[1].collect_plain(stale),
-        engine::Collected::Special
+        engine::CollectOutcome::Special
     ));
 }
 

@@ -489,7 +489,7 @@ fn frames_that_make_no_sense_change_nothing() {
         for tag in [0, 2, 7, -1] {
             for words in [&[0u64, 0][..], &[u64::MAX, 1], &[4096, 1 << 40], &[1]] {
                 // A new BIND of a class that is bound is the receiver's right: it ends the old one.
-                let head = engine::Head {
+                let head = engine::FrameHead {
                     kind,
                     ..engine::wire::eager(ContextId(9), tag)
                 };
@@ -500,7 +500,7 @@ fn frames_that_make_no_sense_change_nothing() {
                         .engine
                         .tell(Peer(other), head, words);
                 }
-                let head = engine::Head {
+                let head = engine::FrameHead {
                     kind,
                     ..engine::wire::eager(CONTEXT, tag)
                 };

@@ -7,7 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
-use engine::{Arena, ContextId, Engine, RequestId, RequestKind};
+use engine::{ContextId, Engine, RequestArena, RequestId, RequestKind};
 
 use super::Messages;
 use crate::operation::exhausted;
@@ -87,13 +87,13 @@ impl Bundles {
     }
 
     /// Whether sends are under way that nobody will collect but this process itself.
-    pub(crate) fn owes_copies(&self, arena: &Arena) -> bool {
+    pub(crate) fn owes_copies(&self, arena: &RequestArena) -> bool {
         let is_send = |request: &RequestId| arena.fields(*request).kind == RequestKind::Send;
         !self.buffered.is_empty() || self.given_up.iter().any(is_send)
     }
 
     /// A request was freed: its replay goes with it.
-    pub(crate) fn drop_replay(&mut self, request: RequestId, arena: &Arena) {
+    pub(crate) fn drop_replay(&mut self, request: RequestId, arena: &RequestArena) {
         if !self.replays.is_empty() {
             self.replays.remove(&arena.token(request));
         }

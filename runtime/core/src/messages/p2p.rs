@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Point-to-point operations of a process (MPI 5.0 chapter 3), after communicators and C arguments were resolved.
 
-use engine::{ContextId, Found, Peer, RequestId, RequestState, Send, wire};
+use engine::{ContextId, Peer, ProbedMessage, RequestId, RequestState, Send, wire};
 use transport::{Arrived, SLOT_BODY_BYTES};
 
 use super::Messages;
@@ -274,7 +274,7 @@ impl Messages {
     }
 
     /// The earliest message that such a receive would match, of those that have been taken in.
-    pub fn find_message(&mut self, source: Source) -> Option<Found> {
+    pub fn find_message(&mut self, source: Source) -> Option<ProbedMessage> {
         if self.gates.minds_receives() {
             self.gates.mind_receive(&mut self.pump, source);
         }
@@ -284,7 +284,7 @@ impl Messages {
     }
 
     /// Takes a found message out of its queue, for one matched receive.
-    pub fn claim(&mut self, found: Found) {
+    pub fn claim(&mut self, found: ProbedMessage) {
         self.pump.engine.claim(found);
     }
 

@@ -12,7 +12,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use engine::{
-    Arrival, Body, Config, Engine, Head, OutFrame, Output, Peer, RequestId, RequestKind, wire,
+    ArrivedFrame, Config, Engine, FrameBody, FrameHead, OutFrame, Output, Peer, RequestId,
+    RequestKind, wire,
 };
 
 /// A world of engines, their memory, and everything that is under way between them.
@@ -46,7 +47,7 @@ pub enum Reads {
 /// One frame on a wire, and which message it speaks of in the test's own book.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    pub head: Head,
+    pub head: FrameHead,
     pub body: Vec<u8>,
     pub message: Option<usize>,
 }
@@ -190,7 +191,7 @@ impl World {
     fn frame_of(&mut self, rank: u32, to: Peer, out: &OutFrame) -> Frame {
         let arena = self.engines[rank as usize].arena();
         match out.body {
-            Body::Words { words, count } => {
+            FrameBody::Words { words, count } => {
                 let bytes = words[..usize::from(count)].iter();
                 let body = bytes.flat_map(|word| word.to_ne_bytes()).collect();
                 let token = match out.head.kind {
@@ -210,7 +211,7 @@ impl World {
                     message,
                 }
             }
-            Body::Payload {
+            FrameBody::Payload {
                 request,
                 offset,
                 bytes,
@@ -266,7 +267,7 @@ impl World {
             *word = u64::from_ne_bytes(bytes);
         }
         let output = match self.arrive_first(from, to, &frame) {
-            None => self.engines[to as usize].arrive(Arrival {
+            None => self.engines[to as usize].arrive(ArrivedFrame {
                 peer: Peer(from),
                 head: frame.head,
                 bytes: frame.body.len() as u64,
@@ -448,7 +449,7 @@ impl Random {
 }
 
 /// The send to a peer that was started first and has not gone to the wire.
-fn oldest_queued(arena: &engine::Arena, to: Peer) -> Option<RequestId> {
+fn oldest_queued(arena: &engine::RequestArena, to: Peer) -> Option<RequestId> {
     let queued = arena.iter().filter(|id| {
         let fields = arena.fields(*id);
         (fields.kind, fields.state, fields.peer)
