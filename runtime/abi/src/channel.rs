@@ -7,7 +7,7 @@
 //!
 //! # Safety
 //! The callers' promises, which each function repeats: arrays have the length given, and the memory of a channel is theirs
-//! from each start to its end, as [`Blocks::new`] asks.
+//! from each start to its end, as [`UserBlocks::new`] asks.
 #![allow(unsafe_code, reason = "C entry points")]
 
 use core::ffi::{c_double, c_int, c_void};
@@ -15,7 +15,9 @@ use core::ptr::NonNull;
 use core::slice;
 use std::time::{Duration, Instant};
 
-use runtime::channels::{Blocks, ChannelError, ChannelId, Direction, End, Memory};
+use runtime::channels::{
+    ChannelDirection, ChannelError, ChannelId, ChannelMemory, End, UserBlocks,
+};
 use runtime::{Awaits, Visit};
 
 use crate::enter::{Mpi, enter_private};
@@ -130,11 +132,11 @@ fn declare(
     mpi: Mpi,
     comm: MPI_Comm,
     (direction, peer, class): (c_int, c_int, c_int),
-    memory: Option<Memory>,
+    memory: Option<ChannelMemory>,
 ) -> (Option<ChannelId>, Code) {
     let direction = match direction {
-        0 => Direction::Send,
-        1 => Direction::Receive,
+        0 => ChannelDirection::Send,
+        1 => ChannelDirection::Receive,
         _ => return (None, Code::BadPeer),
     };
     let (Ok(rank), Ok(class)) = (u32::try_from(peer), u8::try_from(class)) else {
@@ -399,9 +401,9 @@ fn no_names(count: usize) -> &'static [ChannelId] {
 ///
 /// # Safety
 /// `pieces` has `count` elements, whose memory belongs to the channel when it is active.
-unsafe fn memory_of(pieces: *const Piece, count: usize) -> Option<Memory> {
+unsafe fn memory_of(pieces: *const Piece, count: usize) -> Option<ChannelMemory> {
     if count == 0 {
-        return Memory::new([]);
+        return ChannelMemory::new([]);
     }
     let pieces = NonNull::new(pieces.cast_mut())?;
     // SAFETY: so many elements, as promised.
@@ -411,9 +413,9 @@ unsafe fn memory_of(pieces: *const Piece, count: usize) -> Option<Memory> {
     let blocks = used.map(|piece| {
         let base = NonNull::new(piece.base.cast::<u8>())?;
         // SAFETY: the caller's promise about the memory of pieces.
-        Some(unsafe { Blocks::new(base, piece.block_bytes, piece.blocks, piece.stride) })
+        Some(unsafe { UserBlocks::new(base, piece.block_bytes, piece.blocks, piece.stride) })
     });
-    Memory::new(blocks.collect::<Option<Vec<_>>>()?)
+    ChannelMemory::new(blocks.collect::<Option<Vec<_>>>()?)
 }
 
 const VERSION: c_int = 2;

@@ -2,8 +2,11 @@
 //! Gated channels between the ranks of a communicator: those of crate `channel`, with ranks and contexts as names. MPI knows nothing
 //! of them; who builds on this library does, by its private C interface.
 
-use channel::Way;
-pub use channel::{Blocks, ChannelCounters, ChannelError, ChannelId, Direction, Failed, Memory};
+use channel::ChannelKey;
+pub use channel::{
+    ChannelCounters, ChannelDirection, ChannelError, ChannelFailure, ChannelId, ChannelMemory,
+    UserBlocks,
+};
 use transport::Fabric;
 
 use crate::carrier::carrier;
@@ -14,7 +17,7 @@ use crate::{Comm, Messages, Peer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     /// Which end this is.
-    pub direction: Direction,
+    pub direction: ChannelDirection,
     /// The rank at the other end, in the communicator.
     pub rank: u32,
     /// Which queue of the two ranks, below 16.
@@ -42,9 +45,9 @@ impl Channels {
         messages: &mut Messages,
         comm: &Comm,
         end: End,
-        memory: Memory,
+        memory: ChannelMemory,
     ) -> Option<Result<ChannelId, ChannelError>> {
-        let way = Way {
+        let way = ChannelKey {
             direction: end.direction,
             peer: carrier(comm.group.peer(end.rank)?),
             context: comm.context.0,
@@ -91,7 +94,7 @@ impl Channels {
         &mut self,
         messages: &mut Messages,
         id: ChannelId,
-        memory: Memory,
+        memory: ChannelMemory,
     ) -> Result<(), ChannelError> {
         self.own
             .change_memory(&mut messages.pump.fabric, id, memory)
@@ -118,7 +121,7 @@ impl Channels {
         &self,
         network: &'a Network,
         id: ChannelId,
-    ) -> Result<Option<(Failed, &'a str)>, ChannelError> {
+    ) -> Result<Option<(ChannelFailure, &'a str)>, ChannelError> {
         let failed = self.own.failed(id)?;
         Ok(failed.map(|failed| {
             (

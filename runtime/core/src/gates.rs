@@ -29,7 +29,7 @@ mod out;
 
 use rustc_hash::FxHashMap;
 
-use channel::claimed::{InletName, Inlets, Place};
+use channel::claimed::{InletName, Inlets, ReceiveRegion};
 use engine::{ContextId, Peer, RequestId, wire};
 use transport::{Arrived, Owner};
 
@@ -75,7 +75,7 @@ struct Member {
     token: u32,
     class: u32,
     /// Where its bytes are written, of a receive that had a gate.
-    place: Option<Place>,
+    place: Option<ReceiveRegion>,
 }
 
 /// The gates of a process.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use channel::claimed::{Inlet, InletName, Place};
+use channel::claimed::{Inlet, InletName, ReceiveRegion};
 use engine::{ContextId, RequestId, RequestState};
 use transport::Arrived;
 
@@ -141,7 +141,7 @@ impl Gates {
         if is_member && member.place.is_none() {
             let fields = pump.engine.arena().fields(request);
             let peer = transport::Peer(fields.peer);
-            member.place = Place::new(&mut pump.fabric, peer, fields.buffer, fields.bytes);
+            member.place = ReceiveRegion::new(&mut pump.fabric, peer, fields.buffer, fields.bytes);
         }
         is_member && member.place.is_some()
     }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use channel::claimed::{InletName, Outlet, Passage};
+use channel::claimed::{ClaimOutcome, InletName, Outlet};
 use engine::{Peer, RequestId};
 
 use super::{BOUND, Gates, LEFT, Name, tell};
@@ -80,12 +80,12 @@ impl Gates {
         }
         if out.waiting.is_empty() {
             match self.try_gate(pump, request, class) {
-                Passage::Done => {
+                ClaimOutcome::Done => {
                     pump.engine.restart_sent(request);
                     return true;
                 }
-                Passage::Closed if !is_kept(pump, request) => {}
-                Passage::Closed | Passage::Barred => {
+                ClaimOutcome::Closed if !is_kept(pump, request) => {}
+                ClaimOutcome::Closed | ClaimOutcome::Barred => {
                     let out = &mut self.out[class as usize];
                     out.skip();
                     let name = out.name;
@@ -105,31 +105,31 @@ impl Gates {
 
     /// The message of the next number goes through its gate, if that opens soon.
     #[inline]
-    fn try_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> Passage {
+    fn try_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> ClaimOutcome {
         let out = &self.out[class as usize];
         let is_patient = out.misses < MOST_MISSES && pump.fabric.is_attentive();
         for _ in 0..if is_patient { SHORT_LOOKS } else { 1 } {
             let passage = self.pass_gate(pump, request, class);
-            if passage != Passage::Closed {
+            if passage != ClaimOutcome::Closed {
                 return passage;
             }
             std::hint::spin_loop();
         }
         self.out[class as usize].misses += 1;
-        Passage::Closed
+        ClaimOutcome::Closed
     }
 
     #[inline]
-    fn pass_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> Passage {
+    fn pass_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> ClaimOutcome {
         let out = &mut self.out[class as usize];
         let Some((outlet, _)) = &mut out.outlet else {
-            return Passage::Barred;
+            return ClaimOutcome::Barred;
         };
         let fields = pump.engine.arena().fields(request);
         let memory = user_buf::of_request(fields, 0, fields.bytes);
         let peer = carrier(Peer(fields.peer));
         let passage = outlet.pass(&mut pump.fabric, peer, out.number, memory.as_slice());
-        if passage == Passage::Done {
+        if passage == ClaimOutcome::Done {
             out.number += 1;
             out.misses = 0;
             let tally = pump.engine.tally();
@@ -159,9 +159,9 @@ impl Gates {
         let mut moved = false;
         while let Some(first) = self.out[class as usize].waiting.front().copied() {
             match self.pass_gate(pump, first, class) {
-                Passage::Done => pump.engine.sent_beside(first),
-                Passage::Closed if !is_kept(pump, first) => return moved,
-                Passage::Closed | Passage::Barred => {
+                ClaimOutcome::Done => pump.engine.sent_beside(first),
+                ClaimOutcome::Closed if !is_kept(pump, first) => return moved,
+                ClaimOutcome::Closed | ClaimOutcome::Barred => {
                     self.flush(pump, self.out[class as usize].name);
                     return true;
                 }
