@@ -16,7 +16,7 @@ use core::slice;
 use std::time::{Duration, Instant};
 
 use runtime::channels::{
-    ChannelDirection, ChannelError, ChannelId, ChannelMemory, End, UserBlocks,
+    ChannelDirection, ChannelError, ChannelId, ChannelMemory, ChannelSpec, UserBlocks,
 };
 use runtime::{Awaits, Visit};
 
@@ -145,7 +145,7 @@ fn declare(
     let Some(memory) = memory else {
         return (None, Code::BadMemory);
     };
-    let end = End {
+    let end = ChannelSpec {
         direction,
         rank,
         class,

@@ -3,7 +3,7 @@
 
 use core::ffi::{CStr, c_int};
 
-use runtime::{Awaits, Comm, Comparison, Meeting, Visit};
+use runtime::{AwaitedCollective, Awaits, Comm, GroupComparison, Visit};
 
 use crate::args::{InOut, Out, OutString};
 use crate::attr;
@@ -68,7 +68,7 @@ pub fn comm_free(mpi: Mpi, comm: InOut<'_, MPI_Comm>) -> Result<()> {
 /// `MPI_Comm_disconnect`: what is under way on the communicator ends first (MPI 5.0 section 11.10.4).
 pub fn comm_disconnect(mpi: Mpi, comm: InOut<'_, MPI_Comm>) -> Result<()> {
     let ended = any(mpi, comm.get())?;
-    let meeting = Meeting {
+    let meeting = AwaitedCollective {
         context: ended.context,
         call: None,
         root: None,
@@ -135,12 +135,12 @@ pub(crate) fn of(mpi: Mpi, comm: MPI_Comm) -> Result<Comm> {
 }
 
 /// A comparison as the standard numbers it.
-pub(crate) fn comparison(result: Comparison) -> c_int {
+pub(crate) fn comparison(result: GroupComparison) -> c_int {
     match result {
-        Comparison::Identical => c::MPI_IDENT,
-        Comparison::Congruent => c::MPI_CONGRUENT,
-        Comparison::Similar => c::MPI_SIMILAR,
-        Comparison::Unequal => c::MPI_UNEQUAL,
+        GroupComparison::Identical => c::MPI_IDENT,
+        GroupComparison::Congruent => c::MPI_CONGRUENT,
+        GroupComparison::Similar => c::MPI_SIMILAR,
+        GroupComparison::Unequal => c::MPI_UNEQUAL,
     }
 }
 

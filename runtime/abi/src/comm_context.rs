@@ -9,8 +9,8 @@ use core::future::poll_fn;
 use core::task::Poll;
 
 use runtime::{
-    Comm, ContextId, Group, Line, Meeting, Mode, Peer, RequestId, Source, Target, UserMemory,
-    Visit, collective,
+    AwaitedCollective, CollectiveCall, Comm, ContextId, Group, Mode, Peer, ReceiveSource,
+    RequestId, SendTarget, UserMemory, Visit, collective,
 };
 
 use crate::comm_agree::Lane;
@@ -33,7 +33,7 @@ pub(crate) enum For {
 /// is for holds for all. Who is not in the communicator then lets it [go](let_go).
 pub(crate) fn new_context(mpi: Mpi, comm: &Comm, purpose: For) -> Result<ContextId> {
     let local = comm.local();
-    Ok(Line::run(mpi, &local, async |line| {
+    Ok(CollectiveCall::run(mpi, &local, async |line| {
         choose_context(mpi, line, comm, purpose).await
     })?)
 }
@@ -41,7 +41,7 @@ pub(crate) fn new_context(mpi: Mpi, comm: &Comm, purpose: For) -> Result<Context
 /// The same as a part of a task; `line` is one of the local group.
 pub(crate) async fn choose_context(
     mpi: Mpi,
-    line: &Line<Mpi>,
+    line: &CollectiveCall<Mpi>,
     comm: &Comm,
     purpose: For,
 ) -> Outcome<ContextId> {
@@ -65,13 +65,13 @@ pub(crate) async fn choose_context(
 
 /// A context on which all members of a communicator agree, of both groups if it has two. All call.
 pub(crate) fn agree_all(mpi: Mpi, comm: &Comm) -> Result<ContextId> {
-    Ok(Line::run(mpi, &comm.local(), async |line| {
+    Ok(CollectiveCall::run(mpi, &comm.local(), async |line| {
         Makers::of(comm, line).agree(mpi).await
     })?)
 }
 
 /// Where messages of the call that `line` is for go, among its others.
-fn lane_of(comm: &Comm, line: &Line<Mpi>) -> Lane {
+fn lane_of(comm: &Comm, line: &CollectiveCall<Mpi>) -> Lane {
     Lane {
         context: comm.collective_context(),
         tag: line.call(),
@@ -124,7 +124,7 @@ pub(crate) struct Makers {
 
 impl Makers {
     /// All members of a communicator, in the call that `line` is for: with its tag, among its other messages.
-    pub(crate) fn of(comm: &Comm, line: &Line<Mpi>) -> Self {
+    pub(crate) fn of(comm: &Comm, line: &CollectiveCall<Mpi>) -> Self {
         let lane = lane_of(comm, line);
         let remote = comm.remote.as_ref().filter(|_| comm.rank == 0);
         Self {
@@ -200,7 +200,7 @@ impl Makers {
 
     /// The same, outside of tasks.
     pub(crate) fn agree_now(&self, mpi: Mpi) -> Result<ContextId> {
-        let meeting = Meeting {
+        let meeting = AwaitedCollective {
             context: self.lane.context,
             call: None,
             root: None,
@@ -275,7 +275,7 @@ async fn send_word(mpi: Mpi, lane: Lane, to: Peer, word: u32) -> Outcome<()> {
 }
 
 fn start_receive(mpi: Mpi, lane: Lane, from: Peer, bytes: &mut [u8]) -> Outcome<RequestId> {
-    let source = Source {
+    let source = ReceiveSource {
         context: lane.context,
         peer: Some(from),
         tag: Some(lane.tag),
@@ -285,7 +285,7 @@ fn start_receive(mpi: Mpi, lane: Lane, from: Peer, bytes: &mut [u8]) -> Outcome<
 }
 
 fn start_send(mpi: Mpi, lane: Lane, to: Peer, word: u32) -> Outcome<Option<RequestId>> {
-    let target = Target {
+    let target = SendTarget {
         context: lane.context,
         peer: to,
         tag: lane.tag,

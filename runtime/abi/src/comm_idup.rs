@@ -4,7 +4,7 @@
 //! The handle is there at once, of a communicator without processes, and so are the copies of the attributes; the
 //! communicator behind it comes with the end of the task that agrees on its context.
 
-use runtime::{Comm, ContextId, Group, Line, Visit};
+use runtime::{CollectiveCall, Comm, ContextId, Group, Visit};
 
 use crate::args::Out;
 use crate::attr;
@@ -75,7 +75,7 @@ struct Duplicate {
 }
 
 impl Call for Duplicate {
-    async fn run(&self, line: &Line<Mpi>) -> core::result::Result<(), runtime::Error> {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
         let context = choose_context(self.mpi, line, &self.parent, For::One).await?;
         let mut comm = self.parent.with_context(context);
         self.mpi.visit(|universe| universe.adopt(&mut comm));

@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use runtime::{Comm, ContextId, Group, Line, Peer, Universe, Visit};
+use runtime::{CollectiveCall, Comm, ContextId, Group, Peer, Universe, Visit};
 
 use crate::args::Out;
 use crate::comm::{any, int, of};
@@ -75,7 +75,7 @@ pub fn intercomm_create(
         return Err(Error::new(ErrorClass::COMM, detail));
     }
     let context = match context {
-        0 => Line::run(mpi, &local, async |line| {
+        0 => CollectiveCall::run(mpi, &local, async |line| {
             let makers = Makers::of(&local, line).led_by(leader, other);
             makers.agree(mpi).await
         })?,

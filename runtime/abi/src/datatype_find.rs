@@ -235,7 +235,7 @@ const PAIRS: &[(MPI_Datatype, MPI_Datatype, MPI_Datatype)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datatype_table::{Shape, basic};
+    use crate::datatype_table::{BasicItem, basic};
 
     #[test]
     fn lists_say_the_sizes_that_the_types_have() {
@@ -261,10 +261,10 @@ mod tests {
     fn pairs_are_of_their_parts() {
         for (value, index, pair) in PAIRS {
             let part = |datatype| match basic(datatype).unwrap().shape {
-                Shape::One(scalar) => scalar,
+                BasicItem::One(scalar) => scalar,
                 other => panic!("{other:?}"),
             };
-            let Shape::Pair {
+            let BasicItem::Pair {
                 value: v, index: i, ..
             } = basic(*pair).unwrap().shape
             else {

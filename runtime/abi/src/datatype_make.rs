@@ -4,7 +4,7 @@
 use core::ffi::c_int;
 use std::sync::Arc;
 
-use runtime::datatype::{Block, Datatype, Dimension, Share, Spread};
+use runtime::datatype::{DarrayDimension, Datatype, Dimension, Spread, TypeBlock};
 
 use crate::args::{Counts, Out, Width};
 use crate::attr;
@@ -184,7 +184,7 @@ pub fn structure(
         .list(&displacements);
     let blocks = Blocks::each(&blocklengths, &displacements, 1)?;
     let places = blocks.0.iter().zip(&olds);
-    let made = Datatype::blocks(places.map(|(&(count, at), old)| Block {
+    let made = Datatype::blocks(places.map(|(&(count, at), old)| TypeBlock {
         count,
         at,
         of: &old.datatype,
@@ -256,7 +256,7 @@ pub fn darray(
         at_least_one("array_of_gsizes", index, whole)?;
         let processes = i64::from(psizes[index]);
         let spread = spread(index, distribs[index], dargs[index], whole, processes)?;
-        shares.push(Share {
+        shares.push(DarrayDimension {
             size: whole.unsigned_abs(),
             spread,
             processes: processes.unsigned_abs(),
@@ -358,7 +358,7 @@ impl Blocks {
     }
 
     fn of(&self, datatype: &Datatype) -> Option<Datatype> {
-        Datatype::blocks(self.0.iter().map(|&(count, at)| Block {
+        Datatype::blocks(self.0.iter().map(|&(count, at)| TypeBlock {
             count,
             at,
             of: datatype,

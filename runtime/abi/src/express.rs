@@ -17,7 +17,7 @@
 use core::ffi::{c_int, c_void};
 use core::hint::cold_path;
 
-use runtime::{ContextId, Peer, ReceivedMessage, Target, Universe, UserMemory};
+use runtime::{ContextId, Peer, ReceivedMessage, SendTarget, Universe, UserMemory};
 
 use crate::args::{MutBuf, OutStatus};
 use crate::c::MPI_SUCCESS;
@@ -533,7 +533,7 @@ unsafe fn post_receive(
     let bytes = incoming(buf, count, datatype, tag)?;
     // SAFETY: A2: the buffer holds `count` items and is the library's until the receive is complete.
     let memory = unsafe { UserMemory::new(buf.cast(), bytes) };
-    let target = Target {
+    let target = SendTarget {
         context: lane.context,
         peer,
         tag,

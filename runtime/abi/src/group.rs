@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use runtime::{Comparison, Group, Peer, Visit};
+use runtime::{Group, GroupComparison, Peer, Visit};
 
 use crate::args::{InOut, Out, OutArray};
 use crate::c::{MPI_PROC_NULL, MPI_UNDEFINED};
@@ -36,7 +36,7 @@ pub fn group_compare(
 ) -> Result<()> {
     let relation = of(mpi, first)?.compare(&of(mpi, second)?);
     debug_assert!(
-        relation != Comparison::Congruent,
+        relation != GroupComparison::Congruent,
         "groups are identical, similar or unequal"
     );
     result.set(comparison(relation));

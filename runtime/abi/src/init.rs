@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use runtime::var::{events, launch};
-use runtime::{Awaits, Line, Universe, Visit, collective};
+use runtime::{Awaits, CollectiveCall, Universe, Visit, collective};
 
 use crate::anchor;
 use crate::args::{MainArgc, MainArgv, Out};
@@ -162,7 +162,7 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
     let of_world = attr::drop_all(mpi, MPI_Comm::WORLD);
     let world = comm::any(mpi, MPI_Comm::WORLD)?;
     mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
-    match Line::run(mpi, &world, async |line| collective::barrier(line).await) {
+    match CollectiveCall::run(mpi, &world, async |line| collective::barrier(line).await) {
         Ok(()) => {}
         // Nobody waits for those that are lost, where the job goes on.
         Err(runtime::Error::Lost { rank, why }) => {
@@ -223,7 +223,7 @@ pub fn finalized(flag: Out<'_, c_int>) -> Result<()> {
 pub fn abort(_comm: MPI_Comm, code: c_int) -> Result<()> {
     runtime::flush_output();
     // A launcher of others may end this process before it has said more.
-    let is_told_later = tell(runtime::Link::has_daemon);
+    let is_told_later = tell(runtime::DaemonLink::has_daemon);
     if !is_told_later {
         let who = process::identity();
         eprintln!("{who}: MPI_Abort was called with code {code}");
@@ -295,12 +295,12 @@ pub(crate) fn process_ends(code: c_int) {
 
 /// Says something to the daemon; whether it took it. Without a daemon this process is the whole job. Needs neither the lock
 /// nor the state: another thread may have the one for ever, and a signal may have come in the midst of the other.
-fn tell(say: impl FnOnce(&runtime::Link) -> bool) -> bool {
+fn tell(say: impl FnOnce(&runtime::DaemonLink) -> bool) -> bool {
     LINK.get().is_some_and(say)
 }
 
 /// The line to the daemon, once this process has joined a job that has one.
-static LINK: OnceLock<runtime::Link> = OnceLock::new();
+static LINK: OnceLock<runtime::DaemonLink> = OnceLock::new();
 
 /// Some times what an acknowledgement that was lost is waited for.
 const LINGER: Duration = Duration::from_millis(200);

@@ -10,7 +10,8 @@
 use core::ffi::c_int;
 use runtime::datatype::Datatype;
 use runtime::{
-    Awaits, Mode, Payload, Peer, RequestId, SendMode, Source, Structured, Target, UserMemory, Visit,
+    Awaits, Mode, Payload, Peer, ReceiveSource, RequestId, SendMode, SendTarget, Structured,
+    UserMemory, Visit,
 };
 
 use crate::args::{ConstBuf, MutBuf, Out, OutStatus};
@@ -703,7 +704,7 @@ pub(crate) fn handle_of(mpi: Mpi, request: Option<RequestId>, done: MPI_Request)
     }
 }
 
-fn parse_send(state: &State, call: &Call) -> Result<Option<(Target, Payload)>> {
+fn parse_send(state: &State, call: &Call) -> Result<Option<(SendTarget, Payload)>> {
     let target = target_of(state.comm(call.comm)?, call.peer, call.tag)?;
     let data = payload(state, call)?;
     Ok(target.map(|target| (target, data)))
@@ -720,30 +721,34 @@ fn send_mode(state: &mut State, form: Form, comm: MPI_Comm, bytes: u64) -> Resul
 }
 
 /// Where a send goes; `None` for `MPI_PROC_NULL`.
-fn target_of(object: &CommObject, dest: c_int, tag: c_int) -> Result<Option<Target>> {
+fn target_of(object: &CommObject, dest: c_int, tag: c_int) -> Result<Option<SendTarget>> {
     if tag < 0 {
         return Err(bad_tag(tag));
     }
     let context = object.comm.context;
-    Ok(peer_of(object, dest, "destination")?.map(|peer| Target { context, peer, tag }))
+    Ok(peer_of(object, dest, "destination")?.map(|peer| SendTarget { context, peer, tag }))
 }
 
 /// What a receive or probe asks for; `None` for `MPI_PROC_NULL`.
-pub(crate) fn source_of(object: &CommObject, source: c_int, tag: c_int) -> Result<Option<Source>> {
+pub(crate) fn source_of(
+    object: &CommObject,
+    source: c_int,
+    tag: c_int,
+) -> Result<Option<ReceiveSource>> {
     if tag < 0 && tag != MPI_ANY_TAG {
         return Err(bad_tag(tag));
     }
     let tag = (tag != MPI_ANY_TAG).then_some(tag);
     let context = object.comm.context;
     if source == MPI_ANY_SOURCE {
-        return Ok(Some(Source {
+        return Ok(Some(ReceiveSource {
             context,
             peer: None,
             tag,
         }));
     }
     let peer = peer_of(object, source, "source")?;
-    Ok(peer.map(|peer| Source {
+    Ok(peer.map(|peer| ReceiveSource {
         context,
         peer: Some(peer),
         tag,

@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use runtime::{Awaits, List, RequestId, RequestKind, Status, Visit};
+use runtime::{Awaits, MessageStatus, RequestId, RequestKind, RequestList, Visit};
 
 use crate::args::{InOut, Out, OutArray, OutStatus, OutStatuses};
 use crate::c::{MPI_SUCCESS, MPI_UNDEFINED};
@@ -381,7 +381,7 @@ fn restart_other(state: &mut State, id: RequestId) -> Result<()> {
 
 /// What a call waits for that got a list of requests.
 fn of_list(requests: &[MPI_Request]) -> Awaits {
-    Awaits::List(List {
+    Awaits::List(RequestList {
         address: requests.as_ptr().addr(),
         count: requests.len(),
         base: request_handle(0).0,
@@ -401,7 +401,7 @@ pub(crate) fn finish_alone(mpi: Mpi, id: RequestId, status: &OutStatus<'_>) -> R
 }
 
 /// A status of the runtime, in C's form.
-pub(crate) fn status_of(ended: &Status) -> MPI_Status {
+pub(crate) fn status_of(ended: &MessageStatus) -> MPI_Status {
     let mut status = match ended.source {
         Some(source) => MPI_Status::received(source, ended.tag, ended.bytes),
         None if ended.no_process => MPI_Status::PROC_NULL,
@@ -433,7 +433,7 @@ fn take(
 
 /// How a request ended that is collected now.
 struct Collected {
-    ended: Status,
+    ended: MessageStatus,
     /// It was not persistent.
     gone: bool,
     context: u32,

@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use std::sync::Arc;
 
 use runtime::topology::{self, DistGraph, Graph, Topology};
-use runtime::{Comm, Line, collective};
+use runtime::{CollectiveCall, Comm, collective};
 
 use crate::args::{Array, Out, OutArray, OutWeights, Weights};
 use crate::comm::{any, int, of};
@@ -124,7 +124,7 @@ pub fn dist_graph_create_adjacent(
     let of_destinations = destweights.slice(destinations.len())?;
     let weights = match (of_sources, of_destinations) {
         (None, None) => None,
-        (of_sources, of_destinations) => Some(topology::Weights {
+        (of_sources, of_destinations) => Some(topology::EdgeWeights {
             sources: weights_of("sourceweights", of_sources, sources)?,
             destinations: weights_of("destweights", of_destinations, destinations)?,
         }),
@@ -223,7 +223,7 @@ fn tell_all(mpi: Mpi, comm: &Comm, told: Vec<Vec<u32>>) -> Result<Vec<u32>> {
         .map(|words| u8::from(!words.is_empty()))
         .collect();
     let mut speaks = out.clone();
-    Line::run(mpi, comm, async |line| {
+    CollectiveCall::run(mpi, comm, async |line| {
         collective::alltoall_bytes(line, &out, &mut speaks).await
     })?;
     let lane = Lane::of(comm, 0);
@@ -249,7 +249,7 @@ fn tell_all(mpi: Mpi, comm: &Comm, told: Vec<Vec<u32>>) -> Result<Vec<u32>> {
 
 /// The edges of this process out of what it heard.
 fn collect(mut graph: DistGraph, heard: &[u32], weighted: bool) -> DistGraph {
-    let mut weights = topology::Weights::default();
+    let mut weights = topology::EdgeWeights::default();
     for [which, rank, weight] in heard.as_chunks::<3>().0 {
         let weight = weight.cast_signed();
         if *which == COMES {

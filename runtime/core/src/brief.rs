@@ -8,7 +8,7 @@ use engine::{CollectOutcome, Peer, ReceivedMessage, RequestKind, RequestState, w
 use transport::{Arrived, FarLook, FarWord};
 
 use crate::Universe;
-use crate::pump::{Look, Small};
+use crate::pump::{PolledFrame, Small};
 use crate::user_buf;
 
 /// How a request ended that a fast path has collected.
@@ -67,19 +67,21 @@ impl Universe {
                 return Some(ended);
             }
             match self.messages.pump.take_in_first(token) {
-                Look::Awaited(received) => return Some(received),
-                Look::Taken => {}
-                Look::Nothing if self.messages.pump.fabric.is_attentive() => std::hint::spin_loop(),
+                PolledFrame::Awaited(received) => return Some(received),
+                PolledFrame::Taken => {}
+                PolledFrame::Nothing if self.messages.pump.fabric.is_attentive() => {
+                    std::hint::spin_loop()
+                }
                 // Every some frames: no reason to leave the fast path with the rest of a window.
-                Look::Other if self.messages.pump.fabric.has_run_out() => {
+                PolledFrame::Other if self.messages.pump.fabric.has_run_out() => {
                     self.progress_beside_first()
                 }
-                Look::Other if self.looks_far() => {
+                PolledFrame::Other if self.looks_far() => {
                     if let Some(ended) = self.look_far(token) {
                         return Some(ended);
                     }
                 }
-                Look::Nothing | Look::Other => return None,
+                PolledFrame::Nothing | PolledFrame::Other => return None,
             }
         }
         None
@@ -199,16 +201,16 @@ impl Universe {
     #[inline]
     fn look_at_first(&mut self) -> bool {
         match self.messages.pump.take_in_first(NO_TOKEN) {
-            Look::Taken | Look::Awaited(..) => true,
-            Look::Nothing if self.messages.pump.fabric.is_attentive() => {
+            PolledFrame::Taken | PolledFrame::Awaited(..) => true,
+            PolledFrame::Nothing if self.messages.pump.fabric.is_attentive() => {
                 std::hint::spin_loop();
                 true
             }
-            Look::Other if self.messages.pump.fabric.has_run_out() => {
+            PolledFrame::Other if self.messages.pump.fabric.has_run_out() => {
                 self.progress_beside_first();
                 true
             }
-            Look::Nothing | Look::Other => false,
+            PolledFrame::Nothing | PolledFrame::Other => false,
         }
     }
 
@@ -232,7 +234,7 @@ impl Universe {
             return false;
         }
         let taken = (0..BRIEF_LOOKS)
-            .take_while(|_| self.messages.pump.take_in_first(NO_TOKEN) == Look::Taken);
+            .take_while(|_| self.messages.pump.take_in_first(NO_TOKEN) == PolledFrame::Taken);
         let has_taken = taken.count() != 0;
         if has_taken {
             self.waiting.polling.begin_anew();

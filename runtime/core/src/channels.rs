@@ -10,12 +10,12 @@ pub use channel::{
 use transport::Fabric;
 
 use crate::carrier::carrier;
-use crate::network::Network;
+use crate::network::JobNetwork;
 use crate::{Comm, Messages, Peer};
 
 /// Where a channel leads, as the program names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct ChannelSpec {
     /// Which end this is.
     pub direction: ChannelDirection,
     /// The rank at the other end, in the communicator.
@@ -26,11 +26,11 @@ pub struct End {
 
 /// The channels of a process.
 #[derive(Debug)]
-pub struct Channels {
+pub struct ProcessChannels {
     pub(crate) own: channel::Channels,
 }
 
-impl Channels {
+impl ProcessChannels {
     pub(crate) fn new() -> Self {
         let own = channel::Channels::new();
         Self { own }
@@ -44,7 +44,7 @@ impl Channels {
         &mut self,
         messages: &mut Messages,
         comm: &Comm,
-        end: End,
+        end: ChannelSpec,
         memory: ChannelMemory,
     ) -> Option<Result<ChannelId, ChannelError>> {
         let way = ChannelKey {
@@ -119,7 +119,7 @@ impl Channels {
     /// Those of [`channel::Channels::failed`].
     pub fn failure<'a>(
         &self,
-        network: &'a Network,
+        network: &'a JobNetwork,
         id: ChannelId,
     ) -> Result<Option<(ChannelFailure, &'a str)>, ChannelError> {
         let failed = self.own.failed(id)?;

@@ -10,7 +10,7 @@ use engine::{EventType, Peer};
 use transport::{Arrived, Completion, Outcome, Owner, WorkId};
 
 use crate::carrier::carrier;
-use crate::directory::News;
+use crate::directory::DirectoryNews;
 use crate::pump::ENGINE;
 use crate::{Universe, gates};
 
@@ -126,21 +126,21 @@ impl Universe {
     }
 
     #[cold]
-    pub(crate) fn take_news(&mut self, news: News) {
+    pub(crate) fn take_news(&mut self, news: DirectoryNews) {
         match news {
-            News::Record(rank, record) => {
+            DirectoryNews::Record(rank, record) => {
                 let fabric = &mut self.messages.pump.fabric;
                 fabric.learn_address(transport::Peer(rank), record.bytes());
             }
-            News::NoRecord(rank, why) => self.lose(Peer(rank), &why),
-            News::Lost(rank, why) => {
+            DirectoryNews::NoRecord(rank, why) => self.lose(Peer(rank), &why),
+            DirectoryNews::Lost(rank, why) => {
                 // What it sent before is here.
                 self.progress();
                 self.lose(Peer(rank), &why);
                 self.network.end_job_without(rank, &why);
             }
-            News::AllQuiet => self.network.let_go(),
-            News::End => {
+            DirectoryNews::AllQuiet => self.network.let_go(),
+            DirectoryNews::End => {
                 // Without the daemon nobody would end this process.
                 eprintln!("rank {}: the launcher is gone; this rank ends", self.rank());
                 crate::boot::leave(1);

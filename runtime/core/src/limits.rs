@@ -9,7 +9,7 @@ use crate::var::{Values, Variable};
 
 /// The limits by which a send chooses.
 #[derive(Debug)]
-pub(crate) struct Limits {
+pub(crate) struct SendLimits {
     eager_bytes: u64,
     /// Sends of fewer bytes than this may go without a request.
     at_once_below_bytes: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Limits {
     most_bytes: u64,
 }
 
-impl Limits {
+impl SendLimits {
     /// As the engine has them.
     pub(crate) fn of(config: &EngineConfig, most_bytes: u64) -> Self {
         Self {

@@ -25,8 +25,8 @@ use engine::{
 };
 use queue_layout::{FLAG_PERSISTENT, FLAG_PLAIN, Queued};
 
-use crate::awaits::Meeting;
-use crate::gates::Gates;
+use crate::awaits::AwaitedCollective;
+use crate::gates::MessageGates;
 use crate::pump::Pump;
 use crate::var::live::live_u32;
 use crate::var::{Values, Variable};
@@ -38,7 +38,7 @@ pub use bundle::SendMode;
 #[derive(Debug)]
 pub struct Messages {
     pub(crate) pump: Pump,
-    pub(crate) gates: Gates,
+    pub(crate) gates: MessageGates,
     pub(crate) bundles: Bundles,
     /// Sends since the last look at what arrived.
     pub(crate) sends_unlooked: u32,
@@ -48,7 +48,7 @@ impl Messages {
     pub(crate) fn new(pump: Pump, values: &Values) -> Self {
         Self {
             pump,
-            gates: Gates::new(
+            gates: MessageGates::new(
                 values.get(Variable::Persistent),
                 values.get(Variable::GateStarts),
             ),
@@ -159,7 +159,12 @@ impl Messages {
     }
 
     /// Notes for debuggers which collective (a number of `queue_layout::COLLECTIVES`) a request stands for.
-    pub fn tell_collective(&mut self, request: RequestId, collective: usize, meeting: Meeting) {
+    pub fn tell_collective(
+        &mut self,
+        request: RequestId,
+        collective: usize,
+        meeting: AwaitedCollective,
+    ) {
         let number = u16::try_from(collective + 1).unwrap_or(0);
         self.pump
             .engine

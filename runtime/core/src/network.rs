@@ -15,21 +15,21 @@ use transport::{
 use wireup::{Boot, Record};
 
 use crate::Error;
-use crate::boot::{Birth, Link};
+use crate::boot::{Birth, DaemonLink};
 use crate::comm::{self, Group};
 use crate::comms::Comms;
-use crate::directory::{Directory, News};
+use crate::directory::{Directory, DirectoryNews};
 use crate::pump::Pump;
 use crate::var::{self, Values, Variable};
 
 /// What is known of the network, and of the daemon, which knows where others are.
 #[derive(Debug)]
-pub struct Network {
+pub struct JobNetwork {
     /// This process.
     rank: u32,
     is_used: bool,
     /// The line to the daemon, if there is a launcher.
-    link: Option<Link>,
+    link: Option<DaemonLink>,
     directory: Directory,
     /// Peers that do not answer any more, and why.
     lost: Vec<(Peer, String)>,
@@ -37,7 +37,7 @@ pub struct Network {
     may_leave: bool,
 }
 
-impl Network {
+impl JobNetwork {
     pub(crate) fn new(rank: u32) -> Self {
         Self {
             rank,
@@ -51,12 +51,12 @@ impl Network {
 
     /// The line to the daemon, if there is a launcher.
     #[must_use]
-    pub fn link(&self) -> Option<&Link> {
+    pub fn link(&self) -> Option<&DaemonLink> {
         self.link.as_ref()
     }
 
     /// There is a launcher.
-    pub(crate) fn set_link(&mut self, link: Option<Link>) {
+    pub(crate) fn set_link(&mut self, link: Option<DaemonLink>) {
         self.link = link;
     }
 
@@ -147,12 +147,12 @@ impl Network {
     }
 
     /// Says to the daemon what is to be said, and answers the next thing that it says, if an answer is expected.
-    pub(crate) fn next_answer(&mut self) -> Option<News> {
+    pub(crate) fn next_answer(&mut self) -> Option<DirectoryNews> {
         self.directory.turn(self.link.as_ref()?)
     }
 
     /// The next thing that the daemon says, expected or not: also that it is gone.
-    pub(crate) fn next_news(&mut self) -> Option<News> {
+    pub(crate) fn next_news(&mut self) -> Option<DirectoryNews> {
         self.directory.hear(self.link.as_ref()?)
     }
 

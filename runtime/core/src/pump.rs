@@ -13,15 +13,15 @@ use queue_layout::{EngineCounters, FLAG_SYNCHRONOUS};
 use transport::{Arrived, Fabric, Head, Outcome, Owner, RemoteKey, SLOT_BODY_BYTES, WorkId};
 
 use crate::carrier::carrier;
-use crate::limits::{Limits, engine_config};
+use crate::limits::{SendLimits, engine_config};
 use crate::operation::NO_BUFFER;
 use crate::pack::Structured;
-use crate::sides::{Side, Sides};
+use crate::sides::{RequestData, RequestDataTable};
 use crate::user_buf;
 use crate::var::live::live;
 use crate::var::traffic::Traffic;
 use crate::var::{Values, Variable};
-use crate::ways::{Way, Ways};
+use crate::ways::{RendezvousProtocol, Ways};
 
 /// Messages of MPI.
 pub(crate) const ENGINE: Owner = Owner::new(0);
@@ -39,7 +39,7 @@ pub(crate) enum Small {
 
 /// What a look at the next frame found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum PolledFrame {
     /// No frame is there.
     Nothing,
     /// A frame that takes the ordinary way, or it is time to look at everything.
@@ -55,8 +55,8 @@ pub(crate) enum Look {
 pub(crate) struct Pump {
     pub(crate) engine: Engine,
     pub(crate) fabric: Fabric,
-    pub(crate) sides: Sides,
-    pub(crate) limits: Limits,
+    pub(crate) sides: RequestDataTable,
+    pub(crate) limits: SendLimits,
     pub(crate) ways: Ways,
     /// What was sent to whom.
     pub(crate) traffic: Arc<Traffic>,
@@ -82,8 +82,8 @@ impl Pump {
         Self {
             engine: Engine::counting(config, size, tally),
             fabric,
-            sides: Sides::default(),
-            limits: Limits::of(&config, most_bytes),
+            sides: RequestDataTable::default(),
+            limits: SendLimits::of(&config, most_bytes),
             ways: Ways::new(
                 values.get(Variable::SingleCopy),
                 values.get(Variable::CopyTrials),
@@ -159,30 +159,30 @@ impl Pump {
     /// Takes in the next frame if it is a whole message for the receive of `token`, which it also collects, or for the first
     /// receive of its queue. Not while requests have sides.
     #[inline(always)]
-    pub(crate) fn take_in_first(&mut self, token: u32) -> Look {
+    pub(crate) fn take_in_first(&mut self, token: u32) -> PolledFrame {
         if self.fabric.must_poll() {
-            return Look::Other;
+            return PolledFrame::Other;
         }
         let Some(frame) = self.fabric.first_frame() else {
-            return Look::Nothing;
+            return PolledFrame::Nothing;
         };
         let (peer, head) = (Peer(frame.peer().0), frame.head());
         let Some(body) = frame.body() else {
-            return Look::Other;
+            return PolledFrame::Other;
         };
         let bytes = body.bytes();
         if head.kind != wire::EAGER || head.flags != 0 {
-            return Look::Other;
+            return PolledFrame::Other;
         }
         if let Some(buffer) = self.engine.arrive_for(token, peer, head.word, bytes) {
             frame.take_into(body, user_buf::of_matched(buffer, bytes).as_mut_slice());
-            return Look::Awaited(ReceivedMessage::in_frame(peer, head.word, bytes));
+            return PolledFrame::Awaited(ReceivedMessage::in_frame(peer, head.word, bytes));
         }
         let Some((buffer, fits)) = self.engine.arrive_first(peer, head.word, bytes) else {
-            return Look::Other;
+            return PolledFrame::Other;
         };
         frame.take_into(body, user_buf::of_matched(buffer, fits).as_mut_slice());
-        Look::Taken
+        PolledFrame::Taken
     }
 
     /// A frame of the engine's.
@@ -337,7 +337,7 @@ impl Pump {
         }
         self.sides.note_choice(token, true);
         let chooses = self.fabric.caps(carrier(peer)).may_stream;
-        if chooses && self.ways.begin(peer, bytes) == Way::Stream {
+        if chooses && self.ways.begin(peer, bytes) == RendezvousProtocol::Stream {
             self.count_streamed(bytes);
             return self.engine.cannot_pull(request);
         }
@@ -521,7 +521,7 @@ impl Pump {
 
     pub(crate) fn keep_structured(&mut self, request: RequestId, data: Structured) {
         let token = self.engine.arena().token(request);
-        self.sides.insert(token, Side::Received { data });
+        self.sides.insert(token, RequestData::Received { data });
     }
 
     /// Whether a synchronous send will hardly be announced: then, once in a blue moon, its data are asked for frame by frame.

@@ -14,7 +14,7 @@ use engine::Peer;
 
 /// A way of large data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum RendezvousProtocol {
     /// The receiver reads.
     Pull,
     /// The sender streams.
@@ -25,10 +25,10 @@ pub(crate) enum Way {
 #[derive(Debug)]
 pub(crate) struct Ways {
     /// There is no choice: always this way.
-    fixed: Option<Way>,
+    fixed: Option<RendezvousProtocol>,
     /// Periods of which two go the other way.
     trial_every: u32,
-    choices: FxHashMap<(Peer, u32), Choice>,
+    choices: FxHashMap<(Peer, u32), ProtocolChoice>,
 }
 
 impl Ways {
@@ -36,8 +36,8 @@ impl Ways {
     pub(crate) fn new(policy: u64, trial_every: u64) -> Self {
         Self {
             fixed: match policy {
-                1 => Some(Way::Stream),
-                2 => Some(Way::Pull),
+                1 => Some(RendezvousProtocol::Stream),
+                2 => Some(RendezvousProtocol::Pull),
                 _ => None,
             },
             trial_every: u32::try_from(trial_every).unwrap_or(u32::MAX),
@@ -54,7 +54,7 @@ impl Ways {
     }
 
     /// The way for a message of `bytes` bytes from `peer`, which begins now.
-    pub(crate) fn begin(&mut self, peer: Peer, bytes: u64) -> Way {
+    pub(crate) fn begin(&mut self, peer: Peer, bytes: u64) -> RendezvousProtocol {
         self.fixed
             .unwrap_or_else(|| self.begin_at(peer, bytes, Instant::now()))
     }
@@ -66,9 +66,9 @@ impl Ways {
         }
     }
 
-    fn begin_at(&mut self, peer: Peer, bytes: u64, now: Instant) -> Way {
+    fn begin_at(&mut self, peer: Peer, bytes: u64, now: Instant) -> RendezvousProtocol {
         let choice = self.choices.entry((peer, class(bytes)));
-        let choice = choice.or_insert_with(|| Choice::new(now));
+        let choice = choice.or_insert_with(|| ProtocolChoice::new(now));
         choice.begin(now, self.trial_every)
     }
 
@@ -90,8 +90,8 @@ fn class(bytes: u64) -> u32 {
 }
 
 #[derive(Debug)]
-struct Choice {
-    way: Way,
+struct ProtocolChoice {
+    way: RendezvousProtocol,
     under_way: u32,
     /// Of the present period: its start, and bytes that have arrived in it.
     began: Instant,
@@ -102,10 +102,10 @@ struct Choice {
     stream: Times,
 }
 
-impl Choice {
+impl ProtocolChoice {
     fn new(now: Instant) -> Self {
         Self {
-            way: Way::Pull,
+            way: RendezvousProtocol::Pull,
             under_way: 0,
             began: now,
             arrived: 0,
@@ -115,7 +115,7 @@ impl Choice {
         }
     }
 
-    fn begin(&mut self, now: Instant, trial_every: u32) -> Way {
+    fn begin(&mut self, now: Instant, trial_every: u32) -> RendezvousProtocol {
         // Who is never idle is judged now and then all the same.
         if self.under_way != 0 && now - self.began > LONG_PERIOD {
             self.conclude(now);
@@ -137,14 +137,14 @@ impl Choice {
 
     fn open(&mut self, now: Instant, trial_every: u32) {
         let better = if self.stream.typical() < self.pull.typical() {
-            Way::Stream
+            RendezvousProtocol::Stream
         } else {
-            Way::Pull
+            RendezvousProtocol::Pull
         };
         let turn = self.periods % trial_every;
         self.way = match turn {
-            _ if self.pull.count() < KNOWN => Way::Pull,
-            _ if self.stream.count() < KNOWN => Way::Stream,
+            _ if self.pull.count() < KNOWN => RendezvousProtocol::Pull,
+            _ if self.stream.count() < KNOWN => RendezvousProtocol::Stream,
             0 | 1 => better.other(),
             _ => better,
         };
@@ -158,13 +158,13 @@ impl Choice {
             return;
         };
         match self.way {
-            Way::Pull => self.pull.note(ps_per_byte),
-            Way::Stream => self.stream.note(ps_per_byte),
+            RendezvousProtocol::Pull => self.pull.note(ps_per_byte),
+            RendezvousProtocol::Stream => self.stream.note(ps_per_byte),
         }
     }
 }
 
-impl Way {
+impl RendezvousProtocol {
     fn other(self) -> Self {
         match self {
             Self::Pull => Self::Stream,
@@ -217,8 +217,12 @@ mod tests {
         let (mut now, mut pulled) = (Instant::now(), 0);
         for _ in 0..count {
             let way = ways.begin_at(Peer(1), 65536, now);
-            pulled += u32::from(way == Way::Pull);
-            now += Duration::from_micros(if way == Way::Pull { pull_us } else { stream_us });
+            pulled += u32::from(way == RendezvousProtocol::Pull);
+            now += Duration::from_micros(if way == RendezvousProtocol::Pull {
+                pull_us
+            } else {
+                stream_us
+            });
             ways.end_at(Peer(1), 65536, now);
         }
         pulled
@@ -256,13 +260,20 @@ mod tests {
         for _ in 0..50 {
             let first = ways.begin_at(Peer(1), 65536, now);
             assert!((0..63).all(|_| ways.begin_at(Peer(1), 65536, now) == first));
-            now += Duration::from_micros(if first == Way::Pull { 640 } else { 320 });
+            now += Duration::from_micros(if first == RendezvousProtocol::Pull {
+                640
+            } else {
+                320
+            });
             (0..64).for_each(|_| ways.end_at(Peer(1), 65536, now));
         }
-        assert_eq!(ways.begin_at(Peer(1), 65536, now), Way::Stream);
+        assert_eq!(
+            ways.begin_at(Peer(1), 65536, now),
+            RendezvousProtocol::Stream
+        );
         assert_eq!(
             ways.begin_at(Peer(2), 65536, now),
-            Way::Pull,
+            RendezvousProtocol::Pull,
             "a peer for itself"
         );
     }
@@ -275,8 +286,12 @@ mod tests {
         let mut streamed = 0;
         for _ in 0..2000 {
             let way = ways.begin_at(Peer(1), 1 << 20, now);
-            streamed += u32::from(way == Way::Stream);
-            now += Duration::from_micros(if way == Way::Pull { 400 } else { 100 });
+            streamed += u32::from(way == RendezvousProtocol::Stream);
+            now += Duration::from_micros(if way == RendezvousProtocol::Pull {
+                400
+            } else {
+                100
+            });
             ways.end_at(Peer(1), 1 << 20, now);
         }
         assert!(streamed > 1200, "{streamed}");

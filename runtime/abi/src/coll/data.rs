@@ -4,7 +4,7 @@
 use core::ffi::c_int;
 use std::rc::Rc;
 
-use runtime::collective::Root;
+use runtime::collective::CollectiveRoot;
 use runtime::{Comm, Payload, Structured, UserMemory, Visit};
 
 use crate::args::{ConstBuf, CountsPtr, MutBuf};
@@ -145,13 +145,13 @@ pub(super) fn of_many_types(
 }
 
 /// Where the root is.
-pub(super) fn root_of(root: c_int, group: &Comm) -> Result<Root> {
+pub(super) fn root_of(root: c_int, group: &Comm) -> Result<CollectiveRoot> {
     match (root, u32::try_from(root)) {
-        (MPI_ROOT, _) if group.is_inter() => Ok(Root::Here),
-        (MPI_PROC_NULL, _) if group.is_inter() => Ok(Root::Aside),
+        (MPI_ROOT, _) if group.is_inter() => Ok(CollectiveRoot::Here),
+        (MPI_PROC_NULL, _) if group.is_inter() => Ok(CollectiveRoot::Aside),
         (_, Ok(rank)) if rank < group.partners().size() => Ok(match group.is_inter() {
-            false if rank == group.rank => Root::Here,
-            _ => Root::There(rank),
+            false if rank == group.rank => CollectiveRoot::Here,
+            _ => CollectiveRoot::There(rank),
         }),
         _ => {
             let error = bad_rank("root", root, group.partners().size());
@@ -281,13 +281,13 @@ impl Dense {
     }
 }
 
-/// Whether the ranks of a communicator choose by this size; see [`runtime::collective::Shape`].
-pub(super) fn shape(mpi: Mpi) -> runtime::collective::Shape {
+/// Whether the ranks of a communicator choose by this size; see [`runtime::collective::CollectiveTuning`].
+pub(super) fn shape(mpi: Mpi) -> runtime::collective::CollectiveTuning {
     mpi.visit(|universe| *universe.shape())
 }
 
 /// Where the ranks of a communicator meet.
-pub(super) fn place(mpi: Mpi, comm: &Comm) -> runtime::collective::Place {
+pub(super) fn place(mpi: Mpi, comm: &Comm) -> runtime::collective::CommPlacement {
     mpi.visit(|universe| universe.place_of(comm))
 }
 

@@ -2,9 +2,9 @@
 //! The three ways of running a collective: now, in the background, or again and again.
 
 use queue_layout::CommRow;
-use runtime::collective::{Moved, Root, Task, try_at_once};
+use runtime::collective::{CollectiveRoot, Moved, Task, try_at_once};
 use runtime::var::events;
-use runtime::{Comm, EventType, Line, Meeting, Peer, RequestId, Visit, Within};
+use runtime::{AwaitedCollective, CollectiveCall, Comm, EventType, Peer, RequestId, Visit, Within};
 
 use crate::args::Out;
 use crate::enter::Mpi;
@@ -21,7 +21,7 @@ pub(crate) trait Call: Clone + 'static {
     }
 
     /// Its root, if it has one.
-    fn root(&self) -> Option<Root> {
+    fn root(&self) -> Option<CollectiveRoot> {
         None
     }
 
@@ -33,7 +33,7 @@ pub(crate) trait Call: Clone + 'static {
     /// Runs it. The memory in the call is lent until this ends.
     fn run(
         &self,
-        line: &Line<Mpi>,
+        line: &CollectiveCall<Mpi>,
     ) -> impl Future<Output = core::result::Result<(), runtime::Error>>;
 }
 
@@ -54,7 +54,7 @@ impl<C: Call> Counted<C> {
 }
 
 impl<C: Call> Call for Counted<C> {
-    async fn run(&self, line: &Line<Mpi>) -> core::result::Result<(), runtime::Error> {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
         let _within = Within::begin(self.row, self.number);
         if events::wanted().any() {
             line.note_call(EventType::CollectiveBegin, self.number);
@@ -70,7 +70,7 @@ impl<C: Call> Call for Counted<C> {
         Some(self.number)
     }
 
-    fn root(&self) -> Option<Root> {
+    fn root(&self) -> Option<CollectiveRoot> {
         self.call.root()
     }
 
@@ -82,7 +82,7 @@ impl<C: Call> Call for Counted<C> {
 /// Runs a blocking collective.
 pub(crate) fn now(mpi: Mpi, comm: &Comm, call: &impl Call) -> Result<()> {
     let about = (root_of(comm, call), bytes_of(comm, call));
-    Ok(Line::run_to(mpi, comm, about, async |line| {
+    Ok(CollectiveCall::run_to(mpi, comm, about, async |line| {
         call.run(line).await
     })?)
 }
@@ -94,7 +94,7 @@ pub(crate) fn later(
     call: impl Call,
     request: &Out<'_, MPI_Request>,
 ) -> Result<()> {
-    let line = Line::new(mpi, comm);
+    let line = CollectiveCall::new(mpi, comm);
     let told = told(&line, comm, &call);
     // Before anything is lent to the task.
     let id = mpi.visit(|universe| universe.tasks.reserve(&mut universe.messages, comm.context))?;
@@ -122,7 +122,7 @@ pub(crate) fn later(
 }
 
 /// A collective tells nothing of what it has moved (MPI 5.0 section 6.12).
-fn as_task(line: Line<Mpi>, call: impl Call) -> Task {
+fn as_task(line: CollectiveCall<Mpi>, call: impl Call) -> Task {
     Box::pin(async move {
         let ended = line.end(call.run(&line).await);
         ended.map(|()| Moved::default())
@@ -144,7 +144,7 @@ pub(crate) fn again(
     call: impl Call,
     request: &Out<'_, MPI_Request>,
 ) -> Result<()> {
-    let line = Line::new(mpi, comm);
+    let line = CollectiveCall::new(mpi, comm);
     let told = told(&line, comm, &call);
     let starter = Box::new(move || as_task(line.clone(), call.clone()));
     let id = mpi.visit(|universe| {
@@ -160,9 +160,9 @@ pub(crate) fn again(
 }
 
 /// What debuggers are told of a call that goes on in the background.
-type Told = Option<(usize, Meeting)>;
+type Told = Option<(usize, AwaitedCollective)>;
 
-fn told(line: &Line<Mpi>, comm: &Comm, call: &impl Call) -> Told {
+fn told(line: &CollectiveCall<Mpi>, comm: &Comm, call: &impl Call) -> Told {
     let meeting = line.meeting(root_of(comm, call), bytes_of(comm, call));
     call.number().map(|number| (number, meeting))
 }
@@ -176,9 +176,9 @@ fn tell(mpi: Mpi, request: RequestId, told: Told) {
 /// The process that is the root of a call.
 fn root_of(comm: &Comm, call: &impl Call) -> Option<Peer> {
     match call.root()? {
-        Root::Here => comm.group.peer(comm.rank),
-        Root::There(rank) => comm.partners().peer(rank),
-        Root::Aside => None,
+        CollectiveRoot::Here => comm.group.peer(comm.rank),
+        CollectiveRoot::There(rank) => comm.partners().peer(rank),
+        CollectiveRoot::Aside => None,
     }
 }
 

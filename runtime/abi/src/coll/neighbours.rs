@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use runtime::collective::Neighbourhood;
-use runtime::{Comm, Line};
+use runtime::{CollectiveCall, Comm};
 
 use super::data::{self, Blocks};
 use super::{Call, three_ways};
@@ -42,7 +42,7 @@ struct Exchange {
 }
 
 impl Call for Exchange {
-    async fn run(&self, line: &Line<Mpi>) -> core::result::Result<(), runtime::Error> {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
         self.neighbourhood
             .exchange(line, &self.out, &self.into)
             .await

@@ -4,8 +4,8 @@
 use core::ffi::c_int;
 use std::rc::Rc;
 
-use runtime::collective::Root;
-use runtime::{Comm, Line, Payload, UserMemory, collective};
+use runtime::collective::CollectiveRoot;
+use runtime::{CollectiveCall, Comm, Payload, UserMemory, collective};
 
 use super::data::{self, Dense};
 use super::{Call, at_hand, three_ways};
@@ -58,11 +58,11 @@ struct Reduce {
     output: Option<Payload>,
     /// `None` beside the root of an intercommunicator, where no argument but the communicator and the root counts.
     op: Option<Combiner>,
-    root: Root,
+    root: CollectiveRoot,
 }
 
 impl Call for Reduce {
-    fn root(&self) -> Option<Root> {
+    fn root(&self) -> Option<CollectiveRoot> {
         Some(self.root)
     }
 
@@ -70,7 +70,7 @@ impl Call for Reduce {
         Some(self.input.bytes())
     }
 
-    async fn run(&self, line: &Line<Mpi>) -> Done {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         let Some(op) = &self.op else {
             return Ok(());
         };
@@ -88,7 +88,7 @@ impl Call for Reduce {
             }
         } else {
             let root = match self.root {
-                Root::There(root) => root,
+                CollectiveRoot::There(root) => root,
                 _ => line.rank(),
             };
             let mut input = Dense::of(&self.input, true);
@@ -122,7 +122,7 @@ impl Call for Everywhere {
         Some(self.input.bytes())
     }
 
-    async fn run(&self, line: &Line<Mpi>) -> Done {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         if line.is_inter() {
             let mut bytes = self.input.copy();
             let mut result = Dense::of(&self.output, false);
@@ -157,7 +157,7 @@ impl Call for Exscan {
         Some(self.input.bytes())
     }
 
-    async fn run(&self, line: &Line<Mpi>) -> Done {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         let mut input = Dense::of(&self.input, true);
         let mut result = Dense::of(&self.output, false);
         collective::exscan(line, input.memory(), result.memory(), &self.op).await?;
@@ -182,7 +182,7 @@ impl Call for ReduceScatter {
         Some(self.input.bytes())
     }
 
-    async fn run(&self, line: &Line<Mpi>) -> Done {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         let mut mine = Dense::of(&self.output, false);
         let (lengths, op) = (&self.lengths, &self.op);
         match line.is_inter() {
@@ -218,16 +218,16 @@ mod looked_up {
     ) -> Result<Reduce> {
         let root = data::root_of(root, group)?;
         let op = match root {
-            Root::Aside => None,
+            CollectiveRoot::Aside => None,
             _ => Some(combiner(mpi, op, datatype)?),
         };
-        let is_root = root == Root::Here;
+        let is_root = root == CollectiveRoot::Here;
         data::no_place_between_groups(group, sendbuf.is_in_place())?;
         if sendbuf.is_in_place() && !is_root {
             let detail = "MPI_IN_PLACE as the send buffer is for the root alone";
             return Err(Error::new(ErrorClass::BUFFER, detail));
         }
-        let gives = matches!(root, Root::There(_)) || is_root && !group.is_inter();
+        let gives = matches!(root, CollectiveRoot::There(_)) || is_root && !group.is_inter();
         let input = match gives {
             true => data::data(mpi, input_of(sendbuf, recvbuf), count, datatype)?,
             false => Payload::Dense(UserMemory::nothing()),

@@ -2,7 +2,7 @@
 //! Which algorithm each collective takes: the words of its variable, the same on all ranks. The first word leaves it to
 //! sizes and ranks.
 
-use super::board::Wish;
+use super::board::BoardChoice;
 use crate::var::{Values, Variable};
 
 /// The ways of one collective, and their words in the table of variables. `auto` is the first, and a board, where there is
@@ -51,11 +51,11 @@ macro_rules! boards {
     ($($name:ident)+) => {$(
         impl $name {
             /// Whether a board is to be taken.
-            pub(super) fn board(self) -> Wish {
+            pub(super) fn board(self) -> BoardChoice {
                 match self {
-                    Self::Auto | Self::Nodes => Wish::AsUsual,
-                    Self::Board => Wish::Yes,
-                    _ => Wish::No,
+                    Self::Auto | Self::Nodes => BoardChoice::AsUsual,
+                    Self::Board => BoardChoice::Yes,
+                    _ => BoardChoice::No,
                 }
             }
         }

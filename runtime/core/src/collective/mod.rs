@@ -2,10 +2,10 @@
 //! Collectives over point-to-point (MPI 5.0 chapter 6), on dense bytes or payloads.
 //!
 //! An algorithm is an `async fn` that reads like its description and awaits messages. A blocking call polls it until it is
-//! done ([`Line::run`]); a nonblocking one leaves it to the progress loop as a [`Task`]. There is no executor and no waker:
+//! done ([`CollectiveCall::run`]); a nonblocking one leaves it to the progress loop as a [`Task`]. There is no executor and no waker:
 //! whoever makes progress polls.
 //!
-//! Every algorithm is a pure function of the number of ranks, the root, the sizes and [`Shape`], so all ranks choose alike.
+//! Every algorithm is a pure function of the number of ranks, the root, the sizes and [`CollectiveTuning`], so all ranks choose alike.
 //! The messages travel in the communicator's second context, with a tag that says which call they belong to; within a call,
 //! messages between two ranks keep their order.
 
@@ -41,11 +41,11 @@ pub use blocks::{
     gather_equal, scatter, scatter_equal,
 };
 pub use gather_tree::{gather_tree, scatter_tree};
-pub use line::Line;
+pub use line::CollectiveCall;
 pub use neighbourhood::Neighbourhood;
 pub use reduce::{Reducer, allreduce, reduce, reduce_scatter};
-pub use root::Root;
+pub use root::CollectiveRoot;
 pub use scan::{exscan, scan};
-pub use shape::{Place, Shape};
+pub use shape::{CollectiveTuning, CommPlacement};
 pub use tree::{barrier, bcast, bcast_from_here};
 pub use various::{allgather_various, alltoall_various, gather_various, scatter_various};

@@ -3,7 +3,7 @@
 
 /// Where the root is (MPI 5.0 section 6.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Root {
+pub enum CollectiveRoot {
     /// This process.
     Here,
     /// The process with this rank: of the remote group, in an intercommunicator.

@@ -8,7 +8,7 @@ use crate::var::{Values, Variable};
 
 /// Where the ranks of a communicator meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CommPlacement {
     /// At a board of all of them.
     Board,
     /// Those of one node with each other: they are on several nodes.
@@ -19,7 +19,7 @@ pub enum Place {
 
 /// Rows of the variable table, and what the launcher told all ranks alike.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct CollectiveTuning {
     /// Through one rank, so that each other one waits once, and not in rounds: where ranks share cores, waiting is what
     /// costs, not the number of messages.
     pub flat: bool,
@@ -57,7 +57,7 @@ pub struct Shape {
     pub window_ranks: usize,
 }
 
-impl Shape {
+impl CollectiveTuning {
     /// `crowded`: the ranks of some node of the job outnumber the CPUs there, as the launcher has told all of them.
     pub(crate) fn new(values: &Values, crowded: bool) -> Self {
         let size = |variable| usize::try_from(values.get(variable)).unwrap_or(usize::MAX);
@@ -154,15 +154,15 @@ impl Shape {
     /// Whether the blocks of all ranks, of this size each, are collected as one piece of dense bytes: then they may go over a
     /// board, or several in one message.
     #[must_use]
-    pub fn gathers_bytes(self, block_bytes: usize, ranks: usize, place: Place) -> bool {
+    pub fn gathers_bytes(self, block_bytes: usize, ranks: usize, place: CommPlacement) -> bool {
         let usual = || {
             self.is_carried(block_bytes, ranks)
                 || self.is_flat(block_bytes.saturating_mul(ranks))
                 || match place {
-                    Place::Board => self.gathers_at_board(block_bytes, ranks),
+                    CommPlacement::Board => self.gathers_at_board(block_bytes, ranks),
                     // Of any size: a node takes each block of another one once, and not once for each of its ranks.
-                    Place::Nodes => self.boards,
-                    Place::Apart => false,
+                    CommPlacement::Nodes => self.boards,
+                    CommPlacement::Apart => false,
                 }
         };
         match self.choice.allgather {
@@ -183,13 +183,15 @@ impl Shape {
 
     /// The same of those that all exchange with all.
     #[must_use]
-    pub fn exchanges_bytes(self, block_bytes: usize, ranks: usize, place: Place) -> bool {
+    pub fn exchanges_bytes(self, block_bytes: usize, ranks: usize, place: CommPlacement) -> bool {
         let usual = || {
             self.is_carried(block_bytes, ranks)
                 || match place {
-                    Place::Board => self.exchanges_at_board(block_bytes.saturating_mul(ranks)),
-                    Place::Nodes => self.boards && block_bytes <= self.node_bytes,
-                    Place::Apart => false,
+                    CommPlacement::Board => {
+                        self.exchanges_at_board(block_bytes.saturating_mul(ranks))
+                    }
+                    CommPlacement::Nodes => self.boards && block_bytes <= self.node_bytes,
+                    CommPlacement::Apart => false,
                 }
         };
         match self.choice.alltoall {
@@ -215,7 +217,7 @@ mod tests {
         let given = |text: &str| [("RMPI_CARRY_RANKS".to_owned(), text.to_owned())];
         for (text, least) in [("5", 5), ("2", 2), ("100", 100)] {
             let (values, _) = Values::from_environment(given(text).into_iter());
-            let shape = Shape::new(&values, false);
+            let shape = CollectiveTuning::new(&values, false);
             assert!(shape.is_carried(8, least) && !shape.is_carried(8, least - 1));
         }
     }
@@ -223,27 +225,34 @@ mod tests {
     #[test]
     fn what_all_ranks_read_goes_over_a_board_up_to_its_limit() {
         let (values, _) = Values::from_environment(std::iter::empty());
-        let (alone, crowded) = (Shape::new(&values, false), Shape::new(&values, true));
+        let (alone, crowded) = (
+            CollectiveTuning::new(&values, false),
+            CollectiveTuning::new(&values, true),
+        );
         for (block, ranks, goes) in [(4096, 2, true), (4097, 2, false), (32768, 3, true)] {
             assert_eq!(
-                alone.gathers_bytes(block, ranks, Place::Board),
+                alone.gathers_bytes(block, ranks, CommPlacement::Board),
                 goes,
                 "{block}"
             );
-            assert!(!alone.gathers_bytes(block, ranks, Place::Apart));
+            assert!(!alone.gathers_bytes(block, ranks, CommPlacement::Apart));
         }
-        assert!(!alone.gathers_bytes(32769, 8, Place::Board));
+        assert!(!alone.gathers_bytes(32769, 8, CommPlacement::Board));
         for (block, ranks, goes) in [(2048, 2, true), (2049, 2, false), (512, 8, true)] {
             assert_eq!(
-                alone.exchanges_bytes(block, ranks, Place::Board),
+                alone.exchanges_bytes(block, ranks, CommPlacement::Board),
                 goes,
                 "{block}"
             );
         }
-        assert!(crowded.exchanges_bytes(1024, 64, Place::Board));
-        assert!(!crowded.exchanges_bytes(1025, 64, Place::Board));
+        assert!(crowded.exchanges_bytes(1024, 64, CommPlacement::Board));
+        assert!(!crowded.exchanges_bytes(1025, 64, CommPlacement::Board));
         let (values, _) =
             Values::from_environment([("RMPI_BOARD_LIMIT".into(), "0".into())].into_iter());
-        assert!(!Shape::new(&values, true).exchanges_bytes(1024, 64, Place::Board));
+        assert!(!CollectiveTuning::new(&values, true).exchanges_bytes(
+            1024,
+            64,
+            CommPlacement::Board
+        ));
     }
 }

@@ -6,16 +6,16 @@ use std::collections::VecDeque;
 use channel::claimed::{ClaimOutcome, InletName, Outlet};
 use engine::{Peer, RequestId};
 
-use super::{BOUND, Gates, LEFT, Name, tell};
+use super::{BOUND, GateName, LEFT, MessageGates, tell};
 use crate::carrier::carrier;
-use crate::operation::Target;
+use crate::operation::SendTarget;
 use crate::pump::Pump;
 use crate::user_buf;
 
 /// What this process sends to one receiver with one tag in one context.
 #[derive(Debug)]
-pub(super) struct Out {
-    pub(super) name: Name,
+pub(super) struct OutboundClass {
+    pub(super) name: GateName,
     /// Requests that are of it.
     pub(super) members: u32,
     /// While it is bound.
@@ -32,8 +32,8 @@ pub(super) struct Out {
     misses: u32,
 }
 
-impl Out {
-    pub(super) fn new(name: Name) -> Self {
+impl OutboundClass {
+    pub(super) fn new(name: GateName) -> Self {
         Self {
             name,
             members: 0,
@@ -61,9 +61,9 @@ impl Out {
     }
 }
 
-impl Gates {
+impl MessageGates {
     /// The class of this name, if it is bound.
-    pub(super) fn bound_out(&self, name: Name) -> Option<u32> {
+    pub(super) fn bound_out(&self, name: GateName) -> Option<u32> {
         let class = *self.out_names.get(&name)?;
         let out = &self.out[class as usize];
         out.outlet.is_some().then_some(class)
@@ -183,14 +183,14 @@ impl Gates {
     /// All that waits for the same receiver in the same context goes the ordinary way, in the order of the starts: a receive of any
     /// tag may take it, and must not find what was sent later before it.
     #[inline]
-    fn flush(&mut self, pump: &mut Pump, name: Name) {
+    fn flush(&mut self, pump: &mut Pump, name: GateName) {
         if !self.waiting.is_empty() {
             self.flush_waiting(pump, name);
         }
     }
 
     #[inline(never)]
-    fn flush_waiting(&mut self, pump: &mut Pump, name: Name) {
+    fn flush_waiting(&mut self, pump: &mut Pump, name: GateName) {
         let mut all: Vec<(u64, RequestId, u32)> = Vec::new();
         let out = &mut self.out;
         self.waiting.retain(|class| {
@@ -212,8 +212,8 @@ impl Gates {
     /// A send that is none of a class's own is about to go: it takes a number if it is a message of a class.
     #[cold]
     #[inline(never)]
-    pub(crate) fn mind_send(&mut self, pump: &mut Pump, target: Target) {
-        let name = Name {
+    pub(crate) fn mind_send(&mut self, pump: &mut Pump, target: SendTarget) {
+        let name = GateName {
             context: target.context.0,
             peer: target.peer.0,
             tag: target.tag,
@@ -231,7 +231,7 @@ impl Gates {
     }
 
     /// A receiver asks for gates.
-    pub(super) fn take_bind(&mut self, pump: &mut Pump, name: Name, inlet: InletName) {
+    pub(super) fn take_bind(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
         if pump.engine.is_drowned(name.peer()) {
             return pump.refuse();
         }
@@ -259,7 +259,7 @@ impl Gates {
     }
 
     /// A receiver opens gates no more.
-    pub(super) fn take_unbind(&mut self, pump: &mut Pump, name: Name, inlet: InletName) {
+    pub(super) fn take_unbind(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
         let Some(class) = self.bound_out(name) else {
             return;
         };

@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use engine::{ContextId, Peer, RequestId};
 use transport::{Config, Fabric, Node};
 
-use crate::operation::{Mode, Source, Target};
+use crate::operation::{Mode, ReceiveSource, SendTarget};
 use crate::testing::segment;
 use crate::user_buf::{UserMemory, of_request};
 use crate::var::Values;
-use crate::{Status, Universe};
+use crate::{MessageStatus, Universe};
 
 const CONTEXT: ContextId = ContextId(0);
 const RANKS: u32 = 2;
@@ -385,7 +385,7 @@ fn posted(tag: Option<usize>) -> Post {
     }
 }
 
-fn end(post: &mut Post, status: &Status, bytes: &[u8]) {
+fn end(post: &mut Post, status: &MessageStatus, bytes: &[u8]) {
     assert!(status.error.is_none(), "{:?}", status.error);
     post.is_cancelled = status.cancelled;
     if !status.cancelled {
@@ -404,16 +404,16 @@ fn tag_of(tag: usize) -> i32 {
     i32::try_from(tag).unwrap()
 }
 
-fn target(tag: usize, peer: usize) -> Target {
-    Target {
+fn target(tag: usize, peer: usize) -> SendTarget {
+    SendTarget {
         context: CONTEXT,
         peer: Peer(u32::try_from(peer).unwrap()),
         tag: tag_of(tag),
     }
 }
 
-fn source(tag: Option<usize>, peer: Option<usize>) -> Source {
-    Source {
+fn source(tag: Option<usize>, peer: Option<usize>) -> ReceiveSource {
+    ReceiveSource {
         context: CONTEXT,
         peer: peer.map(|peer| Peer(u32::try_from(peer).unwrap())),
         tag: tag.map(tag_of),

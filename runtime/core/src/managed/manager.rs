@@ -9,14 +9,14 @@ use crate::Error;
 
 /// A server that this process talks to.
 #[derive(Debug)]
-pub(crate) enum Manager {
+pub(crate) enum PmiClient {
     /// Over a socket.
     Pmi(pmi::Client),
     /// Through the library of PMIx.
     Pmix(Box<pmix::Client>),
 }
 
-impl Manager {
+impl PmiClient {
     pub(crate) fn rank(&self) -> u32 {
         match self {
             Self::Pmi(client) => client.rank(),

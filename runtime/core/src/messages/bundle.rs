@@ -11,13 +11,13 @@ use engine::{ContextId, Engine, RequestArena, RequestId, RequestKind};
 
 use super::Messages;
 use crate::operation::exhausted;
-use crate::{Error, Mode, Payload, Target};
+use crate::{Error, Mode, Payload, SendTarget};
 
 /// Everything that is under way beside plain sends and receives.
 #[derive(Debug, Default)]
 pub(crate) struct Bundles {
     open: Vec<Bundle>,
-    replays: FxHashMap<u32, Replay>,
+    replays: FxHashMap<u32, SendTemplate>,
     /// Buffered sends that are not complete.
     buffered: Vec<Buffered>,
     /// Requests that the application has freed before they were complete, and whose data must still be settled.
@@ -36,8 +36,8 @@ struct Bundle {
 
 /// What a persistent send does at each start.
 #[derive(Clone, Debug)]
-struct Replay {
-    target: Option<Target>,
+struct SendTemplate {
+    target: Option<SendTarget>,
     data: Payload,
     mode: SendMode,
 }
@@ -114,7 +114,7 @@ impl Messages {
     /// When no request slot is left.
     pub fn send_payload(
         &mut self,
-        target: Target,
+        target: SendTarget,
         data: &Payload,
         mode: SendMode,
     ) -> Result<Option<RequestId>, Error> {
@@ -143,7 +143,7 @@ impl Messages {
     /// When no request slot is left.
     pub fn prepare_payload(
         &mut self,
-        target: Option<Target>,
+        target: Option<SendTarget>,
         data: Payload,
         mode: SendMode,
     ) -> Result<RequestId, Error> {
@@ -161,7 +161,7 @@ impl Messages {
         let token = self.pump.engine.arena().token(request);
         self.bundles
             .replays
-            .insert(token, Replay { target, data, mode });
+            .insert(token, SendTemplate { target, data, mode });
         Ok(request)
     }
 
@@ -171,7 +171,7 @@ impl Messages {
         let replay = self.bundles.replays.get(&token).cloned();
         // The send first: where it fails, the request stays as it was, and nobody waits for it.
         let part = match replay {
-            Some(Replay {
+            Some(SendTemplate {
                 target: Some(target),
                 data,
                 mode,
@@ -332,7 +332,7 @@ const NO_CONTEXT: ContextId = ContextId(0);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Source;
+    use crate::ReceiveSource;
     use crate::UserMemory;
     use crate::testing::messages_alone;
     use engine::{ContextId, Peer, RequestState};
@@ -341,12 +341,12 @@ mod tests {
     fn a_persistent_send_that_cannot_be_started_stays_inactive() {
         let mut messages = messages_alone();
         let (context, peer, tag) = (ContextId(0), Peer(0), 1);
-        let target = Target { context, peer, tag };
+        let target = SendTarget { context, peer, tag };
         let mut bytes = vec![1u8; 1 << 20];
         let data = Payload::Dense(UserMemory::of(&mut bytes));
         let mode = SendMode::Buffered { buffer: 0 };
         let request = messages.prepare_payload(Some(target), data, mode).unwrap();
-        let source = Source {
+        let source = ReceiveSource {
             context,
             peer: Some(peer),
             tag: Some(tag),

@@ -11,10 +11,10 @@ use wireup::{ToDaemon, ToRank};
 
 use super::*;
 use crate::Universe;
-use crate::boot::Link;
+use crate::boot::DaemonLink;
 use crate::comm::{Comm, WORLD_CONTEXT};
-use crate::operation::{Mode, Source, Status, Target};
-use crate::roster::Name;
+use crate::operation::{MessageStatus, Mode, ReceiveSource, SendTarget};
+use crate::roster::ProcessName;
 use crate::testing::talk;
 use crate::user_buf::UserMemory;
 
@@ -43,7 +43,7 @@ fn opened(boot: Boot, providers: &str) -> String {
 
 #[test]
 fn a_lost_rank_of_a_group_is_told_with_its_number_there_and_the_first_reason() {
-    let mut network = Network::new(0);
+    let mut network = JobNetwork::new(0);
     assert!(!network.wants_turns());
     assert!(network.add_lost(Peer(3), "it was killed"));
     assert!(!network.add_lost(Peer(3), "it does not answer"));
@@ -118,7 +118,7 @@ impl Job {
             let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
             let line = rustix::net::socketpair(family, kind, SocketFlags::NONBLOCK, None);
             let (ours, theirs) = line.unwrap();
-            universe.network.set_link(Some(Link::new(ours, rank)));
+            universe.network.set_link(Some(DaemonLink::new(ours, rank)));
             universe.network.join(&mut universe.messages.pump, true);
             universe.listen();
             (universe, theirs)
@@ -187,7 +187,7 @@ impl Job {
     }
 
     fn send(&mut self, from: u32, to: u32, bytes: &mut [u8]) -> Option<RequestId> {
-        let target = Target {
+        let target = SendTarget {
             context: WORLD_CONTEXT,
             peer: Peer(to),
             tag: 5,
@@ -200,7 +200,7 @@ impl Job {
     }
 
     fn receive(&mut self, at: u32, from: Option<u32>, bytes: &mut [u8]) -> RequestId {
-        let source = Source {
+        let source = ReceiveSource {
             context: WORLD_CONTEXT,
             peer: from.map(Peer),
             tag: Some(5),
@@ -213,7 +213,7 @@ impl Job {
     }
 
     /// Takes turns until a request is complete, and collects it.
-    fn wait(&mut self, at: u32, request: RequestId) -> Status {
+    fn wait(&mut self, at: u32, request: RequestId) -> MessageStatus {
         for _ in 0..MOST_TURNS {
             if self.ranks[at as usize].messages.is_complete(request) {
                 return self.ranks[at as usize].collect(request);
@@ -518,7 +518,7 @@ fn two_jobs(net: &FakeNet) -> [Universe; 2] {
             is_first: me == 0,
         };
         let record = both[other].messages.pump.fabric.network_record().unwrap();
-        let name = Name { job: 9, rank: 0 };
+        let name = ProcessName { job: 9, rank: 0 };
         let peer = both[me].meet_far(name, far, &record).unwrap();
         assert_eq!((peer, both[me].roster().peer(name)), (Peer(1), Some(peer)));
     }
