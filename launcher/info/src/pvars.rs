@@ -3,7 +3,7 @@
 
 use crate::entry::Entry;
 use crate::text::wrapped;
-use runtime::var::gauges::{Class, GAUGES, Gauge, Number};
+use runtime::var::gauges::{GAUGES, PerformanceVariable, PvarClass, PvarNumber};
 use serde_json::json;
 
 /// All performance variables.
@@ -11,7 +11,7 @@ pub(crate) fn entries() -> Vec<Entry> {
     GAUGES.iter().map(one).collect()
 }
 
-fn one(gauge: &Gauge) -> Entry {
+fn one(gauge: &PerformanceVariable) -> Entry {
     let of = match (gauge.is_of_comm(), gauge.is_of_ranks()) {
         (true, _) => " of a communicator",
         (_, true) => " by world rank",
@@ -32,7 +32,7 @@ fn one(gauge: &Gauge) -> Entry {
         "continuous": gauge.is_continuous(),
         "text": gauge.text,
     });
-    if let Number::Int(words @ [_, ..]) = gauge.kind {
+    if let PvarNumber::Int(words @ [_, ..]) = gauge.kind {
         json["words"] = words.into();
     }
     Entry {
@@ -42,27 +42,27 @@ fn one(gauge: &Gauge) -> Entry {
     }
 }
 
-fn class(class: Class) -> &'static str {
+fn class(class: PvarClass) -> &'static str {
     match class {
-        Class::State => "state",
-        Class::Level => "level",
-        Class::Size => "size",
-        Class::Percentage => "percentage",
-        Class::HighWatermark => "high watermark",
-        Class::LowWatermark => "low watermark",
-        Class::Counter => "counter",
-        Class::Aggregate => "aggregate",
-        Class::Timer => "timer",
-        Class::Generic => "generic",
+        PvarClass::State => "state",
+        PvarClass::Level => "level",
+        PvarClass::Size => "size",
+        PvarClass::Percentage => "percentage",
+        PvarClass::HighWatermark => "high watermark",
+        PvarClass::LowWatermark => "low watermark",
+        PvarClass::Counter => "counter",
+        PvarClass::Aggregate => "aggregate",
+        PvarClass::Timer => "timer",
+        PvarClass::Generic => "generic",
     }
 }
 
-fn kind(kind: Number) -> &'static str {
+fn kind(kind: PvarNumber) -> &'static str {
     match kind {
-        Number::Int(_) => "int",
-        Number::Unsigned => "unsigned",
-        Number::Long => "unsigned long long",
-        Number::Double => "double",
+        PvarNumber::Int(_) => "int",
+        PvarNumber::Unsigned => "unsigned",
+        PvarNumber::Long => "unsigned long long",
+        PvarNumber::Double => "double",
     }
 }
 

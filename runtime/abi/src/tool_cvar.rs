@@ -8,8 +8,8 @@
 use core::ffi::{CStr, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use runtime::var::settings::{self, Refusal, Value, control, controls, text_bytes};
-use runtime::var::{Range, Row, Scope};
+use runtime::var::settings::{self, CvarRefusal, CvarValue, control, controls, text_bytes};
+use runtime::var::{ControlVariable, Range, Scope};
 
 use crate::args::{InOut, InValue, Object, Out, OutChars, OutValue};
 use crate::c;
@@ -20,9 +20,9 @@ use crate::tool_handles::{Handles, Kind};
 use crate::{lock, state, tool_enum, tool_event};
 
 /// The variables behind live handles.
-static HANDLES: Mutex<Handles<&'static Row>> = Mutex::new(Handles::new(Kind::Cvar));
+static HANDLES: Mutex<Handles<&'static ControlVariable>> = Mutex::new(Handles::new(Kind::Cvar));
 
-fn handles() -> MutexGuard<'static, Handles<&'static Row>> {
+fn handles() -> MutexGuard<'static, Handles<&'static ControlVariable>> {
     HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -62,7 +62,7 @@ pub fn get_info(
 }
 
 /// What it means, which values it takes and who may set it.
-fn describe(row: &Row) -> String {
+fn describe(row: &ControlVariable) -> String {
     format!(
         "{} Expected: {}. {}",
         row.text,
@@ -71,7 +71,7 @@ fn describe(row: &Row) -> String {
     )
 }
 
-fn type_of(row: &Row) -> MPI_Datatype {
+fn type_of(row: &ControlVariable) -> MPI_Datatype {
     match row.range {
         Range::Number { .. } => MPI_Datatype::UNSIGNED_LONG_LONG,
         Range::Words(_) => MPI_Datatype::INT,
@@ -81,7 +81,7 @@ fn type_of(row: &Row) -> MPI_Datatype {
     }
 }
 
-fn scope_of(row: &Row) -> c_int {
+fn scope_of(row: &ControlVariable) -> c_int {
     match row.scope {
         Scope::ReadOnly => c::MPI_T_SCOPE_READONLY,
         Scope::Local | Scope::Any => c::MPI_T_SCOPE_LOCAL,
@@ -121,7 +121,7 @@ pub fn handle_free(handle: InOut<'_, MPI_T_cvar_handle>) -> Result<()> {
     Ok(())
 }
 
-fn find(handle: MPI_T_cvar_handle) -> Result<&'static Row> {
+fn find(handle: MPI_T_cvar_handle) -> Result<&'static ControlVariable> {
     let found = handles().get(handle.0).copied();
     found.ok_or(Refused(ErrorClass::T_INVALID_HANDLE))
 }
@@ -129,9 +129,9 @@ fn find(handle: MPI_T_cvar_handle) -> Result<&'static Row> {
 /// `MPI_T_cvar_read`.
 pub fn read(handle: MPI_T_cvar_handle, buf: OutValue<'_>) -> Result<()> {
     match settings::read(find(handle)?) {
-        Value::Number(number) => buf.set(&number.to_ne_bytes())?,
-        Value::Word(word) => buf.set(&number(word).to_ne_bytes())?,
-        Value::Text(mut text) => {
+        CvarValue::Number(number) => buf.set(&number.to_ne_bytes())?,
+        CvarValue::Word(word) => buf.set(&number(word).to_ne_bytes())?,
+        CvarValue::Text(mut text) => {
             text.push('\0');
             buf.set(text.as_bytes())?;
         }
@@ -145,9 +145,9 @@ pub fn write(handle: MPI_T_cvar_handle, buf: InValue<'_>) -> Result<()> {
     let value = given(row, buf)?.ok_or(Refused(ErrorClass::T_INVALID))?;
     settings::write(row, &value).map_err(|refusal| {
         Refused(match refusal {
-            Refusal::NotNow => ErrorClass::T_CVAR_SET_NOT_NOW,
-            Refusal::Never => ErrorClass::T_CVAR_SET_NEVER,
-            Refusal::Invalid => ErrorClass::T_INVALID,
+            CvarRefusal::NotNow => ErrorClass::T_CVAR_SET_NOT_NOW,
+            CvarRefusal::Never => ErrorClass::T_CVAR_SET_NEVER,
+            CvarRefusal::Invalid => ErrorClass::T_INVALID,
         })
     })?;
     if row.scope == Scope::Any && (lock::is_multiple() || tool_event::is_only_thread()) {
@@ -158,16 +158,16 @@ pub fn write(handle: MPI_T_cvar_handle, buf: InValue<'_>) -> Result<()> {
 }
 
 /// The value that a program hands over; `None` where it can be none of the row's kind.
-fn given(row: &Row, buf: InValue<'_>) -> Result<Option<Value>> {
+fn given(row: &ControlVariable, buf: InValue<'_>) -> Result<Option<CvarValue>> {
     if let Some(most) = text_bytes(row) {
         let text = buf
             .text(most)?
             .and_then(|text| String::from_utf8(text).ok());
-        return Ok(text.map(Value::Text));
+        return Ok(text.map(CvarValue::Text));
     }
     if let Range::Words(_) = row.range {
         let word = c_int::from_ne_bytes(buf.bytes()?);
-        return Ok(usize::try_from(word).ok().map(Value::Word));
+        return Ok(usize::try_from(word).ok().map(CvarValue::Word));
     }
-    Ok(Some(Value::Number(u64::from_ne_bytes(buf.bytes()?))))
+    Ok(Some(CvarValue::Number(u64::from_ne_bytes(buf.bytes()?))))
 }

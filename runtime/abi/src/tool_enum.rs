@@ -4,8 +4,8 @@
 use core::ffi::c_int;
 
 use runtime::var::events::{self, EVENTS};
-use runtime::var::gauges::{GAUGES, Gauge, Number};
-use runtime::var::{ROWS, Range, Row};
+use runtime::var::gauges::{GAUGES, PerformanceVariable, PvarNumber};
+use runtime::var::{ControlVariable, ROWS, Range};
 
 use crate::args::{InOut, Out, OutChars};
 use crate::error::ErrorClass;
@@ -14,7 +14,7 @@ use crate::tool::{Refused, Result, at, number, put, put_text};
 use crate::tool_handles::{Kind, bits, place};
 
 /// The enumeration of a row's words.
-pub fn of_row(row: &Row) -> MPI_T_enum {
+pub fn of_row(row: &ControlVariable) -> MPI_T_enum {
     match row.range {
         Range::Words(_) => MPI_T_enum(bits(Kind::Enum, row.variable as usize, 0)),
         _ => MPI_T_enum(0),
@@ -22,16 +22,16 @@ pub fn of_row(row: &Row) -> MPI_T_enum {
 }
 
 /// The enumeration of the words of a performance variable, by its place behind the rows.
-pub fn of_gauge(gauge: &Gauge) -> MPI_T_enum {
-    let same = |other: &Gauge| other.name == gauge.name;
+pub fn of_gauge(gauge: &PerformanceVariable) -> MPI_T_enum {
+    let same = |other: &PerformanceVariable| other.name == gauge.name;
     match (gauge.kind, GAUGES.iter().position(same)) {
-        (Number::Int([_, ..]), Some(at)) => MPI_T_enum(bits(Kind::Enum, ROWS.len() + at, 0)),
+        (PvarNumber::Int([_, ..]), Some(at)) => MPI_T_enum(bits(Kind::Enum, ROWS.len() + at, 0)),
         _ => MPI_T_enum(0),
     }
 }
 
 /// The enumeration of the words in an event, by its place behind those.
-pub fn of_event(row: &events::Row) -> MPI_T_enum {
+pub fn of_event(row: &events::EventDescription) -> MPI_T_enum {
     match row.words() {
         [] => MPI_T_enum(0),
         _ => {
@@ -57,21 +57,21 @@ fn find(handle: MPI_T_enum) -> Result<(String, &'static [&'static str])> {
 
 type Words = (&'static str, &'static [&'static str]);
 
-fn words_of_row(row: &Row) -> Option<Words> {
+fn words_of_row(row: &ControlVariable) -> Option<Words> {
     match row.range {
         Range::Words(words) => Some((row.name, words)),
         _ => None,
     }
 }
 
-fn words_of_gauge(gauge: &Gauge) -> Option<Words> {
+fn words_of_gauge(gauge: &PerformanceVariable) -> Option<Words> {
     match gauge.kind {
-        Number::Int(words @ [_, ..]) => Some((gauge.name, words)),
+        PvarNumber::Int(words @ [_, ..]) => Some((gauge.name, words)),
         _ => None,
     }
 }
 
-fn words_of_event(row: &events::Row) -> Option<Words> {
+fn words_of_event(row: &events::EventDescription) -> Option<Words> {
     match row.words() {
         [] => None,
         words => Some((row.name, words)),

@@ -19,7 +19,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
 
 use runtime::Visit;
-use runtime::var::events::{EVENTS, Element, Kind as ElementKind, Origin, Row, want, wanted};
+use runtime::var::events::{
+    EVENTS, Element, ElementOrigin, ElementType as ElementKind, EventDescription, want, wanted,
+};
 use runtime::{EventRecord, EventRecordList, comm};
 
 use crate::args::{InOut, Object, Out, OutArrayPtr, OutChars, OutValue, State as Kept};
@@ -55,7 +57,7 @@ struct Callback {
 /// What is behind a registration handle.
 #[derive(Debug)]
 struct Registration {
-    event: &'static Row,
+    event: &'static EventDescription,
     /// One for each level of [`LEVELS`].
     callbacks: [Option<Callback>; LEVELS.len()],
     /// Events that were lost since the last word about it.
@@ -76,7 +78,7 @@ impl Registration {
 struct Instance {
     /// Its handle.
     number: usize,
-    row: &'static Row,
+    row: &'static EventDescription,
     at: u64,
     /// The words of its record, its communicator as a handle.
     record: EventRecord,
@@ -91,9 +93,9 @@ impl Instance {
     fn value(&self, element: &Element) -> u64 {
         let words = &self.record.words;
         match element.from {
-            Origin::Word(word) => words[word],
-            Origin::Communicator(_) => self.communicator.0 as u64,
-            Origin::Internal(word) => comm::is_internal(context(words[word])).into(),
+            ElementOrigin::Word(word) => words[word],
+            ElementOrigin::Communicator(_) => self.communicator.0 as u64,
+            ElementOrigin::Internal(word) => comm::is_internal(context(words[word])).into(),
         }
     }
 
@@ -298,7 +300,7 @@ fn take() -> (EventRecordList, Vec<MPI_Comm>) {
 fn communicator(state: &state::State, record: &EventRecord) -> MPI_Comm {
     let row = &EVENTS[record.event as usize];
     let by_context = row.elements.iter().find_map(|element| match element.from {
-        Origin::Communicator(word) => Some(record.words[word]),
+        ElementOrigin::Communicator(word) => Some(record.words[word]),
         _ => None,
     });
     let found = by_context.and_then(|word| {
@@ -364,7 +366,7 @@ impl Call {
 }
 
 /// The next registration that wants the event, from a place on. Registrations may come and go between two calls.
-fn next_call(place: &mut usize, row: &Row, required: c_int) -> Option<Call> {
+fn next_call(place: &mut usize, row: &EventDescription, required: c_int) -> Option<Call> {
     let mut book = book();
     loop {
         let (handle, registration) = book.registrations.next_from(place)?;
@@ -493,7 +495,7 @@ fn type_of(kind: ElementKind) -> MPI_Datatype {
     }
 }
 
-fn names(row: &Row) -> Pairs {
+fn names(row: &EventDescription) -> Pairs {
     let names: Vec<&str> = row.elements.iter().map(|element| element.name).collect();
     let mut pairs = Pairs::default();
     if let Ok(names) = std::ffi::CString::new(names.join(",")) {
@@ -504,7 +506,7 @@ fn names(row: &Row) -> Pairs {
 
 /// `MPI_T_event_get_index`.
 pub fn get_index(name: &CStr, index: Out<'_, c_int>) -> Result<()> {
-    let is_it = |row: &Row| row.name.as_bytes() == name.to_bytes();
+    let is_it = |row: &EventDescription| row.name.as_bytes() == name.to_bytes();
     let found = EVENTS.iter().position(is_it);
     index.set(number(found.ok_or(Refused(ErrorClass::T_INVALID_NAME))?));
     Ok(())

@@ -8,8 +8,8 @@
 use core::ffi::{CStr, c_int};
 use core::time::Duration;
 
-use runtime::var::desk::{self, Bound, Desk, Key, Refusal};
-use runtime::var::gauges::{Class, GAUGES, Gauge, Number, Source};
+use runtime::var::desk::{self, PvarBinding, PvarRefusal, SessionKey, ToolSessions};
+use runtime::var::gauges::{GAUGES, PerformanceVariable, PvarClass, PvarNumber, PvarSource};
 
 use crate::args::{InOut, InValue, Object, Out, OutChars, OutValue};
 use crate::c;
@@ -21,18 +21,18 @@ use crate::tool::{Refused, Result, at, number, put, put_text, verbosity};
 use crate::tool_enum;
 use crate::tool_handles::{Kind, bits, place};
 
-impl From<Refusal> for Refused {
-    fn from(refusal: Refusal) -> Self {
+impl From<PvarRefusal> for Refused {
+    fn from(refusal: PvarRefusal) -> Self {
         Self(match refusal {
-            Refusal::Session => ErrorClass::T_INVALID_SESSION,
-            Refusal::Handle => ErrorClass::T_INVALID_HANDLE,
-            Refusal::Index => ErrorClass::T_INVALID_INDEX,
-            Refusal::Invalid => ErrorClass::T_INVALID,
-            Refusal::StartStop => ErrorClass::T_PVAR_NO_STARTSTOP,
-            Refusal::Write => ErrorClass::T_PVAR_NO_WRITE,
-            Refusal::Atomic => ErrorClass::T_PVAR_NO_ATOMIC,
-            Refusal::Handles => ErrorClass::T_OUT_OF_HANDLES,
-            Refusal::Sessions => ErrorClass::T_OUT_OF_SESSIONS,
+            PvarRefusal::Session => ErrorClass::T_INVALID_SESSION,
+            PvarRefusal::Handle => ErrorClass::T_INVALID_HANDLE,
+            PvarRefusal::Index => ErrorClass::T_INVALID_INDEX,
+            PvarRefusal::Invalid => ErrorClass::T_INVALID,
+            PvarRefusal::StartStop => ErrorClass::T_PVAR_NO_STARTSTOP,
+            PvarRefusal::Write => ErrorClass::T_PVAR_NO_WRITE,
+            PvarRefusal::Atomic => ErrorClass::T_PVAR_NO_ATOMIC,
+            PvarRefusal::Handles => ErrorClass::T_OUT_OF_HANDLES,
+            PvarRefusal::Sessions => ErrorClass::T_OUT_OF_SESSIONS,
         })
     }
 }
@@ -79,34 +79,35 @@ pub fn get_info(
     Ok(())
 }
 
-fn class_of(gauge: &Gauge) -> c_int {
+fn class_of(gauge: &PerformanceVariable) -> c_int {
     match gauge.class {
-        Class::State => c::MPI_T_PVAR_CLASS_STATE,
-        Class::Level => c::MPI_T_PVAR_CLASS_LEVEL,
-        Class::Size => c::MPI_T_PVAR_CLASS_SIZE,
-        Class::Percentage => c::MPI_T_PVAR_CLASS_PERCENTAGE,
-        Class::HighWatermark => c::MPI_T_PVAR_CLASS_HIGHWATERMARK,
-        Class::LowWatermark => c::MPI_T_PVAR_CLASS_LOWWATERMARK,
-        Class::Counter => c::MPI_T_PVAR_CLASS_COUNTER,
-        Class::Aggregate => c::MPI_T_PVAR_CLASS_AGGREGATE,
-        Class::Timer => c::MPI_T_PVAR_CLASS_TIMER,
-        Class::Generic => c::MPI_T_PVAR_CLASS_GENERIC,
+        PvarClass::State => c::MPI_T_PVAR_CLASS_STATE,
+        PvarClass::Level => c::MPI_T_PVAR_CLASS_LEVEL,
+        PvarClass::Size => c::MPI_T_PVAR_CLASS_SIZE,
+        PvarClass::Percentage => c::MPI_T_PVAR_CLASS_PERCENTAGE,
+        PvarClass::HighWatermark => c::MPI_T_PVAR_CLASS_HIGHWATERMARK,
+        PvarClass::LowWatermark => c::MPI_T_PVAR_CLASS_LOWWATERMARK,
+        PvarClass::Counter => c::MPI_T_PVAR_CLASS_COUNTER,
+        PvarClass::Aggregate => c::MPI_T_PVAR_CLASS_AGGREGATE,
+        PvarClass::Timer => c::MPI_T_PVAR_CLASS_TIMER,
+        PvarClass::Generic => c::MPI_T_PVAR_CLASS_GENERIC,
     }
 }
 
-fn type_of(gauge: &Gauge) -> MPI_Datatype {
+fn type_of(gauge: &PerformanceVariable) -> MPI_Datatype {
     match gauge.kind {
-        Number::Int(_) => MPI_Datatype::INT,
-        Number::Unsigned => MPI_Datatype::UNSIGNED,
-        Number::Long => MPI_Datatype::UNSIGNED_LONG_LONG,
-        Number::Double => MPI_Datatype::DOUBLE,
+        PvarNumber::Int(_) => MPI_Datatype::INT,
+        PvarNumber::Unsigned => MPI_Datatype::UNSIGNED,
+        PvarNumber::Long => MPI_Datatype::UNSIGNED_LONG_LONG,
+        PvarNumber::Double => MPI_Datatype::DOUBLE,
     }
 }
 
 /// `MPI_T_pvar_get_index`.
 pub fn get_index(name: &CStr, var_class: c_int, index: Out<'_, c_int>) -> Result<()> {
-    let is_it =
-        |gauge: &Gauge| gauge.name.as_bytes() == name.to_bytes() && class_of(gauge) == var_class;
+    let is_it = |gauge: &PerformanceVariable| {
+        gauge.name.as_bytes() == name.to_bytes() && class_of(gauge) == var_class
+    };
     let found = GAUGES.iter().position(is_it);
     index.set(number(found.ok_or(Refused(ErrorClass::T_INVALID_NAME))?));
     Ok(())
@@ -140,14 +141,15 @@ pub fn handle_alloc(
 ) -> Result<()> {
     let session = session_of(session)?;
     let gauge = at(GAUGES.iter(), index)?;
-    let at = usize::try_from(index).map_err(|_| Refusal::Index)?;
+    let at = usize::try_from(index).map_err(|_| PvarRefusal::Index)?;
     let bound = match gauge.is_of_comm() {
         true => bind(gauge, MPI_Comm(obj_handle.bits()?))?,
-        false => Bound::Nothing,
+        false => PvarBinding::Nothing,
     };
     let desk = desk()?;
     let made = desk.alloc(session, at, bound);
-    if let (Err(_), Bound::Comm(_, Some(watch)), Source::Queue(kind)) = (made, bound, gauge.source)
+    if let (Err(_), PvarBinding::Comm(_, Some(watch)), PvarSource::Queue(kind)) =
+        (made, bound, gauge.source)
     {
         runtime::var::gauges::tally().queues(kind).unwatch(watch);
     }
@@ -162,7 +164,7 @@ pub fn handle_alloc(
 }
 
 /// What a handle for this communicator is bound to.
-fn bind(gauge: &Gauge, comm: MPI_Comm) -> Result<Bound> {
+fn bind(gauge: &PerformanceVariable, comm: MPI_Comm) -> Result<PvarBinding> {
     if process::phase() != Phase::Running {
         return Err(Refused(ErrorClass::T_INVALID));
     }
@@ -170,14 +172,14 @@ fn bind(gauge: &Gauge, comm: MPI_Comm) -> Result<Bound> {
         let comm = &state.comm(comm)?.comm;
         let row = comm.row();
         let watch = match gauge.source {
-            Source::Queue(kind) => {
+            PvarSource::Queue(kind) => {
                 let watch = state.universe.messages.watch_queue(kind, comm.context);
                 Some(watch.ok_or(Refused(ErrorClass::T_OUT_OF_HANDLES))?)
             }
             _ => None,
         };
         let row = row.ok_or(Refused(ErrorClass::T_NOT_ACCESSIBLE))?;
-        Ok(Bound::Comm(row, watch))
+        Ok(PvarBinding::Comm(row, watch))
     };
     match state::peek(look) {
         Ok(found) => found.map_err(|Refused(class)| match class {
@@ -252,13 +254,13 @@ pub fn write(
     let gauge = desk.gauge(session, handle)?;
     for at in 0..desk.count(session, handle)? {
         let value = match gauge.kind {
-            Number::Int(_) | Number::Unsigned => u32::from_ne_bytes(buf.item(at)?).into(),
-            Number::Double if gauge.class == Class::Timer => {
+            PvarNumber::Int(_) | PvarNumber::Unsigned => u32::from_ne_bytes(buf.item(at)?).into(),
+            PvarNumber::Double if gauge.class == PvarClass::Timer => {
                 let time = Duration::try_from_secs_f64(f64::from_ne_bytes(buf.item(at)?));
-                let time = time.map_err(|_| Refusal::Invalid)?;
-                u64::try_from(time.as_nanos()).map_err(|_| Refusal::Invalid)?
+                let time = time.map_err(|_| PvarRefusal::Invalid)?;
+                u64::try_from(time.as_nanos()).map_err(|_| PvarRefusal::Invalid)?
             }
-            Number::Long | Number::Double => u64::from_ne_bytes(buf.item(at)?),
+            PvarNumber::Long | PvarNumber::Double => u64::from_ne_bytes(buf.item(at)?),
         };
         desk.write(session, handle, at, value)?;
     }
@@ -272,35 +274,37 @@ pub fn write(
 fn write_out(
     count: usize,
     buf: OutValue<'_>,
-    read: impl Fn(usize) -> core::result::Result<(&'static Gauge, u64), Refusal>,
+    read: impl Fn(usize) -> core::result::Result<(&'static PerformanceVariable, u64), PvarRefusal>,
 ) -> Result<()> {
     for at in 0..count {
         let (gauge, value) = read(at)?;
         match gauge.kind {
-            Number::Int(_) | Number::Unsigned => buf.set_item(at, &(value as u32).to_ne_bytes())?,
-            Number::Double if gauge.class == Class::Timer => {
+            PvarNumber::Int(_) | PvarNumber::Unsigned => {
+                buf.set_item(at, &(value as u32).to_ne_bytes())?
+            }
+            PvarNumber::Double if gauge.class == PvarClass::Timer => {
                 let seconds = Duration::from_nanos(value).as_secs_f64();
                 buf.set_item(at, &seconds.to_ne_bytes())?;
             }
-            Number::Long | Number::Double => buf.set_item(at, &value.to_ne_bytes())?,
+            PvarNumber::Long | PvarNumber::Double => buf.set_item(at, &value.to_ne_bytes())?,
         }
     }
     Ok(())
 }
 
-fn desk() -> Result<&'static Desk> {
+fn desk() -> Result<&'static ToolSessions> {
     desk::get().ok_or(Refused(ErrorClass::T_NOT_INITIALIZED))
 }
 
-fn session_of(session: MPI_T_pvar_session) -> Result<Key> {
+fn session_of(session: MPI_T_pvar_session) -> Result<SessionKey> {
     key(Kind::Session, session.0).ok_or(Refused(ErrorClass::T_INVALID_SESSION))
 }
 
-fn handle_of(handle: MPI_T_pvar_handle) -> Result<Key> {
+fn handle_of(handle: MPI_T_pvar_handle) -> Result<SessionKey> {
     key(Kind::Pvar, handle.0).ok_or(Refused(ErrorClass::T_INVALID_HANDLE))
 }
 
-fn one_or_all(handle: MPI_T_pvar_handle) -> Result<Option<Key>> {
+fn one_or_all(handle: MPI_T_pvar_handle) -> Result<Option<SessionKey>> {
     match handle.0 {
         ALL_HANDLES => Ok(None),
         _ => handle_of(handle).map(Some),
@@ -310,7 +314,7 @@ fn one_or_all(handle: MPI_T_pvar_handle) -> Result<Option<Key>> {
 /// The number of `MPI_T_PVAR_ALL_HANDLES`.
 const ALL_HANDLES: usize = 1;
 
-fn key(kind: Kind, number: usize) -> Option<Key> {
+fn key(kind: Kind, number: usize) -> Option<SessionKey> {
     let (index, generation) = place(kind, number)?;
-    Some(Key { index, generation })
+    Some(SessionKey { index, generation })
 }

@@ -23,7 +23,7 @@ use transport::Fabric;
 
 use crate::Error;
 use crate::managed::{Born, Inherited, Managed, PmiAddress, PmiSetting, USED_VARIABLE, used};
-use crate::var::{ROWS, Values, Variable, launch, settings};
+use crate::var::{ROWS, Variable, VariableValues, launch, settings};
 
 /// What a process is born with.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Birth {
             return Boot::parse(&text).map_or(1, |boot| boot.size);
         }
         let setting = match settings::read(&ROWS[Variable::Pmi as usize]) {
-            settings::Value::Word(place) => PmiSetting::of(place as u64),
+            settings::CvarValue::Word(place) => PmiSetting::of(place as u64),
             _ => PmiSetting::Auto,
         };
         let found = PmiAddress::look(setting, &Environment);
@@ -84,7 +84,7 @@ impl Birth {
     /// # Errors
     /// When there is a launcher but what it left cannot be used.
     pub fn from_environment(
-        values: &Values,
+        values: &VariableValues,
         publishes: impl FnOnce(&Boot) -> bool,
     ) -> Result<Self, Error> {
         let Ok(text) = std::env::var(wireup::BOOT_VARIABLE) else {
@@ -114,7 +114,7 @@ impl Birth {
 ///
 /// # Errors
 /// What it would say where it cannot find them.
-pub fn started_by(values: &Values) -> Result<Option<String>, String> {
+pub fn started_by(values: &VariableValues) -> Result<Option<String>, String> {
     if let Ok(text) = std::env::var(wireup::BOOT_VARIABLE) {
         let boot = Boot::parse(&text).map_err(|error| error.to_string())?;
         let (rank, size) = (boot.rank, boot.size);

@@ -19,7 +19,7 @@ use crate::comm::{Comm, Group, SELF_CONTEXT, WORLD_CONTEXT};
 use crate::comm_rows::CommRows;
 use crate::contexts::Contexts;
 use crate::roster::Roster;
-use crate::var::{Values, Variable};
+use crate::var::{Variable, VariableValues};
 
 /// All communicators that this process has, or had while something is pending on them.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Comms {
     pub(crate) fn new(
         roster: &Roster,
         fabric: &Fabric,
-        values: &Values,
+        values: &VariableValues,
         tally: Arc<EngineCounters>,
     ) -> Self {
         let (me, size) = (Peer(roster.rank()), roster.size());
@@ -235,7 +235,7 @@ mod tests {
 
     /// Those of rank 1 of 2.
     fn comms(fabric: &Fabric) -> Comms {
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         Comms::new(
             &Roster::of_one_node(0, 1, 2),
             fabric,

@@ -5,7 +5,7 @@ use engine::Engine;
 
 use crate::EngineConfig;
 use crate::var::live::live;
-use crate::var::{Values, Variable};
+use crate::var::{Variable, VariableValues};
 
 /// The limits by which a send chooses.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl SendLimits {
 }
 
 /// What the engine is told of the settings, where a frame takes so many bytes at most.
-pub(crate) fn engine_config(values: &Values, most_bytes: u64) -> EngineConfig {
+pub(crate) fn engine_config(values: &VariableValues, most_bytes: u64) -> EngineConfig {
     let eager_limit_bytes = values.get(Variable::EagerLimit).min(most_bytes);
     EngineConfig {
         eager_limit_bytes,

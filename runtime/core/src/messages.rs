@@ -29,7 +29,7 @@ use crate::awaits::AwaitedCollective;
 use crate::gates::MessageGates;
 use crate::pump::Pump;
 use crate::var::live::live_u32;
-use crate::var::{Values, Variable};
+use crate::var::{Variable, VariableValues};
 use bundle::Bundles;
 
 pub use bundle::SendMode;
@@ -45,7 +45,7 @@ pub struct Messages {
 }
 
 impl Messages {
-    pub(crate) fn new(pump: Pump, values: &Values) -> Self {
+    pub(crate) fn new(pump: Pump, values: &VariableValues) -> Self {
         Self {
             pump,
             gates: MessageGates::new(

@@ -20,7 +20,7 @@ use crate::comm::{self, Group};
 use crate::comms::Comms;
 use crate::directory::{Directory, DirectoryNews};
 use crate::pump::Pump;
-use crate::var::{self, Values, Variable};
+use crate::var::{self, Variable, VariableValues};
 
 /// What is known of the network, and of the daemon, which knows where others are.
 #[derive(Debug)]
@@ -211,7 +211,7 @@ impl JobNetwork {
     }
 }
 
-fn providers(values: &Values) -> Providers {
+fn providers(values: &VariableValues) -> Providers {
     Providers {
         shm: values.has(Variable::Providers, "shm"),
         verbs: values.has(Variable::Providers, "verbs"),
@@ -222,7 +222,7 @@ fn providers(values: &Values) -> Providers {
 }
 
 /// Whether some rank can be reached over a network only.
-pub(crate) fn is_needed(boot: &Boot, values: &Values) -> bool {
+pub(crate) fn is_needed(boot: &Boot, values: &VariableValues) -> bool {
     let Providers {
         shm,
         verbs,
@@ -235,7 +235,7 @@ pub(crate) fn is_needed(boot: &Boot, values: &Values) -> bool {
 }
 
 /// Opens the way to all other ranks.
-pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
+pub(crate) fn open(birth: &Birth, values: &VariableValues) -> Result<Fabric, Error> {
     let Some(boot) = &birth.boot else {
         return Ok(Fabric::open(Config::alone())?);
     };
@@ -274,7 +274,7 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
     Ok(fabric)
 }
 
-impl Values {
+impl VariableValues {
     /// How the network is used, whatever process of the job it is.
     #[must_use]
     pub fn network(&self) -> transport::Network {
@@ -354,14 +354,14 @@ impl Values {
     }
 }
 
-fn network_key(boot: &Boot, values: &Values) -> Result<u32, Error> {
+fn network_key(boot: &Boot, values: &VariableValues) -> Result<u32, Error> {
     if !is_needed(boot, values) {
         return Ok(0);
     }
     boot.network_key.ok_or_else(without_key)
 }
 
-fn stream_key(boot: &Boot, values: &Values) -> Result<Option<StreamKey>, Error> {
+fn stream_key(boot: &Boot, values: &VariableValues) -> Result<Option<StreamKey>, Error> {
     if !is_needed(boot, values) || !providers(values).tcp {
         return Ok(None);
     }
@@ -375,7 +375,7 @@ fn without_key() -> Error {
 }
 
 /// An error in opening, with the setting that led to it.
-fn explained(error: transport::Error, boot: &Boot, values: &Values) -> Error {
+fn explained(error: transport::Error, boot: &Boot, values: &VariableValues) -> Error {
     let given = values.text(Variable::Providers);
     let is_here = |peer: u32| boot.ranks.has(peer);
     let place = |peer| match is_here(peer) {

@@ -165,11 +165,11 @@ mod tests {
 
     use super::*;
     use crate::var::live::change;
-    use crate::var::{Values, Variable};
+    use crate::var::{Variable, VariableValues};
 
     #[test]
     fn who_only_sends_looks_once_in_so_many_sends() {
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(Config::alone()).unwrap();
         let mut universe = Universe::new(fabric, Peer(0), 1, &values);
         for looks in [3, 16] {

@@ -19,8 +19,8 @@ use crate::pack::Structured;
 use crate::sides::{RequestData, RequestDataTable};
 use crate::user_buf;
 use crate::var::live::live;
-use crate::var::traffic::Traffic;
-use crate::var::{Values, Variable};
+use crate::var::traffic::PeerTraffic;
+use crate::var::{Variable, VariableValues};
 use crate::ways::{RendezvousProtocol, Ways};
 
 /// Messages of MPI.
@@ -59,7 +59,7 @@ pub(crate) struct Pump {
     pub(crate) limits: SendLimits,
     pub(crate) ways: Ways,
     /// What was sent to whom.
-    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) traffic: Arc<PeerTraffic>,
     /// This process.
     pub(crate) me: Peer,
     /// Memory that sends lend is taken back once they are complete: others read it over a network.
@@ -72,13 +72,13 @@ impl Pump {
     pub(crate) fn new(
         fabric: Fabric,
         (me, size): (Peer, u32),
-        values: &Values,
+        values: &VariableValues,
         tally: Arc<EngineCounters>,
         channels: Arc<ChannelLedger>,
     ) -> Self {
         let most_bytes = fabric.max_send_bytes() as u64;
         let config = engine_config(values, most_bytes);
-        let traffic = Traffic::new(size, fabric.ledger(), channels);
+        let traffic = PeerTraffic::new(size, fabric.ledger(), channels);
         Self {
             engine: Engine::counting(config, size, tally),
             fabric,

@@ -12,7 +12,7 @@ use crate::comm::{Comm, Group};
 use crate::operation::{Mode, ReceiveSource, SendTarget};
 use crate::pump::Pump;
 use crate::user_buf::UserMemory;
-use crate::var::Values;
+use crate::var::VariableValues;
 use crate::{ContextId, Messages, Universe};
 
 /// A sealed memory file with an empty node segment of a job, as the daemon makes it.
@@ -22,7 +22,7 @@ pub(crate) fn segment(job: u64, ranks: u32) -> OwnedFd {
 
 /// Messages of a process that is alone.
 pub(crate) fn messages_alone() -> Messages {
-    let (values, _) = Values::from_environment(std::iter::empty());
+    let (values, _) = VariableValues::from_environment(std::iter::empty());
     let fabric = Fabric::open(Config::alone()).unwrap();
     let ledger = Arc::clone(Channels::new().ledger());
     let pump = Pump::new(fabric, (Peer(0), 1), &values, Arc::default(), ledger);

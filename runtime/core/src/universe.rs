@@ -60,7 +60,7 @@ use crate::tasks::Tasks;
 use crate::var::launch;
 use crate::var::live::{self, live};
 use crate::var::traffic;
-use crate::var::{Values, Variable, gauges, settings};
+use crate::var::{Variable, VariableValues, gauges, settings};
 use crate::waiting::WaitPolicy;
 
 /// Everything that one process knows of its job. A few methods more than sixty, of which each needs several parts at once.
@@ -142,7 +142,7 @@ impl Universe {
 
     /// A process over a given fabric: what the above does, and tests do with simulated ones.
     #[must_use]
-    pub fn new(fabric: Fabric, me: Peer, size: u32, values: &Values) -> Self {
+    pub fn new(fabric: Fabric, me: Peer, size: u32, values: &VariableValues) -> Self {
         let roster = Roster::of_one_node(0, me.0, size);
         Self::counting(fabric, roster, values, Arc::default())
     }
@@ -158,7 +158,7 @@ impl Universe {
     fn counting(
         fabric: Fabric,
         roster: Roster,
-        values: &Values,
+        values: &VariableValues,
         tally: Arc<EngineCounters>,
     ) -> Self {
         let comms = Comms::new(&roster, &fabric, values, Arc::clone(&tally));
@@ -500,7 +500,7 @@ mod tests {
 
     #[test]
     fn the_group_of_a_freed_communicator_goes_with_the_last_request() {
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(transport::Config::alone()).unwrap();
         let mut universe = Universe::new(fabric, Peer(1), 2, &values);
         let mut comm = Comm::new(ContextId(12), Group::of(vec![Peer(1)]), 0);
@@ -524,7 +524,7 @@ mod tests {
 
     /// A process of a job of its own, which has met the one behind the other place of a segment.
     fn process(joint: &OwnedFd, place: u32) -> Universe {
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(transport::Config::alone()).unwrap();
         let mut universe = Universe::new(fabric, Peer(0), 1, &values);
         // The other is the second that this one knows.

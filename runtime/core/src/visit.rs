@@ -302,7 +302,7 @@ mod tests {
     use transport::{Config, Fabric};
 
     use super::*;
-    use crate::var::Values;
+    use crate::var::VariableValues;
     use crate::var::live::change;
 
     /// The default.
@@ -326,7 +326,7 @@ mod tests {
     }
 
     fn alone() -> RefCell<Universe> {
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(Config::alone()).unwrap();
         RefCell::new(Universe::new(fabric, Peer(0), 1, &values))
     }
@@ -455,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_collective_looks_whether_a_turn_has_ended_it_before_it_rests() {
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(Config::alone()).unwrap();
         let universe = RefCell::new(Universe::new(fabric, Peer(0), 1, &values));
         let (turns, rests) = (Cell::new(0), Cell::new(0));

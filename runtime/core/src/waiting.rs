@@ -454,7 +454,7 @@ mod tests {
     use crate::operation::{Mode, SendTarget};
     use crate::testing::messages_alone;
     use crate::user_buf::UserMemory;
-    use crate::var::Values;
+    use crate::var::VariableValues;
     use crate::var::live::change;
     use crate::{ContextId, Universe};
     use engine::Peer;
@@ -496,7 +496,7 @@ mod tests {
         let (me, peer, limits) = (transport::Peer(0), transport::Peer(1), NetLimits::default());
         let fabric = Fabric::mixed(&streams, Some(&devices), me, 2, limits);
         let other = Fabric::streamed(&streams, peer, 2, limits);
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         let mut universe = Universe::new(fabric, Peer(0), 2, &values);
         let context = ContextId(40);
         universe.adopt(&mut Comm::new(

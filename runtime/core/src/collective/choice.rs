@@ -3,7 +3,7 @@
 //! sizes and ranks.
 
 use super::board::BoardChoice;
-use crate::var::{Values, Variable};
+use crate::var::{Variable, VariableValues};
 
 /// The ways of one collective, and their words in the table of variables. `auto` is the first, and a board, where there is
 /// one, the second.
@@ -21,7 +21,7 @@ macro_rules! ways {
             /// The words, in the order of the ways.
             pub const WORDS: &'static [&'static str] = &[$($word),+];
 
-            fn of(values: &Values, variable: Variable) -> Self {
+            fn of(values: &VariableValues, variable: Variable) -> Self {
                 const ALL: &[$name] = &[$($name::$way),+];
                 let place = usize::try_from(values.get(variable)).unwrap_or(0);
                 ALL.get(place).copied().unwrap_or_default()
@@ -130,7 +130,7 @@ pub struct Choices {
 }
 
 impl Choices {
-    pub(super) fn new(values: &Values) -> Self {
+    pub(super) fn new(values: &VariableValues) -> Self {
         Self {
             barrier: Barrier::of(values, Variable::Barrier),
             bcast: Bcast::of(values, Variable::Bcast),
@@ -159,11 +159,11 @@ mod tests {
             ("board", Allreduce::Board),
             ("Ring", Allreduce::Ring),
         ] {
-            let (values, complaints) = Values::from_environment(given(word).into_iter());
+            let (values, complaints) = VariableValues::from_environment(given(word).into_iter());
             assert!(complaints.is_empty(), "{complaints:?}");
             assert_eq!(Choices::new(&values).allreduce, way);
         }
-        let (values, complaints) = Values::from_environment(given("tree").into_iter());
+        let (values, complaints) = VariableValues::from_environment(given("tree").into_iter());
         assert!(complaints[0].contains("one of auto, board, rooted"));
         assert_eq!(Choices::new(&values).allreduce, Allreduce::Auto);
     }

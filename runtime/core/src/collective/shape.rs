@@ -4,7 +4,7 @@
 use super::block_pieces;
 use super::choice::{Allgather, Alltoall, Choices};
 use crate::Payload;
-use crate::var::{Values, Variable};
+use crate::var::{Variable, VariableValues};
 
 /// Where the ranks of a communicator meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct CollectiveTuning {
 
 impl CollectiveTuning {
     /// `crowded`: the ranks of some node of the job outnumber the CPUs there, as the launcher has told all of them.
-    pub(crate) fn new(values: &Values, crowded: bool) -> Self {
+    pub(crate) fn new(values: &VariableValues, crowded: bool) -> Self {
         let size = |variable| usize::try_from(values.get(variable)).unwrap_or(usize::MAX);
         let flat = match values.get(Variable::Collectives) {
             0 => crowded,
@@ -216,7 +216,7 @@ mod tests {
     fn blocks_are_carried_from_so_many_ranks_on_as_the_settings_say() {
         let given = |text: &str| [("RMPI_CARRY_RANKS".to_owned(), text.to_owned())];
         for (text, least) in [("5", 5), ("2", 2), ("100", 100)] {
-            let (values, _) = Values::from_environment(given(text).into_iter());
+            let (values, _) = VariableValues::from_environment(given(text).into_iter());
             let shape = CollectiveTuning::new(&values, false);
             assert!(shape.is_carried(8, least) && !shape.is_carried(8, least - 1));
         }
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_all_ranks_read_goes_over_a_board_up_to_its_limit() {
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         let (alone, crowded) = (
             CollectiveTuning::new(&values, false),
             CollectiveTuning::new(&values, true),
@@ -248,7 +248,7 @@ mod tests {
         assert!(crowded.exchanges_bytes(1024, 64, CommPlacement::Board));
         assert!(!crowded.exchanges_bytes(1025, 64, CommPlacement::Board));
         let (values, _) =
-            Values::from_environment([("RMPI_BOARD_LIMIT".into(), "0".into())].into_iter());
+            VariableValues::from_environment([("RMPI_BOARD_LIMIT".into(), "0".into())].into_iter());
         assert!(!CollectiveTuning::new(&values, true).exchanges_bytes(
             1024,
             64,

@@ -10,7 +10,7 @@ use transport::{Config, Fabric, Node};
 use crate::operation::{Mode, ReceiveSource, SendTarget};
 use crate::testing::segment;
 use crate::user_buf::{UserMemory, of_request};
-use crate::var::Values;
+use crate::var::VariableValues;
 use crate::{MessageStatus, Universe};
 
 const CONTEXT: ContextId = ContextId(0);
@@ -45,7 +45,7 @@ fn universe(file: &OwnedFd, me: u32) -> Universe {
         node: Some(node),
         ..Config::alone()
     });
-    let (values, _) = Values::from_environment(std::iter::empty());
+    let (values, _) = VariableValues::from_environment(std::iter::empty());
     Universe::new(fabric.unwrap(), Peer(me), RANKS, &values)
 }
 

@@ -25,9 +25,9 @@ fn boot(size: u32, local_size: u32) -> Boot {
     Boot::parse(&line).unwrap()
 }
 
-fn values(providers: &str) -> Values {
+fn values(providers: &str) -> VariableValues {
     let pair = ("RMPI_PROVIDERS".to_owned(), providers.to_owned());
-    let (values, complaints) = Values::from_environment(std::iter::once(pair));
+    let (values, complaints) = VariableValues::from_environment(std::iter::once(pair));
     assert!(complaints.is_empty(), "{complaints:?}");
     values
 }
@@ -113,7 +113,7 @@ impl Job {
         let net = FakeNet::new(FakeConfig::calm(1));
         let pairs = (0..ranks).map(|rank| {
             let fabric = Fabric::faked(&net, transport::Peer(rank), ranks, NetLimits::default());
-            let (values, _) = Values::from_environment(std::iter::empty());
+            let (values, _) = VariableValues::from_environment(std::iter::empty());
             let mut universe = Universe::new(fabric, Peer(rank), ranks, &values);
             let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
             let line = rustix::net::socketpair(family, kind, SocketFlags::NONBLOCK, None);
@@ -439,7 +439,7 @@ fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
 
 #[test]
 fn limits_are_those_of_the_settings() {
-    let (values, _) = Values::from_environment(std::iter::empty());
+    let (values, _) = VariableValues::from_environment(std::iter::empty());
     assert_eq!(values.net_limits(), NetLimits::default());
     let given = [
         ("RMPI_NET_PAIRS", "3"),
@@ -467,7 +467,7 @@ fn limits_are_those_of_the_settings() {
         ("RMPI_NET_GID_INDEX", "3, 1"),
     ];
     let given = given.map(|(name, text)| (name.to_owned(), text.to_owned()));
-    let (values, complaints) = Values::from_environment(given.into_iter());
+    let (values, complaints) = VariableValues::from_environment(given.into_iter());
     assert!(complaints.is_empty(), "{complaints:?}");
     let wanted = NetLimits {
         pairs: 3,
@@ -505,7 +505,7 @@ fn two_jobs(net: &FakeNet) -> [Universe; 2] {
     let mut both = keys.map(|key| {
         let (me, limits) = (transport::Peer(0), NetLimits::default());
         let fabric = Fabric::faked_with_key(net, me, 1, 1, limits, key);
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         let mut universe = Universe::new(fabric, Peer(0), 1, &values);
         universe.network.join(&mut universe.messages.pump, false);
         universe

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use queue_layout::{CommRow, EngineCounters, WatermarkObserver};
 
-use super::gauges::{self, GAUGES, Gauge, Source};
-use super::meter::Meter;
-use super::traffic::{Traffic, traffic};
+use super::gauges::{self, GAUGES, PerformanceVariable, PvarSource};
+use super::meter::PvarHandle;
+use super::traffic::{PeerTraffic, traffic};
 
 /// Why something was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum PvarRefusal {
     /// No session, or one that was freed.
     Session,
     /// No handle, one that was freed or is of another session, or its communicator was freed.
@@ -36,7 +36,7 @@ pub enum Refusal {
 
 /// A session or a handle: its place, and which use of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Key {
+pub struct SessionKey {
     /// The place.
     pub index: usize,
     /// Counts the uses of the place.
@@ -45,7 +45,7 @@ pub struct Key {
 
 /// What a handle is bound to.
 #[derive(Clone, Copy, Debug)]
-pub enum Bound {
+pub enum PvarBinding {
     /// No object.
     Nothing,
     /// A communicator, and the watch of its queue where the variable is the length of one.
@@ -53,27 +53,27 @@ pub enum Bound {
 }
 
 /// All sessions and handles of the process.
-static DESK: OnceLock<Desk> = OnceLock::new();
+static DESK: OnceLock<ToolSessions> = OnceLock::new();
 
 /// Takes the memory that signal handlers need.
-pub fn open() -> &'static Desk {
-    DESK.get_or_init(|| Desk::new(Arc::clone(gauges::tally())))
+pub fn open() -> &'static ToolSessions {
+    DESK.get_or_init(|| ToolSessions::new(Arc::clone(gauges::tally())))
 }
 
 /// What [`open`] has made.
 #[must_use]
-pub fn get() -> Option<&'static Desk> {
+pub fn get() -> Option<&'static ToolSessions> {
     DESK.get()
 }
 
 /// Sessions, handles, and the communicators that handles are bound to.
 #[derive(Debug)]
-pub struct Desk {
+pub struct ToolSessions {
     tally: Arc<EngineCounters>,
     /// Twice the generation, and 1 while it is in use.
     sessions: Vec<AtomicU32>,
     /// Chunks of rising size, which never move.
-    meters: [OnceLock<Box<[Meter]>>; CHUNKS],
+    meters: [OnceLock<Box<[PvarHandle]>>; CHUNKS],
     /// The rows that handles were bound to; rows are used again, so there are not many.
     rows: Vec<OnceLock<&'static CommRow>>,
     making: Mutex<Making>,
@@ -97,7 +97,7 @@ fn place(index: usize) -> (usize, usize) {
     (chunk, index + FIRST_METERS - (FIRST_METERS << chunk))
 }
 
-impl Desk {
+impl ToolSessions {
     fn new(tally: Arc<EngineCounters>) -> Self {
         Self {
             tally,
@@ -116,13 +116,13 @@ impl Desk {
     ///
     /// # Errors
     /// When there are too many.
-    pub fn create_session(&self) -> Result<Key, Refusal> {
+    pub fn create_session(&self) -> Result<SessionKey, PvarRefusal> {
         let _one = self.making();
         let is_free = |session: &AtomicU32| session.load(Relaxed) & 1 == 0;
         let index = self.sessions.iter().position(is_free);
-        let index = index.ok_or(Refusal::Sessions)?;
+        let index = index.ok_or(PvarRefusal::Sessions)?;
         let life = self.sessions[index].fetch_or(1, Relaxed);
-        Ok(Key {
+        Ok(SessionKey {
             index,
             generation: generation(life),
         })
@@ -132,7 +132,7 @@ impl Desk {
     ///
     /// # Errors
     /// When there is no such session.
-    pub fn free_session(&self, session: Key) -> Result<(), Refusal> {
+    pub fn free_session(&self, session: SessionKey) -> Result<(), PvarRefusal> {
         let number = self.session(session)?;
         let mut making = self.making();
         let of_session = self.all().filter(|(_, meter)| meter.is_of(number));
@@ -150,19 +150,19 @@ impl Desk {
             let generation = generation(life);
             if life & 1 != 0 {
                 // It is there: just seen.
-                let _ = self.free_session(Key { index, generation });
+                let _ = self.free_session(SessionKey { index, generation });
             }
         }
     }
 
     /// What names one use of a session's place in its handles.
-    fn session(&self, key: Key) -> Result<u32, Refusal> {
-        let life = self.sessions.get(key.index).ok_or(Refusal::Session)?;
+    fn session(&self, key: SessionKey) -> Result<u32, PvarRefusal> {
+        let life = self.sessions.get(key.index).ok_or(PvarRefusal::Session)?;
         let life = life.load(Relaxed);
         if life & 1 == 0 || generation(life) != key.generation {
-            return Err(Refusal::Session);
+            return Err(PvarRefusal::Session);
         }
-        let place = u32::try_from(key.index).map_err(|_| Refusal::Session)?;
+        let place = u32::try_from(key.index).map_err(|_| PvarRefusal::Session)?;
         Ok(place << 8 | u32::from(key.generation))
     }
 
@@ -170,18 +170,23 @@ impl Desk {
     ///
     /// # Errors
     /// When the session or the variable does not exist, the object is not what it needs, or there are too many handles.
-    pub fn alloc(&self, session: Key, at: usize, bound: Bound) -> Result<Key, Refusal> {
+    pub fn alloc(
+        &self,
+        session: SessionKey,
+        at: usize,
+        bound: PvarBinding,
+    ) -> Result<SessionKey, PvarRefusal> {
         let session = self.session(session)?;
-        let gauge = GAUGES.get(at).ok_or(Refusal::Index)?;
+        let gauge = GAUGES.get(at).ok_or(PvarRefusal::Index)?;
         let count = gauge.count();
         let mut making = self.making();
         let index = match making.free.pop() {
             Some(index) => index,
             None => self.grow(&mut making)?,
         };
-        let meter = self.meter(index).ok_or(Refusal::Handles)?;
+        let meter = self.meter(index).ok_or(PvarRefusal::Handles)?;
         match self.object(gauge, bound) {
-            Ok(object) => Ok(Key {
+            Ok(object) => Ok(SessionKey {
                 index,
                 generation: meter.open(at, count, session, object),
             }),
@@ -192,13 +197,13 @@ impl Desk {
         }
     }
 
-    fn grow(&self, making: &mut Making) -> Result<usize, Refusal> {
+    fn grow(&self, making: &mut Making) -> Result<usize, PvarRefusal> {
         let index = making.made;
         let (chunk, _) = place(index);
-        let chunk_of = self.meters.get(chunk).ok_or(Refusal::Handles)?;
+        let chunk_of = self.meters.get(chunk).ok_or(PvarRefusal::Handles)?;
         chunk_of.get_or_init(|| {
             (0..FIRST_METERS << chunk)
-                .map(|_| Meter::default())
+                .map(|_| PvarHandle::default())
                 .collect()
         });
         making.made += 1;
@@ -206,27 +211,33 @@ impl Desk {
     }
 
     /// What a meter keeps of its object: a watch, or a row, the use of the row and a watch.
-    fn object(&self, gauge: &Gauge, bound: Bound) -> Result<u64, Refusal> {
+    fn object(&self, gauge: &PerformanceVariable, bound: PvarBinding) -> Result<u64, PvarRefusal> {
         gauges::is_read(gauge);
         match (gauge.source, bound) {
-            (Source::Process(_) | Source::Ranks(_), _) => Ok(0),
-            (Source::Extreme(level), _) => {
-                let is_lowest = gauge.class == gauges::Class::LowWatermark;
+            (PvarSource::Process(_) | PvarSource::Ranks(_), _) => Ok(0),
+            (PvarSource::Extreme(level), _) => {
+                let is_lowest = gauge.class == gauges::PvarClass::LowWatermark;
                 let watch = level(&self.tally).watch(is_lowest);
-                watch.map(|watch| watch.0 as u64).ok_or(Refusal::Handles)
+                watch
+                    .map(|watch| watch.0 as u64)
+                    .ok_or(PvarRefusal::Handles)
             }
-            (Source::Comm(..), Bound::Comm(row, _)) => Ok(self.row_object(row)?),
-            (Source::Queue(_), Bound::Comm(row, Some(watch))) => {
+            (PvarSource::Comm(..), PvarBinding::Comm(row, _)) => Ok(self.row_object(row)?),
+            (PvarSource::Queue(_), PvarBinding::Comm(row, Some(watch))) => {
                 Ok(self.row_object(row)? | (watch as u64) << WATCH_SHIFT)
             }
-            _ => Err(Refusal::Invalid),
+            _ => Err(PvarRefusal::Invalid),
         }
     }
 
-    fn row_object(&self, row: &'static CommRow) -> Result<u64, Refusal> {
+    fn row_object(&self, row: &'static CommRow) -> Result<u64, PvarRefusal> {
         let is_it =
             |known: &OnceLock<&'static CommRow>| core::ptr::eq(*known.get_or_init(|| row), row);
-        let at = self.rows.iter().position(is_it).ok_or(Refusal::Handles)?;
+        let at = self
+            .rows
+            .iter()
+            .position(is_it)
+            .ok_or(PvarRefusal::Handles)?;
         Ok(u64::from(row.use_number()) | (at as u64) << ROW_SHIFT)
     }
 
@@ -234,53 +245,57 @@ impl Desk {
     ///
     /// # Errors
     /// When there is no such session or handle.
-    pub fn free(&self, session: Key, handle: Key) -> Result<(), Refusal> {
+    pub fn free(&self, session: SessionKey, handle: SessionKey) -> Result<(), PvarRefusal> {
         let mut making = self.making();
         let meter = self.find(session, handle)?;
         self.close(&mut making, handle.index, meter);
         Ok(())
     }
 
-    fn close(&self, making: &mut Making, index: usize, meter: &Meter) {
+    fn close(&self, making: &mut Making, index: usize, meter: &PvarHandle) {
         match GAUGES.get(meter.gauge()).map(|gauge| gauge.source) {
-            Some(Source::Extreme(level)) => level(&self.tally).unwatch(watch_of(meter)),
-            Some(Source::Queue(kind)) => self.tally.queues(kind).unwatch(queue_of(meter)),
+            Some(PvarSource::Extreme(level)) => level(&self.tally).unwatch(watch_of(meter)),
+            Some(PvarSource::Queue(kind)) => self.tally.queues(kind).unwatch(queue_of(meter)),
             _ => {}
         }
         meter.close();
         making.free.push(index);
     }
 
-    fn meter(&self, index: usize) -> Option<&Meter> {
+    fn meter(&self, index: usize) -> Option<&PvarHandle> {
         let (chunk, at) = place(index);
         self.meters.get(chunk)?.get()?.get(at)
     }
 
-    fn all(&self) -> impl Iterator<Item = (usize, &Meter)> {
+    fn all(&self) -> impl Iterator<Item = (usize, &PvarHandle)> {
         let chunks = self.meters.iter().filter_map(OnceLock::get);
         chunks.flat_map(|chunk| chunk.iter()).enumerate()
     }
 
-    fn find(&self, session: Key, handle: Key) -> Result<&Meter, Refusal> {
+    fn find(&self, session: SessionKey, handle: SessionKey) -> Result<&PvarHandle, PvarRefusal> {
         let number = self.session(session)?;
-        let meter = self.meter(handle.index).ok_or(Refusal::Handle)?;
+        let meter = self.meter(handle.index).ok_or(PvarRefusal::Handle)?;
         let is_it = meter.is_open(handle.generation, number);
-        is_it.then_some(meter).ok_or(Refusal::Handle)
+        is_it.then_some(meter).ok_or(PvarRefusal::Handle)
     }
 
     /// What the source of a number of a handle shows now.
-    fn now(&self, meter: &Meter, at: usize) -> Result<(&'static Gauge, u64), Refusal> {
-        let gauge = GAUGES.get(meter.gauge()).ok_or(Refusal::Handle)?;
+    fn now(
+        &self,
+        meter: &PvarHandle,
+        at: usize,
+    ) -> Result<(&'static PerformanceVariable, u64), PvarRefusal> {
+        let gauge = GAUGES.get(meter.gauge()).ok_or(PvarRefusal::Handle)?;
         let now = match gauge.source {
-            Source::Process(read) => read(&self.tally),
-            Source::Extreme(level) => level(&self.tally).extreme(watch_of(meter)),
-            Source::Comm(read, what) => read(self.row(meter)?, what),
-            Source::Queue(kind) => {
+            PvarSource::Process(read) => read(&self.tally),
+            PvarSource::Extreme(level) => level(&self.tally).extreme(watch_of(meter)),
+            PvarSource::Comm(read, what) => read(self.row(meter)?, what),
+            PvarSource::Queue(kind) => {
                 self.row(meter)?;
                 self.tally.queues(kind).length(queue_of(meter))
             }
-            Source::Ranks(read) => {
-                let now = |traffic: &Arc<Traffic>| read(traffic, at);
+            PvarSource::Ranks(read) => {
+                let now = |traffic: &Arc<PeerTraffic>| read(traffic, at);
                 traffic().map_or(0, now)
             }
         };
@@ -288,24 +303,28 @@ impl Desk {
     }
 
     /// The row that a handle is bound to, as long as its communicator lives.
-    fn row(&self, meter: &Meter) -> Result<&'static CommRow, Refusal> {
+    fn row(&self, meter: &PvarHandle) -> Result<&'static CommRow, PvarRefusal> {
         let object = meter.object();
         let at = object >> ROW_SHIFT & ROW_MASK;
         let row = self.rows.get(usize::try_from(at).unwrap_or(ROWS));
-        let row = row.and_then(OnceLock::get).ok_or(Refusal::Handle)?;
+        let row = row.and_then(OnceLock::get).ok_or(PvarRefusal::Handle)?;
         #[allow(clippy::cast_possible_truncation, reason = "the low half")]
         let is_it = row.is_in_use(object as u32);
-        is_it.then_some(*row).ok_or(Refusal::Handle)
+        is_it.then_some(*row).ok_or(PvarRefusal::Handle)
     }
 
     /// Starts a handle; `None`: all of the session that can be.
     ///
     /// # Errors
     /// When there is no such session or handle, or it always runs.
-    pub fn start(&self, session: Key, handle: Option<Key>) -> Result<(), Refusal> {
+    pub fn start(
+        &self,
+        session: SessionKey,
+        handle: Option<SessionKey>,
+    ) -> Result<(), PvarRefusal> {
         self.each(session, handle, |meter, gauge| {
             if gauge.is_continuous() {
-                return Err(Refusal::StartStop);
+                return Err(PvarRefusal::StartStop);
             }
             if !meter.is_running() {
                 meter.start(|at| self.shows(meter, at));
@@ -318,10 +337,10 @@ impl Desk {
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn stop(&self, session: Key, handle: Option<Key>) -> Result<(), Refusal> {
+    pub fn stop(&self, session: SessionKey, handle: Option<SessionKey>) -> Result<(), PvarRefusal> {
         self.each(session, handle, |meter, gauge| {
             if gauge.is_continuous() {
-                return Err(Refusal::StartStop);
+                return Err(PvarRefusal::StartStop);
             }
             if meter.is_running() {
                 meter.stop(gauge, |at| self.shows(meter, at));
@@ -334,7 +353,11 @@ impl Desk {
     ///
     /// # Errors
     /// When there is no such session or handle, or it is read-only.
-    pub fn reset(&self, session: Key, handle: Option<Key>) -> Result<(), Refusal> {
+    pub fn reset(
+        &self,
+        session: SessionKey,
+        handle: Option<SessionKey>,
+    ) -> Result<(), PvarRefusal> {
         self.each(session, handle, |meter, gauge| {
             for at in 0..meter.count() {
                 self.exchange(meter, gauge, at, self.shows(meter, at), None)?;
@@ -346,10 +369,10 @@ impl Desk {
     /// Of all handles, those are passed over that refuse.
     fn each(
         &self,
-        session: Key,
-        handle: Option<Key>,
-        act: impl Fn(&Meter, &Gauge) -> Result<(), Refusal>,
-    ) -> Result<(), Refusal> {
+        session: SessionKey,
+        handle: Option<SessionKey>,
+        act: impl Fn(&PvarHandle, &PerformanceVariable) -> Result<(), PvarRefusal>,
+    ) -> Result<(), PvarRefusal> {
         if let Some(handle) = handle {
             let meter = self.find(session, handle)?;
             let (gauge, _) = self.now(meter, 0)?;
@@ -366,7 +389,7 @@ impl Desk {
     }
 
     /// As [`now`](Self::now), of a handle that was just seen to be right.
-    fn shows(&self, meter: &Meter, at: usize) -> u64 {
+    fn shows(&self, meter: &PvarHandle, at: usize) -> u64 {
         self.now(meter, at).map_or(0, |(_, now)| now)
     }
 
@@ -374,7 +397,7 @@ impl Desk {
     ///
     /// # Errors
     /// When there is no such session or handle.
-    pub fn count(&self, session: Key, handle: Key) -> Result<usize, Refusal> {
+    pub fn count(&self, session: SessionKey, handle: SessionKey) -> Result<usize, PvarRefusal> {
         Ok(self.find(session, handle)?.count())
     }
 
@@ -384,10 +407,10 @@ impl Desk {
     /// When there is no such session or handle.
     pub fn read(
         &self,
-        session: Key,
-        handle: Key,
+        session: SessionKey,
+        handle: SessionKey,
         at: usize,
-    ) -> Result<(&'static Gauge, u64), Refusal> {
+    ) -> Result<(&'static PerformanceVariable, u64), PvarRefusal> {
         let meter = self.find(session, handle)?;
         let (gauge, now) = self.now(meter, at)?;
         Ok((gauge, meter.value(gauge, at, now)))
@@ -397,16 +420,26 @@ impl Desk {
     ///
     /// # Errors
     /// When there is no such session or handle.
-    pub fn gauge(&self, session: Key, handle: Key) -> Result<&'static Gauge, Refusal> {
+    pub fn gauge(
+        &self,
+        session: SessionKey,
+        handle: SessionKey,
+    ) -> Result<&'static PerformanceVariable, PvarRefusal> {
         let meter = self.find(session, handle)?;
-        GAUGES.get(meter.gauge()).ok_or(Refusal::Handle)
+        GAUGES.get(meter.gauge()).ok_or(PvarRefusal::Handle)
     }
 
     /// Sets a number of a handle.
     ///
     /// # Errors
     /// When there is no such session or handle, or it is read-only.
-    pub fn write(&self, session: Key, handle: Key, at: usize, value: u64) -> Result<(), Refusal> {
+    pub fn write(
+        &self,
+        session: SessionKey,
+        handle: SessionKey,
+        at: usize,
+        value: u64,
+    ) -> Result<(), PvarRefusal> {
         let meter = self.find(session, handle)?;
         let (gauge, now) = self.now(meter, at)?;
         self.exchange(meter, gauge, at, now, Some(value))
@@ -419,14 +452,14 @@ impl Desk {
     /// When there is no such session or handle, or it is read-only.
     pub fn read_reset(
         &self,
-        session: Key,
-        handle: Key,
+        session: SessionKey,
+        handle: SessionKey,
         at: usize,
-    ) -> Result<(&'static Gauge, u64), Refusal> {
+    ) -> Result<(&'static PerformanceVariable, u64), PvarRefusal> {
         let meter = self.find(session, handle)?;
         let (gauge, now) = self.now(meter, at)?;
         if gauge.is_read_only() {
-            return Err(Refusal::Atomic);
+            return Err(PvarRefusal::Atomic);
         }
         let value = self.exchange(meter, gauge, at, now, None)?;
         Ok((gauge, value))
@@ -435,15 +468,15 @@ impl Desk {
     /// Another value, or the first one; answers what it was.
     fn exchange(
         &self,
-        meter: &Meter,
-        gauge: &Gauge,
+        meter: &PvarHandle,
+        gauge: &PerformanceVariable,
         at: usize,
         now: u64,
         value: Option<u64>,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<u64, PvarRefusal> {
         match gauge.source {
-            _ if gauge.is_read_only() => Err(Refusal::Write),
-            Source::Extreme(level) => {
+            _ if gauge.is_read_only() => Err(PvarRefusal::Write),
+            PvarSource::Extreme(level) => {
                 let level = level(&self.tally);
                 let value = value.unwrap_or_else(|| level.get());
                 Ok(level.set_extreme(watch_of(meter), value))
@@ -453,11 +486,11 @@ impl Desk {
     }
 }
 
-fn watch_of(meter: &Meter) -> WatermarkObserver {
+fn watch_of(meter: &PvarHandle) -> WatermarkObserver {
     WatermarkObserver(usize::try_from(meter.object()).unwrap_or(usize::MAX))
 }
 
-fn queue_of(meter: &Meter) -> usize {
+fn queue_of(meter: &PvarHandle) -> usize {
     usize::try_from(meter.object() >> WATCH_SHIFT).unwrap_or(usize::MAX)
 }
 
@@ -481,11 +514,11 @@ mod tests {
         found.unwrap()
     }
 
-    fn desk() -> Desk {
-        Desk::new(Arc::default())
+    fn desk() -> ToolSessions {
+        ToolSessions::new(Arc::default())
     }
 
-    fn value(desk: &Desk, session: Key, handle: Key) -> u64 {
+    fn value(desk: &ToolSessions, session: SessionKey, handle: SessionKey) -> u64 {
         desk.read(session, handle, 0).unwrap().1
     }
 
@@ -504,8 +537,8 @@ mod tests {
             desk.create_session().unwrap(),
         );
         let at = find("unexpected_messages");
-        let first = desk.alloc(one, at, Bound::Nothing).unwrap();
-        let second = desk.alloc(two, at, Bound::Nothing).unwrap();
+        let first = desk.alloc(one, at, PvarBinding::Nothing).unwrap();
+        let second = desk.alloc(two, at, PvarBinding::Nothing).unwrap();
         desk.tally.unexpected.add(5);
         desk.start(one, Some(first)).unwrap();
         desk.tally.unexpected.add(2);
@@ -522,7 +555,7 @@ mod tests {
             (value(&desk, one, first), value(&desk, two, second)),
             (9, 1)
         );
-        assert_eq!(desk.read(one, second, 0).unwrap_err(), Refusal::Handle);
+        assert_eq!(desk.read(one, second, 0).unwrap_err(), PvarRefusal::Handle);
         assert_eq!(desk.read_reset(one, first, 0).unwrap().1, 9);
         desk.write(one, first, 0, 40).unwrap();
         desk.tally.unexpected.add(2);
@@ -534,19 +567,28 @@ mod tests {
         let desk = desk();
         let session = desk.create_session().unwrap();
         let at = find("communicators");
-        let first = desk.alloc(session, at, Bound::Nothing).unwrap();
+        let first = desk.alloc(session, at, PvarBinding::Nothing).unwrap();
         desk.free(session, first).unwrap();
-        assert_eq!(desk.free(session, first), Err(Refusal::Handle));
-        let second = desk.alloc(session, at, Bound::Nothing).unwrap();
+        assert_eq!(desk.free(session, first), Err(PvarRefusal::Handle));
+        let second = desk.alloc(session, at, PvarBinding::Nothing).unwrap();
         assert!(second.index == first.index && second != first);
-        assert_eq!(desk.read(session, first, 0).unwrap_err(), Refusal::Handle);
+        assert_eq!(
+            desk.read(session, first, 0).unwrap_err(),
+            PvarRefusal::Handle
+        );
         desk.free_session(session).unwrap();
-        assert_eq!(desk.read(session, second, 0).unwrap_err(), Refusal::Session);
+        assert_eq!(
+            desk.read(session, second, 0).unwrap_err(),
+            PvarRefusal::Session
+        );
         let again = desk.create_session().unwrap();
         assert!(again.index == session.index && again != session);
-        assert_eq!(desk.read(again, second, 0).unwrap_err(), Refusal::Handle);
+        assert_eq!(
+            desk.read(again, second, 0).unwrap_err(),
+            PvarRefusal::Handle
+        );
         desk.clear();
-        assert_eq!(desk.free_session(again), Err(Refusal::Session));
+        assert_eq!(desk.free_session(again), Err(PvarRefusal::Session));
     }
 
     #[test]
@@ -554,15 +596,18 @@ mod tests {
         let desk = desk();
         let session = desk.create_session().unwrap();
         let level = desk
-            .alloc(session, find("communicators"), Bound::Nothing)
+            .alloc(session, find("communicators"), PvarBinding::Nothing)
             .unwrap();
-        assert_eq!(desk.start(session, Some(level)), Err(Refusal::StartStop));
-        assert_eq!(desk.stop(session, Some(level)), Err(Refusal::StartStop));
-        assert_eq!(desk.reset(session, Some(level)), Err(Refusal::Write));
-        assert_eq!(desk.write(session, level, 0, 1), Err(Refusal::Write));
+        assert_eq!(
+            desk.start(session, Some(level)),
+            Err(PvarRefusal::StartStop)
+        );
+        assert_eq!(desk.stop(session, Some(level)), Err(PvarRefusal::StartStop));
+        assert_eq!(desk.reset(session, Some(level)), Err(PvarRefusal::Write));
+        assert_eq!(desk.write(session, level, 0, 1), Err(PvarRefusal::Write));
         assert_eq!(
             desk.read_reset(session, level, 0).unwrap_err(),
-            Refusal::Atomic
+            PvarRefusal::Atomic
         );
         for all in [
             desk.start(session, None),
@@ -586,10 +631,16 @@ mod tests {
             "unexpected_recvq_buffer_size_low",
         );
         level(10, 0);
-        let first = desk.alloc(session, find(high), Bound::Nothing).unwrap();
+        let first = desk
+            .alloc(session, find(high), PvarBinding::Nothing)
+            .unwrap();
         level(10, 15);
-        let second = desk.alloc(session, find(high), Bound::Nothing).unwrap();
-        let lowest = desk.alloc(session, find(low), Bound::Nothing).unwrap();
+        let second = desk
+            .alloc(session, find(high), PvarBinding::Nothing)
+            .unwrap();
+        let lowest = desk
+            .alloc(session, find(low), PvarBinding::Nothing)
+            .unwrap();
         level(2, 6);
         let values = [first, second, lowest].map(|handle| value(&desk, session, handle));
         assert_eq!(values, [20, 7, 1]);
@@ -598,10 +649,11 @@ mod tests {
         desk.free_session(session).unwrap();
         let session = desk.create_session().unwrap();
         for _ in 0..queue_layout::WATCHES {
-            desk.alloc(session, find(high), Bound::Nothing).unwrap();
+            desk.alloc(session, find(high), PvarBinding::Nothing)
+                .unwrap();
         }
-        let refused = desk.alloc(session, find(high), Bound::Nothing);
-        assert_eq!(refused, Err(Refusal::Handles));
+        let refused = desk.alloc(session, find(high), PvarBinding::Nothing);
+        assert_eq!(refused, Err(PvarRefusal::Handles));
     }
 
     #[test]
@@ -617,10 +669,16 @@ mod tests {
         };
         row.open(&facts);
         let at = find("collective_bcast_calls");
-        let refused = desk.alloc(session, at, Bound::Nothing);
-        assert_eq!(refused, Err(Refusal::Invalid));
-        let handle = desk.alloc(session, at, Bound::Comm(row, None)).unwrap();
-        let size = desk.alloc(session, find("communicator_size"), Bound::Comm(row, None));
+        let refused = desk.alloc(session, at, PvarBinding::Nothing);
+        assert_eq!(refused, Err(PvarRefusal::Invalid));
+        let handle = desk
+            .alloc(session, at, PvarBinding::Comm(row, None))
+            .unwrap();
+        let size = desk.alloc(
+            session,
+            find("communicator_size"),
+            PvarBinding::Comm(row, None),
+        );
         assert_eq!(value(&desk, session, size.unwrap()), 5);
         let _ = row.begin(queue_layout::collective("Bcast"));
         desk.start(session, Some(handle)).unwrap();
@@ -628,14 +686,22 @@ mod tests {
         assert_eq!(value(&desk, session, handle), 1);
         let queue = find("MPI_T_UMQ_LENGTH");
         let watch = desk.tally.queues(Queued::Unexpected).watch(4, 3);
-        let length = desk.alloc(session, queue, Bound::Comm(row, watch)).unwrap();
+        let length = desk
+            .alloc(session, queue, PvarBinding::Comm(row, watch))
+            .unwrap();
         desk.start(session, Some(length)).unwrap();
         desk.tally.queues(Queued::Unexpected).arrived(4);
         assert_eq!(value(&desk, session, length), 4);
         row.close();
         row.open(&facts);
-        assert_eq!(desk.read(session, handle, 0).unwrap_err(), Refusal::Handle);
-        assert_eq!(desk.read(session, length, 0).unwrap_err(), Refusal::Handle);
+        assert_eq!(
+            desk.read(session, handle, 0).unwrap_err(),
+            PvarRefusal::Handle
+        );
+        assert_eq!(
+            desk.read(session, length, 0).unwrap_err(),
+            PvarRefusal::Handle
+        );
         assert_eq!(desk.free(session, length), Ok(()));
     }
 }

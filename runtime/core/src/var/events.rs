@@ -10,7 +10,7 @@ use super::{Category, Verbosity, gauges};
 
 /// One type of event.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct EventDescription {
     /// Which one it is in the program.
     pub event: EventType,
     /// Its name.
@@ -31,23 +31,23 @@ pub struct Element {
     /// Its name.
     pub name: &'static str,
     /// What it is made of.
-    pub kind: Kind,
+    pub kind: ElementType,
     /// Where it is found.
-    pub from: Origin,
+    pub from: ElementOrigin,
     /// The words for its values, if they are words.
     pub words: &'static [&'static str],
 }
 
 /// What an element is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ElementType {
     /// `int`.
     Int,
     /// `unsigned long long`.
     Long,
 }
 
-impl Kind {
+impl ElementType {
     /// Its bytes, which are its alignment too.
     #[must_use]
     pub const fn bytes(self) -> usize {
@@ -60,7 +60,7 @@ impl Kind {
 
 /// Where an element is found in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ElementOrigin {
     /// A word as it is.
     Word(usize),
     /// The handle of the communicator whose context is a word.
@@ -69,7 +69,7 @@ pub enum Origin {
     Internal(usize),
 }
 
-impl Row {
+impl EventDescription {
     /// Where each element lies in a copy of the whole, as a C compiler would place them.
     pub fn displacements(&self) -> impl Iterator<Item = usize> {
         let mut end = 0_usize;
@@ -111,7 +111,7 @@ pub fn want(bits: u32) {
     WANTED.set(bits);
 }
 
-const fn element(name: &'static str, kind: Kind, from: Origin) -> Element {
+const fn element(name: &'static str, kind: ElementType, from: ElementOrigin) -> Element {
     Element {
         name,
         kind,
@@ -120,14 +120,18 @@ const fn element(name: &'static str, kind: Kind, from: Origin) -> Element {
     }
 }
 
-const COMMUNICATOR: Element = element("communicator", Kind::Long, Origin::Communicator(0));
-const HANDLE: Element = element("communicator", Kind::Long, Origin::Word(0));
-const INTERNAL: Element = element("internal", Kind::Int, Origin::Internal(0));
-const TAG: Element = element("tag", Kind::Int, Origin::Word(2));
-const BYTES: Element = element("bytes", Kind::Long, Origin::Word(3));
-const SOURCE: Element = element("source", Kind::Int, Origin::Word(1));
-const DESTINATION: Element = element("destination", Kind::Int, Origin::Word(1));
-const PEER: Element = element("peer", Kind::Int, Origin::Word(0));
+const COMMUNICATOR: Element = element(
+    "communicator",
+    ElementType::Long,
+    ElementOrigin::Communicator(0),
+);
+const HANDLE: Element = element("communicator", ElementType::Long, ElementOrigin::Word(0));
+const INTERNAL: Element = element("internal", ElementType::Int, ElementOrigin::Internal(0));
+const TAG: Element = element("tag", ElementType::Int, ElementOrigin::Word(2));
+const BYTES: Element = element("bytes", ElementType::Long, ElementOrigin::Word(3));
+const SOURCE: Element = element("source", ElementType::Int, ElementOrigin::Word(1));
+const DESTINATION: Element = element("destination", ElementType::Int, ElementOrigin::Word(1));
+const PEER: Element = element("peer", ElementType::Int, ElementOrigin::Word(0));
 
 const fn worded(mut element: Element, words: &'static [&'static str]) -> Element {
     element.words = words;
@@ -138,30 +142,36 @@ const ARRIVED: &[Element] = &[COMMUNICATOR, INTERNAL, SOURCE, TAG, BYTES];
 const SENT: &[Element] = &[COMMUNICATOR, INTERNAL, DESTINATION, TAG, BYTES];
 const COMPLETE: &[Element] = &[
     worded(
-        element("operation", Kind::Int, Origin::Word(4)),
+        element("operation", ElementType::Int, ElementOrigin::Word(4)),
         &["send", "receive"],
     ),
     COMMUNICATOR,
     INTERNAL,
-    element("peer", Kind::Int, Origin::Word(1)),
+    element("peer", ElementType::Int, ElementOrigin::Word(1)),
     TAG,
     BYTES,
 ];
-const KEPT: &[Element] = &[PEER, element("kept_bytes", Kind::Long, Origin::Word(1))];
+const KEPT: &[Element] = &[
+    PEER,
+    element("kept_bytes", ElementType::Long, ElementOrigin::Word(1)),
+];
 const CALL: &[Element] = &[
     worded(
-        element("collective", Kind::Int, Origin::Word(1)),
+        element("collective", ElementType::Int, ElementOrigin::Word(1)),
         &COLLECTIVES,
     ),
     COMMUNICATOR,
 ];
-const LARGE: &[Element] = &[PEER, element("bytes", Kind::Long, Origin::Word(1))];
+const LARGE: &[Element] = &[
+    PEER,
+    element("bytes", ElementType::Long, ElementOrigin::Word(1)),
+];
 
 /// The rail is its number among those of the process, the port that on its device; `serving` are the rails that serve now.
 const PORT: &[Element] = &[
-    element("rail", Kind::Int, Origin::Word(0)),
-    element("port", Kind::Int, Origin::Word(1)),
-    element("serving", Kind::Int, Origin::Word(2)),
+    element("rail", ElementType::Int, ElementOrigin::Word(0)),
+    element("port", ElementType::Int, ElementOrigin::Word(1)),
+    element("serving", ElementType::Int, ElementOrigin::Word(2)),
 ];
 
 const fn row(
@@ -170,8 +180,8 @@ const fn row(
     (category, verbosity): (Category, Verbosity),
     elements: &'static [Element],
     text: &'static str,
-) -> Row {
-    Row {
+) -> EventDescription {
+    EventDescription {
         event,
         name,
         category,
@@ -190,7 +200,7 @@ const NETWORK: (Category, Verbosity) = (Category::Network, Verbosity::TunerBasic
 const WAITING: (Category, Verbosity) = (Category::Waiting, Verbosity::TunerBasic);
 
 /// The table. An event keeps its place: new ones come last.
-pub const EVENTS: &[Row] = &[
+pub const EVENTS: &[EventDescription] = &[
     row(
         EventType::UnexpectedMessage,
         "unexpected_message",
@@ -275,8 +285,8 @@ pub const EVENTS: &[Row] = &[
         PROCESS,
         &[
             HANDLE,
-            element("size", Kind::Int, Origin::Word(1)),
-            element("rank", Kind::Int, Origin::Word(2)),
+            element("size", ElementType::Int, ElementOrigin::Word(1)),
+            element("rank", ElementType::Int, ElementOrigin::Word(2)),
         ],
         "The process was given a communicator; MPI_COMM_WORLD and MPI_COMM_SELF when MPI is initialized.",
     ),
@@ -326,21 +336,29 @@ pub const EVENTS: &[Row] = &[
         EventType::SleepBegin,
         "sleep_begin",
         WAITING,
-        &[element("most_ns", Kind::Long, Origin::Word(0))],
+        &[element(
+            "most_ns",
+            ElementType::Long,
+            ElementOrigin::Word(0),
+        )],
         "The process has waited so long that it goes to sleep, for at most this many nanoseconds.",
     ),
     row(
         EventType::SleepEnd,
         "sleep_end",
         WAITING,
-        &[element("most_ns", Kind::Long, Origin::Word(0))],
+        &[element(
+            "most_ns",
+            ElementType::Long,
+            ElementOrigin::Word(0),
+        )],
         "The process is awake again.",
     ),
     row(
         EventType::ErrorRaised,
         "error_raised",
         PROCESS,
-        &[element("class", Kind::Int, Origin::Word(0))],
+        &[element("class", ElementType::Int, ElementOrigin::Word(0))],
         "A call of MPI failed with this error class, and its error handler returned.",
     ),
     row(
@@ -370,16 +388,17 @@ mod tests {
     fn s15_3_8_rows_stand_at_their_place_with_names_of_their_own_and_elements() {
         for (at, row) in EVENTS.iter().enumerate() {
             assert_eq!(row.event as usize, at, "{}", row.name);
-            let same = |other: &Row| other.name == row.name;
+            let same = |other: &EventDescription| other.name == row.name;
             assert!(!EVENTS[..at].iter().any(same), "{}", row.name);
             assert!(row.text.ends_with('.') && row.category.place().is_some());
             assert!(!row.elements.is_empty());
             for element in row.elements {
-                let (Origin::Word(word) | Origin::Communicator(word) | Origin::Internal(word)) =
-                    element.from;
+                let (ElementOrigin::Word(word)
+                | ElementOrigin::Communicator(word)
+                | ElementOrigin::Internal(word)) = element.from;
                 assert!(word < engine::WORDS, "{}: {}", row.name, element.name);
                 // Values of an enumeration are ints (section 15.3.5).
-                assert!(element.words.is_empty() || element.kind == Kind::Int);
+                assert!(element.words.is_empty() || element.kind == ElementType::Int);
             }
             let worded = row.elements.iter().filter(|it| !it.words.is_empty());
             assert!(

@@ -13,12 +13,12 @@ use crate::boot::Birth;
 
 pub use table::GAUGES;
 
-use super::traffic::{Traffic, traffic};
+use super::traffic::{PeerTraffic, traffic};
 use super::{Category, Verbosity};
 
 /// One performance variable.
 #[derive(Clone, Copy, Debug)]
-pub struct Gauge {
+pub struct PerformanceVariable {
     /// Its name.
     pub name: &'static str,
     /// What it has to do with.
@@ -26,11 +26,11 @@ pub struct Gauge {
     /// Whom it is for.
     pub verbosity: Verbosity,
     /// How its value behaves.
-    pub class: Class,
+    pub class: PvarClass,
     /// What its value is made of.
-    pub kind: Number,
+    pub kind: PvarNumber,
     /// What is read.
-    pub source: Source,
+    pub source: PvarSource,
     /// What it means.
     pub text: &'static str,
 }
@@ -38,7 +38,7 @@ pub struct Gauge {
 /// How a value behaves (MPI 5.0 section 15.3.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the standard's words")]
-pub enum Class {
+pub enum PvarClass {
     State,
     Level,
     Size,
@@ -53,7 +53,7 @@ pub enum Class {
 
 /// What a value is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Number {
+pub enum PvarNumber {
     /// `int`; one of these words, if there are any.
     Int(&'static [&'static str]),
     /// `unsigned int`.
@@ -66,7 +66,7 @@ pub enum Number {
 
 /// What is read.
 #[derive(Clone, Copy)]
-pub enum Source {
+pub enum PvarSource {
     /// A number of the process.
     Process(fn(&EngineCounters) -> u64),
     /// The extreme of a level since a moment of the handle's own.
@@ -76,10 +76,10 @@ pub enum Source {
     /// The length of a queue of matching of one communicator.
     Queue(Queued),
     /// A number for each world rank.
-    Ranks(fn(&Traffic, usize) -> u64),
+    Ranks(fn(&PeerTraffic, usize) -> u64),
 }
 
-impl std::fmt::Debug for Source {
+impl std::fmt::Debug for PvarSource {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(match self {
             Self::Process(_) => "Process",
@@ -91,20 +91,20 @@ impl std::fmt::Debug for Source {
     }
 }
 
-impl Gauge {
+impl PerformanceVariable {
     /// Whether it belongs to a communicator.
     #[must_use]
     pub fn is_of_comm(&self) -> bool {
-        matches!(self.source, Source::Comm(..) | Source::Queue(_))
+        matches!(self.source, PvarSource::Comm(..) | PvarSource::Queue(_))
     }
 
     /// How many numbers it has.
     #[must_use]
     pub fn count(&self) -> usize {
         match (self.source, traffic()) {
-            (Source::Ranks(_), Some(traffic)) => traffic.size(),
+            (PvarSource::Ranks(_), Some(traffic)) => traffic.size(),
             // As many as there will be.
-            (Source::Ranks(_), None) => Birth::size_to_come() as usize,
+            (PvarSource::Ranks(_), None) => Birth::size_to_come() as usize,
             _ => 1,
         }
     }
@@ -112,28 +112,31 @@ impl Gauge {
     /// Whether it has a number for each world rank.
     #[must_use]
     pub fn is_of_ranks(&self) -> bool {
-        matches!(self.source, Source::Ranks(_))
+        matches!(self.source, PvarSource::Ranks(_))
     }
 
     /// Whether it counts from where a handle begins, so that a handle can be started, stopped and set.
     #[must_use]
     pub fn is_counted(&self) -> bool {
-        matches!(self.class, Class::Counter | Class::Aggregate | Class::Timer)
+        matches!(
+            self.class,
+            PvarClass::Counter | PvarClass::Aggregate | PvarClass::Timer
+        )
     }
 
     /// Whether it always runs.
     #[must_use]
     pub fn is_continuous(&self) -> bool {
-        !self.is_counted() && !matches!(self.source, Source::Queue(_))
+        !self.is_counted() && !matches!(self.source, PvarSource::Queue(_))
     }
 
     /// Whether it cannot be written or reset.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        !self.is_counted() && !matches!(self.source, Source::Extreme(_))
+        !self.is_counted() && !matches!(self.source, PvarSource::Extreme(_))
     }
 
-    const fn of(mut self, kind: Number) -> Self {
+    const fn of(mut self, kind: PvarNumber) -> Self {
         self.kind = kind;
         self
     }
@@ -172,8 +175,8 @@ pub(crate) fn are_calls_timed() -> bool {
 }
 
 /// Somebody reads this variable from now on.
-pub(super) fn is_read(gauge: &Gauge) {
-    if gauge.class == Class::Timer && gauge.is_of_comm() {
+pub(super) fn is_read(gauge: &PerformanceVariable) {
+    if gauge.class == PvarClass::Timer && gauge.is_of_comm() {
         CALLS_TIMED.store(true, Relaxed);
     }
 }

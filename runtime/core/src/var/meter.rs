@@ -5,11 +5,11 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::gauges::Gauge;
+use super::gauges::PerformanceVariable;
 
 /// The state of one handle; also of none, while it is free.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct PvarHandle {
     /// Twice the generation, and 1 while it is in use.
     life: AtomicU32,
     /// Place of the variable in the table.
@@ -21,14 +21,14 @@ pub(super) struct Meter {
     running: AtomicU32,
     /// How many numbers the variable has.
     count: AtomicU32,
-    first: Account,
+    first: PvarAccount,
     /// The other numbers: taken when the meter is first used for a variable that has them, and kept.
-    others: OnceLock<Box<[Account]>>,
+    others: OnceLock<Box<[PvarAccount]>>,
 }
 
 /// What is kept of one number.
 #[derive(Debug, Default)]
-struct Account {
+struct PvarAccount {
     /// What the source showed when the value was 0; counts only while it runs.
     base: AtomicU64,
     /// The value while it does not run.
@@ -37,12 +37,12 @@ struct Account {
 
 const RELAXED: Ordering = Ordering::Relaxed;
 
-impl Meter {
+impl PvarHandle {
     /// Begins a use: a value of its own that starts at 0 where it is counted.
     pub(super) fn open(&self, gauge: usize, count: usize, session: u32, object: u64) -> u8 {
         if count > 1 {
             // The only count beside one is that of the ranks, which never changes.
-            let account = |_| Account::default();
+            let account = |_| PvarAccount::default();
             self.others
                 .get_or_init(|| (1..count).map(account).collect());
         }
@@ -96,7 +96,7 @@ impl Meter {
         self.count.load(RELAXED) as usize
     }
 
-    fn account(&self, at: usize) -> Option<&Account> {
+    fn account(&self, at: usize) -> Option<&PvarAccount> {
         match at.checked_sub(1) {
             None => Some(&self.first),
             Some(other) => self.others.get()?.get(other),
@@ -117,19 +117,19 @@ impl Meter {
     }
 
     /// Stops; keeps its value.
-    pub(super) fn stop(&self, gauge: &Gauge, now: impl Fn(usize) -> u64) {
+    pub(super) fn stop(&self, gauge: &PerformanceVariable, now: impl Fn(usize) -> u64) {
         for (at, account) in self.accounts() {
             account.held.store(self.value(gauge, at, now(at)), RELAXED);
         }
         self.running.store(0, RELAXED);
     }
 
-    fn accounts(&self) -> impl Iterator<Item = (usize, &Account)> {
+    fn accounts(&self) -> impl Iterator<Item = (usize, &PvarAccount)> {
         (0..self.count()).filter_map(|at| Some((at, self.account(at)?)))
     }
 
     /// A number, where its source shows `now`.
-    pub(super) fn value(&self, gauge: &Gauge, at: usize, now: u64) -> u64 {
+    pub(super) fn value(&self, gauge: &PerformanceVariable, at: usize, now: u64) -> u64 {
         if gauge.is_continuous() {
             return now;
         }
@@ -164,17 +164,17 @@ fn generation(life: u32) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::gauges::{Class, GAUGES};
+    use super::super::gauges::{GAUGES, PvarClass};
     use super::*;
 
-    fn counter() -> &'static Gauge {
-        let counts = |gauge: &&Gauge| gauge.class == Class::Counter;
+    fn counter() -> &'static PerformanceVariable {
+        let counts = |gauge: &&PerformanceVariable| gauge.class == PvarClass::Counter;
         GAUGES.iter().find(counts).unwrap()
     }
 
     #[test]
     fn a_counter_counts_what_happens_while_it_runs() {
-        let (meter, gauge) = (Meter::default(), counter());
+        let (meter, gauge) = (PvarHandle::default(), counter());
         meter.open(3, 1, 1, 0);
         assert_eq!(meter.value(gauge, 0, 500), 0);
         meter.start(|_| 500);
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_overflows_goes_on_from_zero() {
-        let (meter, gauge) = (Meter::default(), counter());
+        let (meter, gauge) = (PvarHandle::default(), counter());
         meter.open(3, 1, 1, 0);
         meter.start(|_| u64::MAX - 1);
         assert_eq!(meter.value(gauge, 0, 3), 5);
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn each_number_has_an_account_of_its_own() {
-        let (meter, gauge) = (Meter::default(), counter());
+        let (meter, gauge) = (PvarHandle::default(), counter());
         meter.open(3, 3, 1, 0);
         meter.start(|at| 100 * at as u64);
         let values =
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_closed_handle_names_nothing() {
-        let meter = Meter::default();
+        let meter = PvarHandle::default();
         let first = meter.open(3, 1, 7, 9);
         assert!(meter.is_open(first, 7) && !meter.is_open(first, 8) && meter.is_of(7));
         meter.close();

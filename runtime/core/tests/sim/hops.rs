@@ -13,7 +13,7 @@ use std::rc::Rc;
 use corosensei::Coroutine;
 use runtime::collective::choice::{Gather, Scatter};
 use runtime::collective::{self, CollectiveRoot, Reducer};
-use runtime::var::Values;
+use runtime::var::VariableValues;
 use runtime::{CollectiveCall, Comm, ContextId, Group, Payload, Peer, Universe, UserMemory};
 use transport::{Fabric, SimConfig, SimHop, SimNet};
 use wireup::NodeMap;
@@ -124,7 +124,7 @@ fn cost(call: Call, bytes: usize, way: &str) -> Cost {
     let words = [(call.variable(), way), ("RMPI_SINGLE_COPY", "on")];
     let words = words.into_iter().chain(limits);
     let words = words.map(|(name, word)| (name.to_owned(), word.to_owned()));
-    let (values, complaints) = Values::from_environment(words);
+    let (values, complaints) = VariableValues::from_environment(words);
     assert_eq!(complaints, Vec::<String>::new());
     let net = SimNet::new(net());
     let map = NodeMap::new((0..RANKS).map(|rank| rank / EACH)).unwrap();
