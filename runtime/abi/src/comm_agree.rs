@@ -18,14 +18,14 @@ use crate::error::{Error, ErrorClass, Result};
 
 /// Where the messages of an agreement go.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct AgreementLane {
     /// In which context.
     pub(crate) context: ContextId,
     /// With which tag.
     pub(crate) tag: c_int,
 }
 
-impl Lane {
+impl AgreementLane {
     /// Messages between the two groups of an intercommunicator, or between members for a matter of theirs.
     pub(crate) fn of(comm: &Comm, tag: c_int) -> Self {
         let context = comm.making_context();
@@ -150,7 +150,7 @@ pub(crate) fn swap(mpi: Mpi, comm: &Comm, mine: Vec<u32>) -> Result<Swapped> {
     if comm.rank == 0
         && let Some(leader) = comm.partners().peer(0)
     {
-        told = swap_leaders(mpi, Lane::of(comm, 0), &comm.group, leader, mine)?;
+        told = swap_leaders(mpi, AgreementLane::of(comm, 0), &comm.group, leader, mine)?;
     }
     let mut told = deal_out(mpi, &comm.local(), 0, told)?;
     let context = match told.pop().unwrap_or(0) {
@@ -169,7 +169,7 @@ pub(crate) fn swap_words(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>
     if comm.rank == 0
         && let Some(leader) = comm.partners().peer(0)
     {
-        told = Lane::of(comm, 0).exchange(mpi, leader, mine)?;
+        told = AgreementLane::of(comm, 0).exchange(mpi, leader, mine)?;
     }
     deal_out(mpi, &comm.local(), 0, told)
 }
@@ -177,7 +177,7 @@ pub(crate) fn swap_words(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>
 /// What a leader does of the above: the other side's words, and the new context after them; 0 if all have to agree on one.
 pub(crate) fn swap_leaders(
     mpi: Mpi,
-    lane: Lane,
+    lane: AgreementLane,
     own: &Group,
     leader: Peer,
     mut mine: Vec<u32>,

@@ -13,7 +13,7 @@ use runtime::{
     RequestId, SendTarget, UserMemory, Visit, collective,
 };
 
-use crate::comm_agree::Lane;
+use crate::comm_agree::AgreementLane;
 use crate::enter::Mpi;
 use crate::error::Result;
 
@@ -71,8 +71,8 @@ pub(crate) fn agree_all(mpi: Mpi, comm: &Comm) -> Result<ContextId> {
 }
 
 /// Where messages of the call that `line` is for go, among its others.
-fn lane_of(comm: &Comm, line: &CollectiveCall<Mpi>) -> Lane {
-    Lane {
+fn lane_of(comm: &Comm, line: &CollectiveCall<Mpi>) -> AgreementLane {
+    AgreementLane {
         context: comm.collective_context(),
         tag: line.call(),
     }
@@ -117,9 +117,9 @@ pub(crate) struct Makers {
     group: Group,
     /// Rank in that group. Rank 0 leads.
     rank: u32,
-    lane: Lane,
+    lane: AgreementLane,
     /// The other leader, for who leads one of two groups.
-    other: Option<(Lane, Peer)>,
+    other: Option<(AgreementLane, Peer)>,
 }
 
 impl Makers {
@@ -136,7 +136,7 @@ impl Makers {
     }
 
     /// The members of a group, who talk in `lane` about this alone.
-    pub(crate) fn in_lane(lane: Lane, group: &Group, rank: u32) -> Self {
+    pub(crate) fn in_lane(lane: AgreementLane, group: &Group, rank: u32) -> Self {
         Self {
             group: group.clone(),
             rank,
@@ -146,7 +146,7 @@ impl Makers {
     }
 
     /// Those of a group whose rank `leader` leads, and knows the leader of another one.
-    pub(crate) fn led_by(self, leader: u32, other: Option<(Lane, Peer)>) -> Self {
+    pub(crate) fn led_by(self, leader: u32, other: Option<(AgreementLane, Peer)>) -> Self {
         let size = self.group.size();
         let turned = (0..size).filter_map(|at| self.group.peer((leader + at) % size));
         Self {
@@ -193,7 +193,7 @@ impl Makers {
 
     /// How far to go on after so many attempts, other than whoever makes another communicator meanwhile.
     fn spread(&self, attempt: u32) -> u32 {
-        let Lane { context, tag } = self.lane;
+        let AgreementLane { context, tag } = self.lane;
         let seed = context.0 ^ tag.cast_unsigned().rotate_left(16);
         seed.wrapping_add(attempt).wrapping_mul(0x9E37_79B9) >> 22
     }
@@ -248,7 +248,7 @@ impl Makers {
 }
 
 /// Sends a word to a process that does the same, and receives its word.
-async fn exchange_word(mpi: Mpi, lane: Lane, with: Peer, word: u32) -> Outcome<u32> {
+async fn exchange_word(mpi: Mpi, lane: AgreementLane, with: Peer, word: u32) -> Outcome<u32> {
     let mut bytes = Box::new([0; WORD]);
     let received = start_receive(mpi, lane, with, &mut *bytes)?;
     let sent = start_send(mpi, lane, with, word);
@@ -260,21 +260,26 @@ async fn exchange_word(mpi: Mpi, lane: Lane, with: Peer, word: u32) -> Outcome<u
     received.map(|()| u32::from_ne_bytes(*bytes))
 }
 
-async fn receive_word(mpi: Mpi, lane: Lane, from: Peer) -> Outcome<u32> {
+async fn receive_word(mpi: Mpi, lane: AgreementLane, from: Peer) -> Outcome<u32> {
     let mut bytes = Box::new([0; WORD]);
     let received = start_receive(mpi, lane, from, &mut *bytes)?;
     ended(mpi, received).await?;
     Ok(u32::from_ne_bytes(*bytes))
 }
 
-async fn send_word(mpi: Mpi, lane: Lane, to: Peer, word: u32) -> Outcome<()> {
+async fn send_word(mpi: Mpi, lane: AgreementLane, to: Peer, word: u32) -> Outcome<()> {
     match start_send(mpi, lane, to, word)? {
         None => Ok(()),
         Some(sent) => ended(mpi, sent).await,
     }
 }
 
-fn start_receive(mpi: Mpi, lane: Lane, from: Peer, bytes: &mut [u8]) -> Outcome<RequestId> {
+fn start_receive(
+    mpi: Mpi,
+    lane: AgreementLane,
+    from: Peer,
+    bytes: &mut [u8],
+) -> Outcome<RequestId> {
     let source = ReceiveSource {
         context: lane.context,
         peer: Some(from),
@@ -284,7 +289,7 @@ fn start_receive(mpi: Mpi, lane: Lane, from: Peer, bytes: &mut [u8]) -> Outcome<
     mpi.visit(|universe| universe.messages.receive(source, memory))
 }
 
-fn start_send(mpi: Mpi, lane: Lane, to: Peer, word: u32) -> Outcome<Option<RequestId>> {
+fn start_send(mpi: Mpi, lane: AgreementLane, to: Peer, word: u32) -> Outcome<Option<RequestId>> {
     let target = SendTarget {
         context: lane.context,
         peer: to,

@@ -9,7 +9,7 @@ use runtime::var::{events, launch};
 use runtime::{Awaits, CollectiveCall, Universe, Visit, collective};
 
 use crate::anchor;
-use crate::args::{MainArgc, MainArgv, Out};
+use crate::args::{MainArgc, MainArgv, OutArg};
 use crate::attr;
 use crate::c;
 use crate::comm;
@@ -20,9 +20,9 @@ use crate::express_lanes;
 use crate::handle::MPI_Comm;
 use crate::lock;
 use crate::mpir;
-use crate::process::{self, Identity, Lookup, Phase, World};
+use crate::process::{self, Identity, Lookup, ProcessPhase, World};
 use crate::qmpi;
-use crate::state::{self, Hidden, State};
+use crate::state::{self, Hidden, LibraryState};
 use crate::tool_event;
 
 /// `MPI_Init`.
@@ -35,7 +35,7 @@ pub fn init_thread(
     _argc: MainArgc,
     _argv: MainArgv,
     required: c_int,
-    provided: Out<'_, c_int>,
+    provided: OutArg<'_, c_int>,
 ) -> Result<()> {
     let level = level(required);
     start(level)?;
@@ -61,7 +61,7 @@ fn start(level: c_int) -> Result<()> {
             return Err(Error::new(ErrorClass::OTHER, detail));
         }
     }
-    if process::phase() == Phase::Before {
+    if process::phase() == ProcessPhase::Before {
         join(level)?;
     }
     process::set_world(World::Active);
@@ -75,9 +75,9 @@ fn start(level: c_int) -> Result<()> {
 pub(crate) fn join_for_session(level: c_int) -> Result<c_int> {
     let _one = joining();
     match process::phase() {
-        Phase::Before => join(level)?,
-        Phase::Running => {}
-        Phase::Finalized => {
+        ProcessPhase::Before => join(level)?,
+        ProcessPhase::Running => {}
+        ProcessPhase::Finalized => {
             let detail = "MPI was finalized and its last session ended; no session can begin in this process";
             return Err(Error::new(ErrorClass::OTHER, detail));
         }
@@ -120,14 +120,14 @@ fn join(level: c_int) -> Result<()> {
     }
     tool_event::begin(&mut universe, level);
     note_first_communicators(&mut universe);
-    state::install(State::new(universe, level));
+    state::install(LibraryState::new(universe, level));
     process::set_lookup(Lookup {
         handler,
         name,
         end: end_job,
         missing,
     });
-    process::set_phase(Phase::Running);
+    process::set_phase(ProcessPhase::Running);
     express_lanes::open();
     launch::end(launch::Lap::Rest);
     Ok(())
@@ -187,7 +187,7 @@ pub(crate) fn leave_job(mpi: Mpi) -> Result<()> {
     linger(mpi);
     express_lanes::close();
     anchor::close();
-    process::set_phase(Phase::Finalized);
+    process::set_phase(ProcessPhase::Finalized);
     lock::set_multiple(false);
     mpi.state(|state| match state.universe.network.link() {
         Some(link) => link.finalized().map_err(Error::from),
@@ -208,13 +208,13 @@ fn linger(mpi: Mpi) {
 }
 
 /// `MPI_Initialized`.
-pub fn initialized(flag: Out<'_, c_int>) -> Result<()> {
+pub fn initialized(flag: OutArg<'_, c_int>) -> Result<()> {
     flag.set(c_int::from(process::world() != World::Before));
     Ok(())
 }
 
 /// `MPI_Finalized`.
-pub fn finalized(flag: Out<'_, c_int>) -> Result<()> {
+pub fn finalized(flag: OutArg<'_, c_int>) -> Result<()> {
     flag.set(c_int::from(process::world() == World::Finalized));
     Ok(())
 }
@@ -236,14 +236,14 @@ pub fn abort(_comm: MPI_Comm, code: c_int) -> Result<()> {
 }
 
 /// `MPI_Is_thread_main`.
-pub fn is_thread_main(mpi: Mpi, flag: Out<'_, c_int>) -> Result<()> {
+pub fn is_thread_main(mpi: Mpi, flag: OutArg<'_, c_int>) -> Result<()> {
     let main = mpi.state(|state| state.main_thread == std::thread::current().id());
     flag.set(c_int::from(main));
     Ok(())
 }
 
 /// `MPI_Query_thread`.
-pub fn query_thread(mpi: Mpi, provided: Out<'_, c_int>) -> Result<()> {
+pub fn query_thread(mpi: Mpi, provided: OutArg<'_, c_int>) -> Result<()> {
     provided.set(mpi.state(|state| state.thread_level));
     Ok(())
 }

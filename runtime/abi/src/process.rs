@@ -16,7 +16,7 @@ use crate::errhandler::Handler;
 /// Where the process is in MPI's life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Phase {
+pub enum ProcessPhase {
     /// Neither `MPI_Init` nor a session yet.
     Before = 0,
     /// MPI may be called.
@@ -25,21 +25,21 @@ pub enum Phase {
     Finalized = 2,
 }
 
-static PHASE: AtomicU8 = AtomicU8::new(Phase::Before as u8);
+static PHASE: AtomicU8 = AtomicU8::new(ProcessPhase::Before as u8);
 
 /// Where the process is in MPI's life.
 #[inline]
-pub fn phase() -> Phase {
+pub fn phase() -> ProcessPhase {
     // PAIR(phase): `set_phase` stores with Release what initialization did before.
     match PHASE.load(Ordering::Acquire) {
-        0 => Phase::Before,
-        1 => Phase::Running,
-        _ => Phase::Finalized,
+        0 => ProcessPhase::Before,
+        1 => ProcessPhase::Running,
+        _ => ProcessPhase::Finalized,
     }
 }
 
 /// Initialization and finalization say where the process is now.
-pub fn set_phase(phase: Phase) {
+pub fn set_phase(phase: ProcessPhase) {
     // PAIR(phase): `phase` loads with Acquire.
     PHASE.store(phase as u8, Ordering::Release);
     runtime::var::gauges::set_phase(phase as u32);

@@ -14,14 +14,14 @@ use runtime::{
     UserMemory, Visit,
 };
 
-use crate::args::{ConstBuf, MutBuf, Out, OutStatus};
+use crate::args::{ConstBuf, MutBuf, OutArg, OutStatus};
 use crate::c::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_PROC_NULL};
 use crate::datatype_table::dense_size;
 use crate::enter::{Mpi, On, enter};
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request, describe};
 use crate::request::finish_alone;
-use crate::state::{CommObject, DONE, DONE_NULL, State, request_handle};
+use crate::state::{CommObject, DONE, DONE_NULL, LibraryState, request_handle};
 use crate::status::MPI_Status;
 use crate::type_rows;
 
@@ -37,7 +37,7 @@ pub fn send(
 ) -> Result<()> {
     let started = start_send(
         mpi,
-        Call {
+        Pt2ptCall {
             buf: buf.into(),
             count,
             datatype,
@@ -62,7 +62,7 @@ pub fn bsend(
 ) -> Result<()> {
     let started = start_send(
         mpi,
-        Call {
+        Pt2ptCall {
             buf: buf.into(),
             count,
             datatype,
@@ -100,7 +100,7 @@ pub fn ssend(
 ) -> Result<()> {
     let started = start_send(
         mpi,
-        Call {
+        Pt2ptCall {
             buf: buf.into(),
             count,
             datatype,
@@ -122,9 +122,9 @@ pub fn isend(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
-    let call = Call {
+    let call = Pt2ptCall {
         buf: buf.into(),
         count,
         datatype,
@@ -144,9 +144,9 @@ pub fn ibsend(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
-    let call = Call {
+    let call = Pt2ptCall {
         buf: buf.into(),
         count,
         datatype,
@@ -166,7 +166,7 @@ pub fn irsend(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     isend(mpi, buf, count, datatype, dest, tag, comm, request)
 }
@@ -180,9 +180,9 @@ pub fn issend(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
-    let call = Call {
+    let call = Pt2ptCall {
         buf: buf.into(),
         count,
         datatype,
@@ -206,7 +206,7 @@ pub fn recv(
 ) -> Result<()> {
     match start_receive(
         mpi,
-        Call {
+        Pt2ptCall {
             buf,
             count,
             datatype,
@@ -256,11 +256,11 @@ pub fn irecv(
     source: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     let started = start_receive(
         mpi,
-        Call {
+        Pt2ptCall {
             buf,
             count,
             datatype,
@@ -282,9 +282,9 @@ pub fn send_init(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
-    let call = Call {
+    let call = Pt2ptCall {
         buf: buf.into(),
         count,
         datatype,
@@ -304,9 +304,9 @@ pub fn bsend_init(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
-    let call = Call {
+    let call = Pt2ptCall {
         buf: buf.into(),
         count,
         datatype,
@@ -326,7 +326,7 @@ pub fn rsend_init(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     send_init(mpi, buf, count, datatype, dest, tag, comm, request)
 }
@@ -340,9 +340,9 @@ pub fn ssend_init(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
-    let call = Call {
+    let call = Pt2ptCall {
         buf: buf.into(),
         count,
         datatype,
@@ -362,9 +362,9 @@ pub fn recv_init(
     source: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
-    let call = Call {
+    let call = Pt2ptCall {
         buf,
         count,
         datatype,
@@ -408,7 +408,7 @@ pub fn sendrecv(
     comm: MPI_Comm,
     status: OutStatus<'_>,
 ) -> Result<()> {
-    let out = Call {
+    let out = Pt2ptCall {
         buf: sendbuf.into(),
         count: sendcount,
         datatype: sendtype,
@@ -416,7 +416,7 @@ pub fn sendrecv(
         tag: sendtag,
         comm,
     };
-    let into = Call {
+    let into = Pt2ptCall {
         buf: recvbuf,
         count: recvcount,
         datatype: recvtype,
@@ -450,7 +450,7 @@ pub fn sendrecv_replace(
     comm: MPI_Comm,
     status: OutStatus<'_>,
 ) -> Result<()> {
-    let out = Call {
+    let out = Pt2ptCall {
         buf,
         count,
         datatype,
@@ -458,7 +458,7 @@ pub fn sendrecv_replace(
         tag: sendtag,
         comm,
     };
-    let into = Call {
+    let into = Pt2ptCall {
         peer: source,
         tag: recvtag,
         ..out
@@ -490,9 +490,9 @@ pub fn isendrecv(
     source: c_int,
     recvtag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
-    let out = Call {
+    let out = Pt2ptCall {
         buf: sendbuf.into(),
         count: sendcount,
         datatype: sendtype,
@@ -500,7 +500,7 @@ pub fn isendrecv(
         tag: sendtag,
         comm,
     };
-    let into = Call {
+    let into = Pt2ptCall {
         buf: recvbuf,
         count: recvcount,
         datatype: recvtype,
@@ -525,9 +525,9 @@ pub fn isendrecv_replace(
     source: c_int,
     recvtag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
-    let out = Call {
+    let out = Pt2ptCall {
         buf,
         count,
         datatype,
@@ -535,7 +535,7 @@ pub fn isendrecv_replace(
         tag: sendtag,
         comm,
     };
-    let into = Call {
+    let into = Pt2ptCall {
         peer: source,
         tag: recvtag,
         ..out
@@ -548,7 +548,7 @@ pub fn isendrecv_replace(
 
 /// What every call of this chapter is given.
 #[derive(Clone, Copy)]
-pub(crate) struct Call {
+pub(crate) struct Pt2ptCall {
     pub(crate) buf: MutBuf,
     pub(crate) count: i64,
     pub(crate) datatype: MPI_Datatype,
@@ -568,7 +568,7 @@ enum Form {
     Buffered,
 }
 
-fn start_send(mpi: Mpi, call: Call, form: Form) -> Result<Option<RequestId>> {
+fn start_send(mpi: Mpi, call: Pt2ptCall, form: Form) -> Result<Option<RequestId>> {
     let started = mpi.state(|state| {
         let Some((target, data)) = parse_send(state, &call)? else {
             return Ok(None);
@@ -584,7 +584,7 @@ fn start_send(mpi: Mpi, call: Call, form: Form) -> Result<Option<RequestId>> {
 }
 
 /// A send of a copy, for the calls whose buffer is received into.
-fn start_copied(mpi: Mpi, call: Call) -> Result<Option<RequestId>> {
+fn start_copied(mpi: Mpi, call: Pt2ptCall) -> Result<Option<RequestId>> {
     mpi.state(|state| {
         let Some((target, data)) = parse_send(state, &call)? else {
             return Ok(None);
@@ -597,7 +597,7 @@ fn start_copied(mpi: Mpi, call: Call) -> Result<Option<RequestId>> {
     })
 }
 
-fn start_receive(mpi: Mpi, call: Call) -> Result<Option<RequestId>> {
+fn start_receive(mpi: Mpi, call: Pt2ptCall) -> Result<Option<RequestId>> {
     mpi.state(|state| {
         let source = source_of(state.comm(call.comm)?, call.peer, call.tag)?;
         let data = payload(state, &call)?;
@@ -615,20 +615,25 @@ fn start_receive(mpi: Mpi, call: Call) -> Result<Option<RequestId>> {
 }
 
 /// Notes for debuggers what a request moves.
-pub(crate) fn note(state: &mut State, request: RequestId, call: &Call) {
+pub(crate) fn note(state: &mut LibraryState, request: RequestId, call: &Pt2ptCall) {
     let messages = &mut state.universe.messages;
     messages.tell_datatype(request, type_rows::number(call.datatype));
 }
 
-fn check_send(mpi: Mpi, call: &Call) -> Result<()> {
+fn check_send(mpi: Mpi, call: &Pt2ptCall) -> Result<()> {
     mpi.state(|state| parse_send(state, call).map(drop))
 }
 
-fn check_receive(mpi: Mpi, call: &Call) -> Result<()> {
+fn check_receive(mpi: Mpi, call: &Pt2ptCall) -> Result<()> {
     mpi.state(|state| source_of(state.comm(call.comm)?, call.peer, call.tag).map(drop))
 }
 
-fn prepare_send(mpi: Mpi, call: Call, form: Form, request: &Out<'_, MPI_Request>) -> Result<()> {
+fn prepare_send(
+    mpi: Mpi,
+    call: Pt2ptCall,
+    form: Form,
+    request: &OutArg<'_, MPI_Request>,
+) -> Result<()> {
     let prepared = mpi.state(|state| -> Result<RequestId> {
         let target = target_of(state.comm(call.comm)?, call.peer, call.tag)?;
         let data = payload(state, &call)?;
@@ -648,7 +653,12 @@ fn prepare_send(mpi: Mpi, call: Call, form: Form, request: &Out<'_, MPI_Request>
     Ok(())
 }
 
-fn give_send(mpi: Mpi, call: Call, form: Form, request: &Out<'_, MPI_Request>) -> Result<()> {
+fn give_send(
+    mpi: Mpi,
+    call: Pt2ptCall,
+    form: Form,
+    request: &OutArg<'_, MPI_Request>,
+) -> Result<()> {
     let started = start_send(mpi, call, form)?;
     request.set(handle_of(mpi, started, DONE));
     Ok(())
@@ -658,7 +668,7 @@ fn give_both(
     mpi: Mpi,
     sent: Option<RequestId>,
     received: Option<RequestId>,
-    request: &Out<'_, MPI_Request>,
+    request: &OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     let handle = match (sent, received) {
         (None, None) => DONE_NULL,
@@ -704,13 +714,13 @@ pub(crate) fn handle_of(mpi: Mpi, request: Option<RequestId>, done: MPI_Request)
     }
 }
 
-fn parse_send(state: &State, call: &Call) -> Result<Option<(SendTarget, Payload)>> {
+fn parse_send(state: &LibraryState, call: &Pt2ptCall) -> Result<Option<(SendTarget, Payload)>> {
     let target = target_of(state.comm(call.comm)?, call.peer, call.tag)?;
     let data = payload(state, call)?;
     Ok(target.map(|target| (target, data)))
 }
 
-fn send_mode(state: &mut State, form: Form, comm: MPI_Comm, bytes: u64) -> Result<SendMode> {
+fn send_mode(state: &mut LibraryState, form: Form, comm: MPI_Comm, bytes: u64) -> Result<SendMode> {
     Ok(match form {
         Form::Standard => SendMode::Direct(Mode::Standard),
         Form::Synchronous => SendMode::Direct(Mode::Synchronous),
@@ -767,8 +777,8 @@ fn peer_of(object: &CommObject, rank: c_int, which: &str) -> Result<Option<Peer>
 }
 
 /// The data of a call as lent memory.
-pub(crate) fn payload(state: &State, call: &Call) -> Result<Payload> {
-    let Call {
+pub(crate) fn payload(state: &LibraryState, call: &Pt2ptCall) -> Result<Payload> {
+    let Pt2ptCall {
         buf,
         count,
         datatype,

@@ -7,16 +7,16 @@ use runtime::var::events::{self, EVENTS};
 use runtime::var::gauges::{GAUGES, PerformanceVariable, PvarNumber};
 use runtime::var::{ControlVariable, ROWS, Range};
 
-use crate::args::{InOut, Out, OutChars};
+use crate::args::{InOutArg, OutArg, OutChars};
 use crate::error::ErrorClass;
 use crate::handle::MPI_T_enum;
-use crate::tool::{Refused, Result, at, number, put, put_text};
-use crate::tool_handles::{Kind, bits, place};
+use crate::tool::{Result, ToolRefusal, at, number, put, put_text};
+use crate::tool_handles::{ToolHandleKind, bits, place};
 
 /// The enumeration of a row's words.
 pub fn of_row(row: &ControlVariable) -> MPI_T_enum {
     match row.range {
-        Range::Words(_) => MPI_T_enum(bits(Kind::Enum, row.variable as usize, 0)),
+        Range::Words(_) => MPI_T_enum(bits(ToolHandleKind::Enum, row.variable as usize, 0)),
         _ => MPI_T_enum(0),
     }
 }
@@ -25,7 +25,9 @@ pub fn of_row(row: &ControlVariable) -> MPI_T_enum {
 pub fn of_gauge(gauge: &PerformanceVariable) -> MPI_T_enum {
     let same = |other: &PerformanceVariable| other.name == gauge.name;
     match (gauge.kind, GAUGES.iter().position(same)) {
-        (PvarNumber::Int([_, ..]), Some(at)) => MPI_T_enum(bits(Kind::Enum, ROWS.len() + at, 0)),
+        (PvarNumber::Int([_, ..]), Some(at)) => {
+            MPI_T_enum(bits(ToolHandleKind::Enum, ROWS.len() + at, 0))
+        }
         _ => MPI_T_enum(0),
     }
 }
@@ -36,14 +38,14 @@ pub fn of_event(row: &events::EventDescription) -> MPI_T_enum {
         [] => MPI_T_enum(0),
         _ => {
             let at = ROWS.len() + GAUGES.len() + row.event as usize;
-            MPI_T_enum(bits(Kind::Enum, at, 0))
+            MPI_T_enum(bits(ToolHandleKind::Enum, at, 0))
         }
     }
 }
 
 /// Its name and its words.
 fn find(handle: MPI_T_enum) -> Result<(String, &'static [&'static str])> {
-    let found = place(Kind::Enum, handle.0).filter(|(_, generation)| *generation == 0);
+    let found = place(ToolHandleKind::Enum, handle.0).filter(|(_, generation)| *generation == 0);
     let words = found.and_then(|(index, _)| match ROWS.get(index) {
         Some(row) => words_of_row(row),
         None => match GAUGES.get(index - ROWS.len()) {
@@ -51,7 +53,7 @@ fn find(handle: MPI_T_enum) -> Result<(String, &'static [&'static str])> {
             None => words_of_event(EVENTS.get(index - ROWS.len() - GAUGES.len())?),
         },
     });
-    let (name, words) = words.ok_or(Refused(ErrorClass::T_INVALID_HANDLE))?;
+    let (name, words) = words.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))?;
     Ok((format!("{name}_values"), words))
 }
 
@@ -81,9 +83,9 @@ fn words_of_event(row: &events::EventDescription) -> Option<Words> {
 /// `MPI_T_enum_get_info`.
 pub fn get_info(
     enumtype: MPI_T_enum,
-    num: Option<Out<'_, c_int>>,
+    num: Option<OutArg<'_, c_int>>,
     name: Option<OutChars<'_>>,
-    name_len: Option<InOut<'_, c_int>>,
+    name_len: Option<InOutArg<'_, c_int>>,
 ) -> Result<()> {
     let (text, words) = find(enumtype)?;
     put(num, number(words.len()));
@@ -95,9 +97,9 @@ pub fn get_info(
 pub fn get_item(
     enumtype: MPI_T_enum,
     index: c_int,
-    value: Out<'_, c_int>,
+    value: OutArg<'_, c_int>,
     name: Option<OutChars<'_>>,
-    name_len: Option<InOut<'_, c_int>>,
+    name_len: Option<InOutArg<'_, c_int>>,
 ) -> Result<()> {
     let (_, words) = find(enumtype)?;
     let word = at(words.iter(), index)?;

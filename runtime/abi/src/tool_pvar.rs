@@ -11,17 +11,17 @@ use core::time::Duration;
 use runtime::var::desk::{self, PvarBinding, PvarRefusal, SessionKey, ToolSessions};
 use runtime::var::gauges::{GAUGES, PerformanceVariable, PvarClass, PvarNumber, PvarSource};
 
-use crate::args::{InOut, InValue, Object, Out, OutChars, OutValue};
+use crate::args::{InOutArg, InValue, OutArg, OutChars, OutValue, ToolObject};
 use crate::c;
 use crate::error::ErrorClass;
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_T_enum, MPI_T_pvar_handle, MPI_T_pvar_session};
-use crate::process::{self, Phase};
+use crate::process::{self, ProcessPhase};
 use crate::state;
-use crate::tool::{Refused, Result, at, number, put, put_text, verbosity};
+use crate::tool::{Result, ToolRefusal, at, number, put, put_text, verbosity};
 use crate::tool_enum;
-use crate::tool_handles::{Kind, bits, place};
+use crate::tool_handles::{ToolHandleKind, bits, place};
 
-impl From<PvarRefusal> for Refused {
+impl From<PvarRefusal> for ToolRefusal {
     fn from(refusal: PvarRefusal) -> Self {
         Self(match refusal {
             PvarRefusal::Session => ErrorClass::T_INVALID_SESSION,
@@ -38,7 +38,7 @@ impl From<PvarRefusal> for Refused {
 }
 
 /// `MPI_T_pvar_get_num`.
-pub fn get_num(num: Out<'_, c_int>) -> Result<()> {
+pub fn get_num(num: OutArg<'_, c_int>) -> Result<()> {
     num.set(number(GAUGES.len()));
     Ok(())
 }
@@ -47,17 +47,17 @@ pub fn get_num(num: Out<'_, c_int>) -> Result<()> {
 pub fn get_info(
     index: c_int,
     name: Option<OutChars<'_>>,
-    name_len: Option<InOut<'_, c_int>>,
-    verbose: Option<Out<'_, c_int>>,
-    var_class: Option<Out<'_, c_int>>,
-    datatype: Option<Out<'_, MPI_Datatype>>,
-    enumtype: Option<Out<'_, MPI_T_enum>>,
+    name_len: Option<InOutArg<'_, c_int>>,
+    verbose: Option<OutArg<'_, c_int>>,
+    var_class: Option<OutArg<'_, c_int>>,
+    datatype: Option<OutArg<'_, MPI_Datatype>>,
+    enumtype: Option<OutArg<'_, MPI_T_enum>>,
     desc: Option<OutChars<'_>>,
-    desc_len: Option<InOut<'_, c_int>>,
-    bind: Option<Out<'_, c_int>>,
-    readonly: Option<Out<'_, c_int>>,
-    continuous: Option<Out<'_, c_int>>,
-    atomic: Option<Out<'_, c_int>>,
+    desc_len: Option<InOutArg<'_, c_int>>,
+    bind: Option<OutArg<'_, c_int>>,
+    readonly: Option<OutArg<'_, c_int>>,
+    continuous: Option<OutArg<'_, c_int>>,
+    atomic: Option<OutArg<'_, c_int>>,
 ) -> Result<()> {
     let gauge = at(GAUGES.iter(), index)?;
     put_text(name, name_len, gauge.name);
@@ -104,20 +104,22 @@ fn type_of(gauge: &PerformanceVariable) -> MPI_Datatype {
 }
 
 /// `MPI_T_pvar_get_index`.
-pub fn get_index(name: &CStr, var_class: c_int, index: Out<'_, c_int>) -> Result<()> {
+pub fn get_index(name: &CStr, var_class: c_int, index: OutArg<'_, c_int>) -> Result<()> {
     let is_it = |gauge: &PerformanceVariable| {
         gauge.name.as_bytes() == name.to_bytes() && class_of(gauge) == var_class
     };
     let found = GAUGES.iter().position(is_it);
-    index.set(number(found.ok_or(Refused(ErrorClass::T_INVALID_NAME))?));
+    index.set(number(
+        found.ok_or(ToolRefusal(ErrorClass::T_INVALID_NAME))?,
+    ));
     Ok(())
 }
 
 /// `MPI_T_pvar_session_create`.
-pub fn session_create(session: Out<'_, MPI_T_pvar_session>) -> Result<()> {
+pub fn session_create(session: OutArg<'_, MPI_T_pvar_session>) -> Result<()> {
     let key = desk()?.create_session()?;
     session.set(MPI_T_pvar_session(bits(
-        Kind::Session,
+        ToolHandleKind::Session,
         key.index,
         key.generation,
     )));
@@ -125,7 +127,7 @@ pub fn session_create(session: Out<'_, MPI_T_pvar_session>) -> Result<()> {
 }
 
 /// `MPI_T_pvar_session_free`: with its handles.
-pub fn session_free(session: InOut<'_, MPI_T_pvar_session>) -> Result<()> {
+pub fn session_free(session: InOutArg<'_, MPI_T_pvar_session>) -> Result<()> {
     desk()?.free_session(session_of(session.get())?)?;
     session.set(MPI_T_pvar_session(0));
     Ok(())
@@ -135,9 +137,9 @@ pub fn session_free(session: InOut<'_, MPI_T_pvar_session>) -> Result<()> {
 pub fn handle_alloc(
     session: MPI_T_pvar_session,
     index: c_int,
-    obj_handle: Object<'_>,
-    handle: Out<'_, MPI_T_pvar_handle>,
-    count: Out<'_, c_int>,
+    obj_handle: ToolObject<'_>,
+    handle: OutArg<'_, MPI_T_pvar_handle>,
+    count: OutArg<'_, c_int>,
 ) -> Result<()> {
     let session = session_of(session)?;
     let gauge = at(GAUGES.iter(), index)?;
@@ -155,7 +157,7 @@ pub fn handle_alloc(
     }
     let key = made?;
     handle.set(MPI_T_pvar_handle(bits(
-        Kind::Pvar,
+        ToolHandleKind::Pvar,
         key.index,
         key.generation,
     )));
@@ -165,35 +167,35 @@ pub fn handle_alloc(
 
 /// What a handle for this communicator is bound to.
 fn bind(gauge: &PerformanceVariable, comm: MPI_Comm) -> Result<PvarBinding> {
-    if process::phase() != Phase::Running {
-        return Err(Refused(ErrorClass::T_INVALID));
+    if process::phase() != ProcessPhase::Running {
+        return Err(ToolRefusal(ErrorClass::T_INVALID));
     }
-    let look = |state: &mut state::State| {
+    let look = |state: &mut state::LibraryState| {
         let comm = &state.comm(comm)?.comm;
         let row = comm.row();
         let watch = match gauge.source {
             PvarSource::Queue(kind) => {
                 let watch = state.universe.messages.watch_queue(kind, comm.context);
-                Some(watch.ok_or(Refused(ErrorClass::T_OUT_OF_HANDLES))?)
+                Some(watch.ok_or(ToolRefusal(ErrorClass::T_OUT_OF_HANDLES))?)
             }
             _ => None,
         };
-        let row = row.ok_or(Refused(ErrorClass::T_NOT_ACCESSIBLE))?;
+        let row = row.ok_or(ToolRefusal(ErrorClass::T_NOT_ACCESSIBLE))?;
         Ok(PvarBinding::Comm(row, watch))
     };
     match state::peek(look) {
-        Ok(found) => found.map_err(|Refused(class)| match class {
-            ErrorClass::COMM => Refused(ErrorClass::T_INVALID),
-            _ => Refused(class),
+        Ok(found) => found.map_err(|ToolRefusal(class)| match class {
+            ErrorClass::COMM => ToolRefusal(ErrorClass::T_INVALID),
+            _ => ToolRefusal(class),
         }),
-        Err(_) => Err(Refused(ErrorClass::T_NOT_ACCESSIBLE)),
+        Err(_) => Err(ToolRefusal(ErrorClass::T_NOT_ACCESSIBLE)),
     }
 }
 
 /// `MPI_T_pvar_handle_free`.
 pub fn handle_free(
     session: MPI_T_pvar_session,
-    handle: InOut<'_, MPI_T_pvar_handle>,
+    handle: InOutArg<'_, MPI_T_pvar_handle>,
 ) -> Result<()> {
     desk()?.free(session_of(session)?, handle_of(handle.get())?)?;
     handle.set(MPI_T_pvar_handle(0));
@@ -235,7 +237,7 @@ pub fn readreset(
 ) -> Result<()> {
     let (session, handle) = (session_of(session)?, handle_of(handle)?);
     if buf.is_null() {
-        return Err(Refused(ErrorClass::T_INVALID));
+        return Err(ToolRefusal(ErrorClass::T_INVALID));
     }
     let desk = desk()?;
     write_out(desk.count(session, handle)?, buf, |at| {
@@ -293,15 +295,15 @@ fn write_out(
 }
 
 fn desk() -> Result<&'static ToolSessions> {
-    desk::get().ok_or(Refused(ErrorClass::T_NOT_INITIALIZED))
+    desk::get().ok_or(ToolRefusal(ErrorClass::T_NOT_INITIALIZED))
 }
 
 fn session_of(session: MPI_T_pvar_session) -> Result<SessionKey> {
-    key(Kind::Session, session.0).ok_or(Refused(ErrorClass::T_INVALID_SESSION))
+    key(ToolHandleKind::Session, session.0).ok_or(ToolRefusal(ErrorClass::T_INVALID_SESSION))
 }
 
 fn handle_of(handle: MPI_T_pvar_handle) -> Result<SessionKey> {
-    key(Kind::Pvar, handle.0).ok_or(Refused(ErrorClass::T_INVALID_HANDLE))
+    key(ToolHandleKind::Pvar, handle.0).ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))
 }
 
 fn one_or_all(handle: MPI_T_pvar_handle) -> Result<Option<SessionKey>> {
@@ -314,7 +316,7 @@ fn one_or_all(handle: MPI_T_pvar_handle) -> Result<Option<SessionKey>> {
 /// The number of `MPI_T_PVAR_ALL_HANDLES`.
 const ALL_HANDLES: usize = 1;
 
-fn key(kind: Kind, number: usize) -> Option<SessionKey> {
+fn key(kind: ToolHandleKind, number: usize) -> Option<SessionKey> {
     let (index, generation) = place(kind, number)?;
     Some(SessionKey { index, generation })
 }

@@ -8,8 +8,8 @@ use runtime::collective::{CollectiveRoot, choice};
 use runtime::{CollectiveCall, Comm, Payload, UserMemory, collective};
 
 use super::data::{self, Blocks, Dense, Equal};
-use super::{Call, at_hand, three_ways};
-use crate::args::{Array, ConstBuf, CountsPtr, MutBuf, Out};
+use super::{PreparedCollective, at_hand, three_ways};
+use crate::args::{Array, ConstBuf, CountsPtr, MutBuf, OutArg};
 use crate::enter::Mpi;
 use crate::error::Result;
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Info, MPI_Request};
@@ -50,7 +50,7 @@ three_ways!("Alltoallw": looked_up::alltoallw, alltoallw, ialltoallw, alltoallw_
 #[derive(Clone)]
 struct Barrier;
 
-impl Call for Barrier {
+impl PreparedCollective for Barrier {
     async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         match line.is_inter() {
             true => collective::inter::barrier(line).await,
@@ -65,7 +65,7 @@ struct Bcast {
     root: CollectiveRoot,
 }
 
-impl Call for Bcast {
+impl PreparedCollective for Bcast {
     fn root(&self) -> Option<CollectiveRoot> {
         Some(self.root)
     }
@@ -117,7 +117,7 @@ enum GatherWay {
     Tree,
 }
 
-impl Call for Gather {
+impl PreparedCollective for Gather {
     fn root(&self) -> Option<CollectiveRoot> {
         Some(self.root)
     }
@@ -157,7 +157,7 @@ enum ScatterWay {
     Tree,
 }
 
-impl Call for Scatter {
+impl PreparedCollective for Scatter {
     fn root(&self) -> Option<CollectiveRoot> {
         Some(self.root)
     }
@@ -193,7 +193,7 @@ enum AllgatherWay {
     Ring,
 }
 
-impl Call for Allgather {
+impl PreparedCollective for Allgather {
     fn bytes(&self) -> Option<u64> {
         Some(self.all.bytes())
     }
@@ -248,7 +248,7 @@ impl AlltoallWay {
     }
 }
 
-impl Call for Alltoall {
+impl PreparedCollective for Alltoall {
     async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         match (&self.out, &self.into) {
             (Some(Equal::Each(out)), Equal::Each(into)) => self.way.exchange(line, out, into).await,

@@ -13,7 +13,7 @@ use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Datatype};
 use crate::pt2pt::{self, bad_rank, payload};
-use crate::state::State;
+use crate::state::LibraryState;
 
 /// One block a rank, in rank order: of an intercommunicator, a rank of the remote group.
 pub(super) type Blocks = Rc<[Payload]>;
@@ -291,10 +291,15 @@ pub(super) fn place(mpi: Mpi, comm: &Comm) -> runtime::collective::CommPlacement
     mpi.visit(|universe| universe.place_of(comm))
 }
 
-fn described(state: &State, buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Result<Payload> {
+fn described(
+    state: &LibraryState,
+    buf: MutBuf,
+    count: i64,
+    datatype: MPI_Datatype,
+) -> Result<Payload> {
     payload(
         state,
-        &pt2pt::Call {
+        &pt2pt::Pt2ptCall {
             buf,
             count,
             datatype,
@@ -305,7 +310,7 @@ fn described(state: &State, buf: MutBuf, count: i64, datatype: MPI_Datatype) -> 
     )
 }
 
-fn extent(state: &State, datatype: MPI_Datatype) -> Result<i64> {
+fn extent(state: &LibraryState, datatype: MPI_Datatype) -> Result<i64> {
     Ok(
         match i64::try_from(crate::datatype_table::dense_size(datatype)) {
             Ok(size) if size > 0 => size,
@@ -316,7 +321,7 @@ fn extent(state: &State, datatype: MPI_Datatype) -> Result<i64> {
 
 /// Refuses a buffer that is no memory before displacements make it look like some.
 fn check_unmoved(
-    state: &State,
+    state: &LibraryState,
     buf: MutBuf,
     blocks: usize,
     block: impl Fn(usize) -> (i64, MPI_Datatype),

@@ -6,7 +6,7 @@ use runtime::collective::{CollectiveRoot, Moved, Task, try_at_once};
 use runtime::var::events;
 use runtime::{AwaitedCollective, CollectiveCall, Comm, EventType, Peer, RequestId, Visit, Within};
 
-use crate::args::Out;
+use crate::args::OutArg;
 use crate::enter::Mpi;
 use crate::error::Result;
 use crate::express_lanes;
@@ -14,7 +14,7 @@ use crate::handle::MPI_Request;
 use crate::state::{DONE, request_handle};
 
 /// A collective with its arguments looked up.
-pub(crate) trait Call: Clone + 'static {
+pub(crate) trait PreparedCollective: Clone + 'static {
     /// Which of `queue_layout::COLLECTIVES` it is, if it is one of them.
     fn number(&self) -> Option<usize> {
         None
@@ -45,7 +45,7 @@ pub(crate) struct Counted<C> {
     call: C,
 }
 
-impl<C: Call> Counted<C> {
+impl<C: PreparedCollective> Counted<C> {
     /// `number` is one of `queue_layout::COLLECTIVES`.
     pub(crate) fn new(comm: &Comm, number: usize, call: C) -> Self {
         let row = comm.row();
@@ -53,7 +53,7 @@ impl<C: Call> Counted<C> {
     }
 }
 
-impl<C: Call> Call for Counted<C> {
+impl<C: PreparedCollective> PreparedCollective for Counted<C> {
     async fn run(&self, line: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
         let _within = Within::begin(self.row, self.number);
         if events::wanted().any() {
@@ -80,7 +80,7 @@ impl<C: Call> Call for Counted<C> {
 }
 
 /// Runs a blocking collective.
-pub(crate) fn now(mpi: Mpi, comm: &Comm, call: &impl Call) -> Result<()> {
+pub(crate) fn now(mpi: Mpi, comm: &Comm, call: &impl PreparedCollective) -> Result<()> {
     let about = (root_of(comm, call), bytes_of(comm, call));
     Ok(CollectiveCall::run_to(mpi, comm, about, async |line| {
         call.run(line).await
@@ -91,8 +91,8 @@ pub(crate) fn now(mpi: Mpi, comm: &Comm, call: &impl Call) -> Result<()> {
 pub(crate) fn later(
     mpi: Mpi,
     comm: &Comm,
-    call: impl Call,
-    request: &Out<'_, MPI_Request>,
+    call: impl PreparedCollective,
+    request: &OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     let line = CollectiveCall::new(mpi, comm);
     let told = told(&line, comm, &call);
@@ -122,7 +122,7 @@ pub(crate) fn later(
 }
 
 /// A collective tells nothing of what it has moved (MPI 5.0 section 6.12).
-fn as_task(line: CollectiveCall<Mpi>, call: impl Call) -> Task {
+fn as_task(line: CollectiveCall<Mpi>, call: impl PreparedCollective) -> Task {
     Box::pin(async move {
         let ended = line.end(call.run(&line).await);
         ended.map(|()| Moved::default())
@@ -141,8 +141,8 @@ pub(crate) fn begun(mpi: Mpi, first: u64) {
 pub(crate) fn again(
     mpi: Mpi,
     comm: &Comm,
-    call: impl Call,
-    request: &Out<'_, MPI_Request>,
+    call: impl PreparedCollective,
+    request: &OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     let line = CollectiveCall::new(mpi, comm);
     let told = told(&line, comm, &call);
@@ -162,7 +162,7 @@ pub(crate) fn again(
 /// What debuggers are told of a call that goes on in the background.
 type Told = Option<(usize, AwaitedCollective)>;
 
-fn told(line: &CollectiveCall<Mpi>, comm: &Comm, call: &impl Call) -> Told {
+fn told(line: &CollectiveCall<Mpi>, comm: &Comm, call: &impl PreparedCollective) -> Told {
     let meeting = line.meeting(root_of(comm, call), bytes_of(comm, call));
     call.number().map(|number| (number, meeting))
 }
@@ -174,7 +174,7 @@ fn tell(mpi: Mpi, request: RequestId, told: Told) {
 }
 
 /// The process that is the root of a call.
-fn root_of(comm: &Comm, call: &impl Call) -> Option<Peer> {
+fn root_of(comm: &Comm, call: &impl PreparedCollective) -> Option<Peer> {
     match call.root()? {
         CollectiveRoot::Here => comm.group.peer(comm.rank),
         CollectiveRoot::There(rank) => comm.partners().peer(rank),
@@ -183,7 +183,7 @@ fn root_of(comm: &Comm, call: &impl Call) -> Option<Peer> {
 }
 
 /// What the two groups of an intercommunicator bring need not be alike.
-fn bytes_of(comm: &Comm, call: &impl Call) -> Option<u64> {
+fn bytes_of(comm: &Comm, call: &impl PreparedCollective) -> Option<u64> {
     call.bytes().filter(|_| !comm.is_inter())
 }
 
@@ -214,7 +214,7 @@ macro_rules! three_ways {
             mpi: Mpi,
             $($arg: $type,)*
             comm: MPI_Comm,
-            request: Out<'_, MPI_Request>,
+            request: OutArg<'_, MPI_Request>,
         ) -> Result<()> {
             let group = $crate::comm::any(mpi, comm)?.for_one_call();
             let call = $looked_up(mpi, &group, $($arg,)*)?;
@@ -228,7 +228,7 @@ macro_rules! three_ways {
             $($arg: $type,)*
             comm: MPI_Comm,
             _info: MPI_Info,
-            request: Out<'_, MPI_Request>,
+            request: OutArg<'_, MPI_Request>,
         ) -> Result<()> {
             let group = $crate::comm::any(mpi, comm)?.for_persistent_calls();
             let call = $looked_up(mpi, &group, $($arg,)*)?;

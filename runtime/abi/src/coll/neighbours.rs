@@ -7,8 +7,8 @@ use runtime::collective::Neighbourhood;
 use runtime::{CollectiveCall, Comm};
 
 use super::data::{self, Blocks};
-use super::{Call, three_ways};
-use crate::args::{Array, ConstBuf, CountsPtr, MutBuf, Out};
+use super::{PreparedCollective, three_ways};
+use crate::args::{Array, ConstBuf, CountsPtr, MutBuf, OutArg};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Datatype, MPI_Info, MPI_Request};
@@ -41,7 +41,7 @@ struct Exchange {
     into: Blocks,
 }
 
-impl Call for Exchange {
+impl PreparedCollective for Exchange {
     async fn run(&self, line: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
         self.neighbourhood
             .exchange(line, &self.out, &self.into)

@@ -8,8 +8,8 @@ use runtime::collective::CollectiveRoot;
 use runtime::{CollectiveCall, Comm, Payload, UserMemory, collective};
 
 use super::data::{self, Dense};
-use super::{Call, at_hand, three_ways};
-use crate::args::{ConstBuf, CountsPtr, MutBuf, Out};
+use super::{PreparedCollective, at_hand, three_ways};
+use crate::args::{ConstBuf, CountsPtr, MutBuf, OutArg};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Info, MPI_Op, MPI_Request};
@@ -61,7 +61,7 @@ struct Reduce {
     root: CollectiveRoot,
 }
 
-impl Call for Reduce {
+impl PreparedCollective for Reduce {
     fn root(&self) -> Option<CollectiveRoot> {
         Some(self.root)
     }
@@ -108,16 +108,16 @@ struct Everywhere {
     input: Payload,
     output: Payload,
     op: Combiner,
-    what: What,
+    what: ReductionKind,
 }
 
 #[derive(Clone, Copy)]
-enum What {
+enum ReductionKind {
     Allreduce,
     Scan,
 }
 
-impl Call for Everywhere {
+impl PreparedCollective for Everywhere {
     fn bytes(&self) -> Option<u64> {
         Some(self.input.bytes())
     }
@@ -134,8 +134,10 @@ impl Call for Everywhere {
         let mut input = Dense::of(&self.input, true);
         let (input, output) = (input.memory(), result.memory());
         match self.what {
-            What::Allreduce => collective::allreduce(line, input, output, &self.op).await?,
-            What::Scan => {
+            ReductionKind::Allreduce => {
+                collective::allreduce(line, input, output, &self.op).await?
+            }
+            ReductionKind::Scan => {
                 collective::scan(line, input, output, &self.op).await?;
             }
         }
@@ -152,7 +154,7 @@ struct Exscan {
     op: Combiner,
 }
 
-impl Call for Exscan {
+impl PreparedCollective for Exscan {
     fn bytes(&self) -> Option<u64> {
         Some(self.input.bytes())
     }
@@ -177,7 +179,7 @@ struct ReduceScatter {
     op: Combiner,
 }
 
-impl Call for ReduceScatter {
+impl PreparedCollective for ReduceScatter {
     fn bytes(&self) -> Option<u64> {
         Some(self.input.bytes())
     }
@@ -262,7 +264,7 @@ mod looked_up {
             op: combiner(mpi, op, datatype)?,
             input,
             output,
-            what: What::Allreduce,
+            what: ReductionKind::Allreduce,
         })
     }
 
@@ -277,7 +279,7 @@ mod looked_up {
     ) -> Result<Everywhere> {
         not_between_groups(group)?;
         let call = allreduce(mpi, group, sendbuf, recvbuf, count, datatype, op)?;
-        let what = What::Scan;
+        let what = ReductionKind::Scan;
         Ok(Everywhere { what, ..call })
     }
 
