@@ -5,7 +5,7 @@
 //! | kind in mpi.api | in C | what the body gets | what is checked |
 //! |---|---|---|---|
 //! | `Buf`, `MutBuf` | user data | [`ConstBuf`], [`MutBuf`] | nothing: it is never touched here |
-//! | `ExtraState` | a pointer of the program's own | [`ExtraState`] | nothing: it is handed back |
+//! | `State` | a pointer of the program's own | [`ExtraState`] | nothing: it is handed back |
 //! | `Count`, `DispUnit`, `AintCount` | `int`, `MPI_Aint` or `MPI_Count` | `i64` | nothing: bodies know which are legal |
 //! | `Len`, `CountLen`, `LargeLen` | the length of the arrays that name it | nothing: the arrays have it | not negative |
 //! | `Int Flag Enum Code Keyval Level` | `int` | `c_int` | nothing |
@@ -20,11 +20,11 @@
 //! | `out X[n]`, `inout X[n]` | the same | [`OutArray`], [`OutStatuses`], `&mut [X]` | the same |
 //! | `X[*]` | an array whose length the body knows | [`Array`], [`CountsPtr`], [`OutArrayPtr`] | in `slice(n)` |
 //! | `Bytes[n]` | an object of `n` bytes | `&[u8]`, [`OutArray`] | not NULL |
-//! | `GraphWeights` | such an array, or a constant | [`GraphWeights`], [`OutWeights`] | in `slice(n)` |
+//! | `Weights` | such an array, or a constant | [`GraphWeights`], [`OutWeights`] | in `slice(n)` |
 //! | `String`, `Chars` | text | `&CStr` | not NULL |
 //! | `out String[MAX]`, `out String[*]` | room for text | [`OutString`], [`OutChars`] | not NULL |
 //! | `Strings`, `StringLists` | `argv` and the like | [`Strings`], [`StringLists`] | in `read` |
-//! | `Value`, `out Value`, `ToolObject` | a value of a variable of MPI_T, the handle it is bound to | [`InValue`], [`OutValue`], [`ToolObject`] | not NULL, when it is read or written |
+//! | `Value`, `out Value`, `Object` | a value of a variable of MPI_T, the handle it is bound to | [`InValue`], [`OutValue`], [`ToolObject`] | not NULL, when it is read or written |
 //! | `Fn(T)`, `VarFn(T)` | a function | `Option<T>`, [`EitherFn`] | nothing |
 //! | `MainArgc`, `MainArgv` | what `main` got | [`MainArgc`], [`MainArgv`] | nothing: never touched |
 //!

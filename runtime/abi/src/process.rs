@@ -42,7 +42,7 @@ pub fn phase() -> ProcessPhase {
 pub fn set_phase(phase: ProcessPhase) {
     // PAIR(phase): `phase` loads with Acquire.
     PHASE.store(phase as u8, Ordering::Release);
-    runtime::var::gauges::set_phase(phase as u32);
+    runtime::var::pvars::set_phase(phase as u32);
 }
 
 /// Where the process is in the World Model (MPI 5.0 section 11.2): with sessions, MPI may be called outside of it.

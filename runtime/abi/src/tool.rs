@@ -6,7 +6,7 @@
 
 use core::ffi::c_int;
 
-use runtime::var::{Verbosity, desk};
+use runtime::var::{Verbosity, tool_sessions};
 
 use crate::args::{InOutArg, OutArg, OutChars};
 use crate::c;
@@ -35,7 +35,7 @@ pub fn init_thread(required: c_int, provided: OutArg<'_, c_int>) -> Result<()> {
         return Err(ToolRefusal(ErrorClass::T_CANNOT_INIT));
     }
     // Signal handlers that read variables find what they need.
-    desk::open();
+    tool_sessions::open();
     provided.set(init::level(required));
     Ok(())
 }
@@ -47,7 +47,7 @@ pub fn finalize() -> Result<()> {
         (true, true) => {
             tool_cvar::forget_handles();
             tool_event::forget();
-            desk::open().clear();
+            tool_sessions::open().clear();
         }
         (true, false) => {}
     }

@@ -5,7 +5,7 @@ use core::ffi::{CStr, c_int};
 
 use runtime::var::Category;
 use runtime::var::events::EVENTS;
-use runtime::var::gauges::GAUGES;
+use runtime::var::pvars::PVARS;
 use runtime::var::settings::controls;
 
 use crate::args::{InOutArg, OutArg, OutArray, OutChars};
@@ -102,7 +102,7 @@ fn events(category: Category) -> impl Iterator<Item = usize> {
 }
 
 fn pvars(category: Category) -> impl Iterator<Item = usize> {
-    let all = GAUGES.iter().enumerate();
-    all.filter(move |(_, gauge)| gauge.category == category)
+    let all = PVARS.iter().enumerate();
+    all.filter(move |(_, pvar)| pvar.category == category)
         .map(|(index, _)| index)
 }

@@ -4,7 +4,7 @@
 use core::ffi::c_int;
 
 use runtime::var::events::{self, EVENTS};
-use runtime::var::gauges::{GAUGES, PerformanceVariable, PvarNumber};
+use runtime::var::pvars::{PVARS, PerformanceVariable, PvarNumber};
 use runtime::var::{ControlVariable, ROWS, Range};
 
 use crate::args::{InOutArg, OutArg, OutChars};
@@ -22,9 +22,9 @@ pub fn of_row(row: &ControlVariable) -> MPI_T_enum {
 }
 
 /// The enumeration of the words of a performance variable, by its place behind the rows.
-pub fn of_gauge(gauge: &PerformanceVariable) -> MPI_T_enum {
-    let same = |other: &PerformanceVariable| other.name == gauge.name;
-    match (gauge.kind, GAUGES.iter().position(same)) {
+pub fn of_pvar(pvar: &PerformanceVariable) -> MPI_T_enum {
+    let same = |other: &PerformanceVariable| other.name == pvar.name;
+    match (pvar.kind, PVARS.iter().position(same)) {
         (PvarNumber::Int([_, ..]), Some(at)) => {
             MPI_T_enum(bits(ToolHandleKind::Enum, ROWS.len() + at, 0))
         }
@@ -37,7 +37,7 @@ pub fn of_event(row: &events::EventDescription) -> MPI_T_enum {
     match row.words() {
         [] => MPI_T_enum(0),
         _ => {
-            let at = ROWS.len() + GAUGES.len() + row.event as usize;
+            let at = ROWS.len() + PVARS.len() + row.event as usize;
             MPI_T_enum(bits(ToolHandleKind::Enum, at, 0))
         }
     }
@@ -48,9 +48,9 @@ fn find(handle: MPI_T_enum) -> Result<(String, &'static [&'static str])> {
     let found = place(ToolHandleKind::Enum, handle.0).filter(|(_, generation)| *generation == 0);
     let words = found.and_then(|(index, _)| match ROWS.get(index) {
         Some(row) => words_of_row(row),
-        None => match GAUGES.get(index - ROWS.len()) {
-            Some(gauge) => words_of_gauge(gauge),
-            None => words_of_event(EVENTS.get(index - ROWS.len() - GAUGES.len())?),
+        None => match PVARS.get(index - ROWS.len()) {
+            Some(pvar) => words_of_gauge(pvar),
+            None => words_of_event(EVENTS.get(index - ROWS.len() - PVARS.len())?),
         },
     });
     let (name, words) = words.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))?;
@@ -66,9 +66,9 @@ fn words_of_row(row: &ControlVariable) -> Option<Words> {
     }
 }
 
-fn words_of_gauge(gauge: &PerformanceVariable) -> Option<Words> {
-    match gauge.kind {
-        PvarNumber::Int(words @ [_, ..]) => Some((gauge.name, words)),
+fn words_of_gauge(pvar: &PerformanceVariable) -> Option<Words> {
+    match pvar.kind {
+        PvarNumber::Int(words @ [_, ..]) => Some((pvar.name, words)),
         _ => None,
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 section 15.3.7: performance variables, the rows of [`runtime::var::gauges::GAUGES`].
+//! MPI 5.0 section 15.3.7: performance variables, the rows of [`runtime::var::pvars::PVARS`].
 //!
 //! Sessions and handles are made and freed under a lock. Starting, stopping, reading, writing and resetting take neither a lock
 //! nor memory, so signal handlers may do it, whatever they have interrupted. Binding a handle to a communicator looks at that,
@@ -8,8 +8,8 @@
 use core::ffi::{CStr, c_int};
 use core::time::Duration;
 
-use runtime::var::desk::{self, PvarBinding, PvarRefusal, SessionKey, ToolSessions};
-use runtime::var::gauges::{GAUGES, PerformanceVariable, PvarClass, PvarNumber, PvarSource};
+use runtime::var::pvars::{PVARS, PerformanceVariable, PvarClass, PvarNumber, PvarSource};
+use runtime::var::tool_sessions::{self, PvarBinding, PvarRefusal, SessionKey, ToolSessions};
 
 use crate::args::{InOutArg, InValue, OutArg, OutChars, OutValue, ToolObject};
 use crate::c;
@@ -39,7 +39,7 @@ impl From<PvarRefusal> for ToolRefusal {
 
 /// `MPI_T_pvar_get_num`.
 pub fn get_num(num: OutArg<'_, c_int>) -> Result<()> {
-    num.set(number(GAUGES.len()));
+    num.set(number(PVARS.len()));
     Ok(())
 }
 
@@ -59,28 +59,28 @@ pub fn get_info(
     continuous: Option<OutArg<'_, c_int>>,
     atomic: Option<OutArg<'_, c_int>>,
 ) -> Result<()> {
-    let gauge = at(GAUGES.iter(), index)?;
-    put_text(name, name_len, gauge.name);
-    put(verbose, verbosity(gauge.verbosity));
-    put(var_class, class_of(gauge));
-    put(datatype, type_of(gauge));
-    put(enumtype, tool_enum::of_gauge(gauge));
-    put_text(desc, desc_len, gauge.text);
+    let pvar = at(PVARS.iter(), index)?;
+    put_text(name, name_len, pvar.name);
+    put(verbose, verbosity(pvar.verbosity));
+    put(var_class, class_of(pvar));
+    put(datatype, type_of(pvar));
+    put(enumtype, tool_enum::of_pvar(pvar));
+    put_text(desc, desc_len, pvar.text);
     put(
         bind,
-        match gauge.is_of_comm() {
+        match pvar.is_of_comm() {
             true => c::MPI_T_BIND_MPI_COMM,
             false => c::MPI_T_BIND_NO_OBJECT,
         },
     );
-    put(readonly, c_int::from(gauge.is_read_only()));
-    put(continuous, c_int::from(gauge.is_continuous()));
-    put(atomic, c_int::from(!gauge.is_read_only()));
+    put(readonly, c_int::from(pvar.is_read_only()));
+    put(continuous, c_int::from(pvar.is_continuous()));
+    put(atomic, c_int::from(!pvar.is_read_only()));
     Ok(())
 }
 
-fn class_of(gauge: &PerformanceVariable) -> c_int {
-    match gauge.class {
+fn class_of(pvar: &PerformanceVariable) -> c_int {
+    match pvar.class {
         PvarClass::State => c::MPI_T_PVAR_CLASS_STATE,
         PvarClass::Level => c::MPI_T_PVAR_CLASS_LEVEL,
         PvarClass::Size => c::MPI_T_PVAR_CLASS_SIZE,
@@ -94,8 +94,8 @@ fn class_of(gauge: &PerformanceVariable) -> c_int {
     }
 }
 
-fn type_of(gauge: &PerformanceVariable) -> MPI_Datatype {
-    match gauge.kind {
+fn type_of(pvar: &PerformanceVariable) -> MPI_Datatype {
+    match pvar.kind {
         PvarNumber::Int(_) => MPI_Datatype::INT,
         PvarNumber::Unsigned => MPI_Datatype::UNSIGNED,
         PvarNumber::Long => MPI_Datatype::UNSIGNED_LONG_LONG,
@@ -105,10 +105,10 @@ fn type_of(gauge: &PerformanceVariable) -> MPI_Datatype {
 
 /// `MPI_T_pvar_get_index`.
 pub fn get_index(name: &CStr, var_class: c_int, index: OutArg<'_, c_int>) -> Result<()> {
-    let is_it = |gauge: &PerformanceVariable| {
-        gauge.name.as_bytes() == name.to_bytes() && class_of(gauge) == var_class
+    let is_it = |pvar: &PerformanceVariable| {
+        pvar.name.as_bytes() == name.to_bytes() && class_of(pvar) == var_class
     };
-    let found = GAUGES.iter().position(is_it);
+    let found = PVARS.iter().position(is_it);
     index.set(number(
         found.ok_or(ToolRefusal(ErrorClass::T_INVALID_NAME))?,
     ));
@@ -117,7 +117,7 @@ pub fn get_index(name: &CStr, var_class: c_int, index: OutArg<'_, c_int>) -> Res
 
 /// `MPI_T_pvar_session_create`.
 pub fn session_create(session: OutArg<'_, MPI_T_pvar_session>) -> Result<()> {
-    let key = desk()?.create_session()?;
+    let key = sessions()?.create_session()?;
     session.set(MPI_T_pvar_session(bits(
         ToolHandleKind::Session,
         key.index,
@@ -128,7 +128,7 @@ pub fn session_create(session: OutArg<'_, MPI_T_pvar_session>) -> Result<()> {
 
 /// `MPI_T_pvar_session_free`: with its handles.
 pub fn session_free(session: InOutArg<'_, MPI_T_pvar_session>) -> Result<()> {
-    desk()?.free_session(session_of(session.get())?)?;
+    sessions()?.free_session(session_of(session.get())?)?;
     session.set(MPI_T_pvar_session(0));
     Ok(())
 }
@@ -142,18 +142,18 @@ pub fn handle_alloc(
     count: OutArg<'_, c_int>,
 ) -> Result<()> {
     let session = session_of(session)?;
-    let gauge = at(GAUGES.iter(), index)?;
+    let pvar = at(PVARS.iter(), index)?;
     let at = usize::try_from(index).map_err(|_| PvarRefusal::Index)?;
-    let bound = match gauge.is_of_comm() {
-        true => bind(gauge, MPI_Comm(obj_handle.bits()?))?,
+    let bound = match pvar.is_of_comm() {
+        true => bind(pvar, MPI_Comm(obj_handle.bits()?))?,
         false => PvarBinding::Nothing,
     };
-    let desk = desk()?;
-    let made = desk.alloc(session, at, bound);
+    let sessions = sessions()?;
+    let made = sessions.alloc(session, at, bound);
     if let (Err(_), PvarBinding::Comm(_, Some(watch)), PvarSource::Queue(kind)) =
-        (made, bound, gauge.source)
+        (made, bound, pvar.source)
     {
-        runtime::var::gauges::tally().queues(kind).unwatch(watch);
+        runtime::var::pvars::tally().queues(kind).unwatch(watch);
     }
     let key = made?;
     handle.set(MPI_T_pvar_handle(bits(
@@ -161,19 +161,19 @@ pub fn handle_alloc(
         key.index,
         key.generation,
     )));
-    count.set(number(desk.count(session, key)?));
+    count.set(number(sessions.count(session, key)?));
     Ok(())
 }
 
 /// What a handle for this communicator is bound to.
-fn bind(gauge: &PerformanceVariable, comm: MPI_Comm) -> Result<PvarBinding> {
+fn bind(pvar: &PerformanceVariable, comm: MPI_Comm) -> Result<PvarBinding> {
     if process::phase() != ProcessPhase::Running {
         return Err(ToolRefusal(ErrorClass::T_INVALID));
     }
     let look = |state: &mut state::LibraryState| {
         let comm = &state.comm(comm)?.comm;
         let row = comm.row();
-        let watch = match gauge.source {
+        let watch = match pvar.source {
             PvarSource::Queue(kind) => {
                 let watch = state.universe.messages.watch_queue(kind, comm.context);
                 Some(watch.ok_or(ToolRefusal(ErrorClass::T_OUT_OF_HANDLES))?)
@@ -197,24 +197,24 @@ pub fn handle_free(
     session: MPI_T_pvar_session,
     handle: InOutArg<'_, MPI_T_pvar_handle>,
 ) -> Result<()> {
-    desk()?.free(session_of(session)?, handle_of(handle.get())?)?;
+    sessions()?.free(session_of(session)?, handle_of(handle.get())?)?;
     handle.set(MPI_T_pvar_handle(0));
     Ok(())
 }
 
 /// `MPI_T_pvar_start`.
 pub fn start(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> Result<()> {
-    Ok(desk()?.start(session_of(session)?, one_or_all(handle)?)?)
+    Ok(sessions()?.start(session_of(session)?, one_or_all(handle)?)?)
 }
 
 /// `MPI_T_pvar_stop`.
 pub fn stop(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> Result<()> {
-    Ok(desk()?.stop(session_of(session)?, one_or_all(handle)?)?)
+    Ok(sessions()?.stop(session_of(session)?, one_or_all(handle)?)?)
 }
 
 /// `MPI_T_pvar_reset`.
 pub fn reset(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> Result<()> {
-    Ok(desk()?.reset(session_of(session)?, one_or_all(handle)?)?)
+    Ok(sessions()?.reset(session_of(session)?, one_or_all(handle)?)?)
 }
 
 /// `MPI_T_pvar_read`.
@@ -223,9 +223,9 @@ pub fn read(
     handle: MPI_T_pvar_handle,
     buf: OutValue<'_>,
 ) -> Result<()> {
-    let (desk, session, handle) = (desk()?, session_of(session)?, handle_of(handle)?);
-    write_out(desk.count(session, handle)?, buf, |at| {
-        desk.read(session, handle, at)
+    let (sessions, session, handle) = (sessions()?, session_of(session)?, handle_of(handle)?);
+    write_out(sessions.count(session, handle)?, buf, |at| {
+        sessions.read(session, handle, at)
     })
 }
 
@@ -239,9 +239,9 @@ pub fn readreset(
     if buf.is_null() {
         return Err(ToolRefusal(ErrorClass::T_INVALID));
     }
-    let desk = desk()?;
-    write_out(desk.count(session, handle)?, buf, |at| {
-        desk.read_reset(session, handle, at)
+    let sessions = sessions()?;
+    write_out(sessions.count(session, handle)?, buf, |at| {
+        sessions.read_reset(session, handle, at)
     })
 }
 
@@ -252,19 +252,19 @@ pub fn write(
     buf: InValue<'_>,
 ) -> Result<()> {
     let (session, handle) = (session_of(session)?, handle_of(handle)?);
-    let desk = desk()?;
-    let gauge = desk.gauge(session, handle)?;
-    for at in 0..desk.count(session, handle)? {
-        let value = match gauge.kind {
+    let sessions = sessions()?;
+    let pvar = sessions.pvar(session, handle)?;
+    for at in 0..sessions.count(session, handle)? {
+        let value = match pvar.kind {
             PvarNumber::Int(_) | PvarNumber::Unsigned => u32::from_ne_bytes(buf.item(at)?).into(),
-            PvarNumber::Double if gauge.class == PvarClass::Timer => {
+            PvarNumber::Double if pvar.class == PvarClass::Timer => {
                 let time = Duration::try_from_secs_f64(f64::from_ne_bytes(buf.item(at)?));
                 let time = time.map_err(|_| PvarRefusal::Invalid)?;
                 u64::try_from(time.as_nanos()).map_err(|_| PvarRefusal::Invalid)?
             }
             PvarNumber::Long | PvarNumber::Double => u64::from_ne_bytes(buf.item(at)?),
         };
-        desk.write(session, handle, at, value)?;
+        sessions.write(session, handle, at, value)?;
     }
     Ok(())
 }
@@ -279,12 +279,12 @@ fn write_out(
     read: impl Fn(usize) -> core::result::Result<(&'static PerformanceVariable, u64), PvarRefusal>,
 ) -> Result<()> {
     for at in 0..count {
-        let (gauge, value) = read(at)?;
-        match gauge.kind {
+        let (pvar, value) = read(at)?;
+        match pvar.kind {
             PvarNumber::Int(_) | PvarNumber::Unsigned => {
                 buf.set_item(at, &(value as u32).to_ne_bytes())?
             }
-            PvarNumber::Double if gauge.class == PvarClass::Timer => {
+            PvarNumber::Double if pvar.class == PvarClass::Timer => {
                 let seconds = Duration::from_nanos(value).as_secs_f64();
                 buf.set_item(at, &seconds.to_ne_bytes())?;
             }
@@ -294,8 +294,8 @@ fn write_out(
     Ok(())
 }
 
-fn desk() -> Result<&'static ToolSessions> {
-    desk::get().ok_or(ToolRefusal(ErrorClass::T_NOT_INITIALIZED))
+fn sessions() -> Result<&'static ToolSessions> {
+    tool_sessions::get().ok_or(ToolRefusal(ErrorClass::T_NOT_INITIALIZED))
 }
 
 fn session_of(session: MPI_T_pvar_session) -> Result<SessionKey> {

@@ -15,7 +15,7 @@ use transport::seat::Round;
 use crate::contexts;
 use crate::nodes::CommNodes;
 use crate::topology::{NeighbourLists, Topology};
-use crate::var::gauges;
+use crate::var::pvars;
 
 /// An ordered set of processes (MPI 5.0 section 7.2.1). Cheap to clone.
 #[derive(Clone, Debug)]
@@ -430,7 +430,7 @@ impl Within {
     #[must_use]
     pub fn begin(row: Option<&'static CommRow>, collective: usize) -> Self {
         let begun = row.map(|row| (row, row.begin(collective)));
-        let at = gauges::are_calls_timed().then(Instant::now);
+        let at = pvars::are_calls_timed().then(Instant::now);
         Self {
             begun,
             collective,

@@ -60,7 +60,7 @@ use crate::tasks::Tasks;
 use crate::var::launch;
 use crate::var::live::{self, live};
 use crate::var::traffic;
-use crate::var::{Variable, VariableValues, gauges, settings};
+use crate::var::{Variable, VariableValues, pvars, settings};
 use crate::waiting::WaitPolicy;
 
 /// Everything that one process knows of its job. A few methods more than sixty, of which each needs several parts at once.
@@ -105,7 +105,7 @@ impl Universe {
         let fabric = opened.inspect_err(|why| birth.give_up(why))?;
         launch::end(launch::Lap::Network);
         let roster = birth.boot.as_ref().map_or_else(Roster::alone, Roster::of);
-        let tally = Arc::clone(gauges::tally());
+        let tally = Arc::clone(pvars::tally());
         let mut universe = Self::counting(fabric, roster, &values, tally);
         if let Some(boot) = &birth.boot {
             if boot.debugged {
@@ -118,7 +118,7 @@ impl Universe {
             universe.shape = CollectiveTuning::new(&values, boot.crowded);
         }
         traffic::show(&universe.messages.pump.traffic);
-        gauges::set_unexpected_budget(values.get(Variable::UnexpectedBudget));
+        pvars::set_unexpected_budget(values.get(Variable::UnexpectedBudget));
         universe.network.set_link(birth.link);
         universe.complaints = complaints;
         let patience = u32::try_from(values.get(Variable::Standstill)).unwrap_or(0);
@@ -371,7 +371,7 @@ impl Universe {
     pub fn renew_settings(&mut self) {
         live::set_stale(false);
         self.messages.pump.renew_settings();
-        gauges::set_unexpected_budget(live(Variable::UnexpectedBudget));
+        pvars::set_unexpected_budget(live(Variable::UnexpectedBudget));
         let fabric = &mut self.messages.pump.fabric;
         self.waiting.follow(live(Variable::Wait), fabric);
     }

@@ -27,7 +27,7 @@ use super::told::{BoardNote, RoundKind};
 use super::tree::queue_limit;
 use super::{CollectiveTuning, Reducer};
 use crate::comm::Comm;
-use crate::var::{events, gauges};
+use crate::var::{events, pvars};
 use crate::{Universe, UserMemory};
 
 /// A call about which nothing is special so far. Each way of it answers `None` where the ordinary way must end it.
@@ -391,7 +391,7 @@ impl<'a> AtHand<'a> {
 /// Whether somebody watches the calls of this process, or something is under way that only turns of progress end.
 #[inline]
 fn is_special(universe: &Universe) -> bool {
-    let is_watched = events::wanted().any() || gauges::are_calls_timed();
+    let is_watched = events::wanted().any() || pvars::are_calls_timed();
     is_watched || !universe.tasks.is_empty() || universe.wants_turns()
 }
 

@@ -6,7 +6,7 @@
 
 use queue_layout::{COLLECTIVES, EventMask, EventType};
 
-use super::{Category, Verbosity, gauges};
+use super::{Category, Verbosity, pvars};
 
 /// One type of event.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +107,7 @@ pub fn wanted() -> &'static EventMask {
 
 /// From now on these events are noted, as bits.
 pub fn want(bits: u32) {
-    gauges::tally().wanted.set(bits);
+    pvars::tally().wanted.set(bits);
     WANTED.set(bits);
 }
 

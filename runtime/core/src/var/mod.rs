@@ -3,15 +3,15 @@
 //! paragraph of the documentation; there is no other place where a setting is defined.
 
 mod collectives;
-pub mod desk;
 pub mod events;
-pub mod gauges;
 mod kinds;
 pub mod launch;
 pub(crate) mod live;
-mod meter;
+mod pvar_handle;
+pub mod pvars;
 pub mod settings;
 mod table;
+pub mod tool_sessions;
 pub(crate) mod traffic;
 mod tuning;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a performance variable is, and where it is read; [`GAUGES`] are all of them. All numbers are atomic and read without
+//! What a performance variable is, and where it is read; [`PVARS`] are all of them. All numbers are atomic and read without
 //! a lock, so that a signal handler may read them whatever it has interrupted.
 
 mod table;
@@ -11,7 +11,7 @@ use queue_layout::{CommRow, EngineCounters, Queued, WatermarkCounter};
 
 use crate::boot::Birth;
 
-pub use table::GAUGES;
+pub use table::PVARS;
 
 use super::traffic::{PeerTraffic, traffic};
 use super::{Category, Verbosity};
@@ -175,8 +175,8 @@ pub(crate) fn are_calls_timed() -> bool {
 }
 
 /// Somebody reads this variable from now on.
-pub(super) fn is_read(gauge: &PerformanceVariable) {
-    if gauge.class == PvarClass::Timer && gauge.is_of_comm() {
+pub(super) fn is_read(pvar: &PerformanceVariable) {
+    if pvar.class == PvarClass::Timer && pvar.is_of_comm() {
         CALLS_TIMED.store(true, Relaxed);
     }
 }

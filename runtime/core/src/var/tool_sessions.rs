@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use queue_layout::{CommRow, EngineCounters, WatermarkObserver};
 
-use super::gauges::{self, GAUGES, PerformanceVariable, PvarSource};
-use super::meter::PvarHandle;
+use super::pvar_handle::PvarHandle;
+use super::pvars::{self, PVARS, PerformanceVariable, PvarSource};
 use super::traffic::{PeerTraffic, traffic};
 
 /// Why something was refused.
@@ -53,17 +53,17 @@ pub enum PvarBinding {
 }
 
 /// All sessions and handles of the process.
-static DESK: OnceLock<ToolSessions> = OnceLock::new();
+static TOOL_SESSIONS: OnceLock<ToolSessions> = OnceLock::new();
 
 /// Takes the memory that signal handlers need.
 pub fn open() -> &'static ToolSessions {
-    DESK.get_or_init(|| ToolSessions::new(Arc::clone(gauges::tally())))
+    TOOL_SESSIONS.get_or_init(|| ToolSessions::new(Arc::clone(pvars::tally())))
 }
 
 /// What [`open`] has made.
 #[must_use]
 pub fn get() -> Option<&'static ToolSessions> {
-    DESK.get()
+    TOOL_SESSIONS.get()
 }
 
 /// Sessions, handles, and the communicators that handles are bound to.
@@ -73,7 +73,7 @@ pub struct ToolSessions {
     /// Twice the generation, and 1 while it is in use.
     sessions: Vec<AtomicU32>,
     /// Chunks of rising size, which never move.
-    meters: [OnceLock<Box<[PvarHandle]>>; CHUNKS],
+    pvar_handles: [OnceLock<Box<[PvarHandle]>>; CHUNKS],
     /// The rows that handles were bound to; rows are used again, so there are not many.
     rows: Vec<OnceLock<&'static CommRow>>,
     making: Mutex<Making>,
@@ -81,20 +81,20 @@ pub struct ToolSessions {
 
 #[derive(Debug, Default)]
 struct Making {
-    /// Meters that exist.
+    /// Handles that exist.
     made: usize,
     free: Vec<usize>,
 }
 
 const SESSIONS: usize = 1024;
 const CHUNKS: usize = 12;
-const FIRST_METERS: usize = 128;
+const FIRST_HANDLES: usize = 128;
 const ROWS: usize = 1024;
 
-/// Chunk and place of a meter.
+/// Chunk and place of a handle.
 fn place(index: usize) -> (usize, usize) {
-    let chunk = ((index + FIRST_METERS) / FIRST_METERS).ilog2() as usize;
-    (chunk, index + FIRST_METERS - (FIRST_METERS << chunk))
+    let chunk = ((index + FIRST_HANDLES) / FIRST_HANDLES).ilog2() as usize;
+    (chunk, index + FIRST_HANDLES - (FIRST_HANDLES << chunk))
 }
 
 impl ToolSessions {
@@ -102,7 +102,7 @@ impl ToolSessions {
         Self {
             tally,
             sessions: (0..SESSIONS).map(|_| AtomicU32::new(0)).collect(),
-            meters: [const { OnceLock::new() }; CHUNKS],
+            pvar_handles: [const { OnceLock::new() }; CHUNKS],
             rows: (0..ROWS).map(|_| OnceLock::new()).collect(),
             making: Mutex::default(),
         }
@@ -135,9 +135,11 @@ impl ToolSessions {
     pub fn free_session(&self, session: SessionKey) -> Result<(), PvarRefusal> {
         let number = self.session(session)?;
         let mut making = self.making();
-        let of_session = self.all().filter(|(_, meter)| meter.is_of(number));
-        for (index, meter) in of_session {
-            self.close(&mut making, index, meter);
+        let of_session = self
+            .all()
+            .filter(|(_, pvar_handle)| pvar_handle.is_of(number));
+        for (index, pvar_handle) in of_session {
+            self.close(&mut making, index, pvar_handle);
         }
         self.sessions[session.index].fetch_add(1, Relaxed);
         Ok(())
@@ -166,7 +168,7 @@ impl ToolSessions {
         Ok(place << 8 | u32::from(key.generation))
     }
 
-    /// Makes a handle of the variable at a place of [`GAUGES`]. One that always runs has begun.
+    /// Makes a handle of the variable at a place of [`PVARS`]. One that always runs has begun.
     ///
     /// # Errors
     /// When the session or the variable does not exist, the object is not what it needs, or there are too many handles.
@@ -177,18 +179,18 @@ impl ToolSessions {
         bound: PvarBinding,
     ) -> Result<SessionKey, PvarRefusal> {
         let session = self.session(session)?;
-        let gauge = GAUGES.get(at).ok_or(PvarRefusal::Index)?;
-        let count = gauge.count();
+        let pvar = PVARS.get(at).ok_or(PvarRefusal::Index)?;
+        let count = pvar.count();
         let mut making = self.making();
         let index = match making.free.pop() {
             Some(index) => index,
             None => self.grow(&mut making)?,
         };
-        let meter = self.meter(index).ok_or(PvarRefusal::Handles)?;
-        match self.object(gauge, bound) {
+        let pvar_handle = self.pvar_handle(index).ok_or(PvarRefusal::Handles)?;
+        match self.object(pvar, bound) {
             Ok(object) => Ok(SessionKey {
                 index,
-                generation: meter.open(at, count, session, object),
+                generation: pvar_handle.open(at, count, session, object),
             }),
             Err(refusal) => {
                 making.free.push(index);
@@ -200,9 +202,9 @@ impl ToolSessions {
     fn grow(&self, making: &mut Making) -> Result<usize, PvarRefusal> {
         let index = making.made;
         let (chunk, _) = place(index);
-        let chunk_of = self.meters.get(chunk).ok_or(PvarRefusal::Handles)?;
+        let chunk_of = self.pvar_handles.get(chunk).ok_or(PvarRefusal::Handles)?;
         chunk_of.get_or_init(|| {
-            (0..FIRST_METERS << chunk)
+            (0..FIRST_HANDLES << chunk)
                 .map(|_| PvarHandle::default())
                 .collect()
         });
@@ -210,13 +212,13 @@ impl ToolSessions {
         Ok(index)
     }
 
-    /// What a meter keeps of its object: a watch, or a row, the use of the row and a watch.
-    fn object(&self, gauge: &PerformanceVariable, bound: PvarBinding) -> Result<u64, PvarRefusal> {
-        gauges::is_read(gauge);
-        match (gauge.source, bound) {
+    /// What a handle keeps of its object: a watch, or a row, the use of the row and a watch.
+    fn object(&self, pvar: &PerformanceVariable, bound: PvarBinding) -> Result<u64, PvarRefusal> {
+        pvars::is_read(pvar);
+        match (pvar.source, bound) {
             (PvarSource::Process(_) | PvarSource::Ranks(_), _) => Ok(0),
             (PvarSource::Extreme(level), _) => {
-                let is_lowest = gauge.class == gauges::PvarClass::LowWatermark;
+                let is_lowest = pvar.class == pvars::PvarClass::LowWatermark;
                 let watch = level(&self.tally).watch(is_lowest);
                 watch
                     .map(|watch| watch.0 as u64)
@@ -247,64 +249,64 @@ impl ToolSessions {
     /// When there is no such session or handle.
     pub fn free(&self, session: SessionKey, handle: SessionKey) -> Result<(), PvarRefusal> {
         let mut making = self.making();
-        let meter = self.find(session, handle)?;
-        self.close(&mut making, handle.index, meter);
+        let pvar_handle = self.find(session, handle)?;
+        self.close(&mut making, handle.index, pvar_handle);
         Ok(())
     }
 
-    fn close(&self, making: &mut Making, index: usize, meter: &PvarHandle) {
-        match GAUGES.get(meter.gauge()).map(|gauge| gauge.source) {
-            Some(PvarSource::Extreme(level)) => level(&self.tally).unwatch(watch_of(meter)),
-            Some(PvarSource::Queue(kind)) => self.tally.queues(kind).unwatch(queue_of(meter)),
+    fn close(&self, making: &mut Making, index: usize, pvar_handle: &PvarHandle) {
+        match PVARS.get(pvar_handle.pvar()).map(|pvar| pvar.source) {
+            Some(PvarSource::Extreme(level)) => level(&self.tally).unwatch(watch_of(pvar_handle)),
+            Some(PvarSource::Queue(kind)) => self.tally.queues(kind).unwatch(queue_of(pvar_handle)),
             _ => {}
         }
-        meter.close();
+        pvar_handle.close();
         making.free.push(index);
     }
 
-    fn meter(&self, index: usize) -> Option<&PvarHandle> {
+    fn pvar_handle(&self, index: usize) -> Option<&PvarHandle> {
         let (chunk, at) = place(index);
-        self.meters.get(chunk)?.get()?.get(at)
+        self.pvar_handles.get(chunk)?.get()?.get(at)
     }
 
     fn all(&self) -> impl Iterator<Item = (usize, &PvarHandle)> {
-        let chunks = self.meters.iter().filter_map(OnceLock::get);
+        let chunks = self.pvar_handles.iter().filter_map(OnceLock::get);
         chunks.flat_map(|chunk| chunk.iter()).enumerate()
     }
 
     fn find(&self, session: SessionKey, handle: SessionKey) -> Result<&PvarHandle, PvarRefusal> {
         let number = self.session(session)?;
-        let meter = self.meter(handle.index).ok_or(PvarRefusal::Handle)?;
-        let is_it = meter.is_open(handle.generation, number);
-        is_it.then_some(meter).ok_or(PvarRefusal::Handle)
+        let pvar_handle = self.pvar_handle(handle.index).ok_or(PvarRefusal::Handle)?;
+        let is_it = pvar_handle.is_open(handle.generation, number);
+        is_it.then_some(pvar_handle).ok_or(PvarRefusal::Handle)
     }
 
     /// What the source of a number of a handle shows now.
     fn now(
         &self,
-        meter: &PvarHandle,
+        pvar_handle: &PvarHandle,
         at: usize,
     ) -> Result<(&'static PerformanceVariable, u64), PvarRefusal> {
-        let gauge = GAUGES.get(meter.gauge()).ok_or(PvarRefusal::Handle)?;
-        let now = match gauge.source {
+        let pvar = PVARS.get(pvar_handle.pvar()).ok_or(PvarRefusal::Handle)?;
+        let now = match pvar.source {
             PvarSource::Process(read) => read(&self.tally),
-            PvarSource::Extreme(level) => level(&self.tally).extreme(watch_of(meter)),
-            PvarSource::Comm(read, what) => read(self.row(meter)?, what),
+            PvarSource::Extreme(level) => level(&self.tally).extreme(watch_of(pvar_handle)),
+            PvarSource::Comm(read, what) => read(self.row(pvar_handle)?, what),
             PvarSource::Queue(kind) => {
-                self.row(meter)?;
-                self.tally.queues(kind).length(queue_of(meter))
+                self.row(pvar_handle)?;
+                self.tally.queues(kind).length(queue_of(pvar_handle))
             }
             PvarSource::Ranks(read) => {
                 let now = |traffic: &Arc<PeerTraffic>| read(traffic, at);
                 traffic().map_or(0, now)
             }
         };
-        Ok((gauge, now))
+        Ok((pvar, now))
     }
 
     /// The row that a handle is bound to, as long as its communicator lives.
-    fn row(&self, meter: &PvarHandle) -> Result<&'static CommRow, PvarRefusal> {
-        let object = meter.object();
+    fn row(&self, pvar_handle: &PvarHandle) -> Result<&'static CommRow, PvarRefusal> {
+        let object = pvar_handle.object();
         let at = object >> ROW_SHIFT & ROW_MASK;
         let row = self.rows.get(usize::try_from(at).unwrap_or(ROWS));
         let row = row.and_then(OnceLock::get).ok_or(PvarRefusal::Handle)?;
@@ -322,12 +324,12 @@ impl ToolSessions {
         session: SessionKey,
         handle: Option<SessionKey>,
     ) -> Result<(), PvarRefusal> {
-        self.each(session, handle, |meter, gauge| {
-            if gauge.is_continuous() {
+        self.each(session, handle, |pvar_handle, pvar| {
+            if pvar.is_continuous() {
                 return Err(PvarRefusal::StartStop);
             }
-            if !meter.is_running() {
-                meter.start(|at| self.shows(meter, at));
+            if !pvar_handle.is_running() {
+                pvar_handle.start(|at| self.shows(pvar_handle, at));
             }
             Ok(())
         })
@@ -338,12 +340,12 @@ impl ToolSessions {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn stop(&self, session: SessionKey, handle: Option<SessionKey>) -> Result<(), PvarRefusal> {
-        self.each(session, handle, |meter, gauge| {
-            if gauge.is_continuous() {
+        self.each(session, handle, |pvar_handle, pvar| {
+            if pvar.is_continuous() {
                 return Err(PvarRefusal::StartStop);
             }
-            if meter.is_running() {
-                meter.stop(gauge, |at| self.shows(meter, at));
+            if pvar_handle.is_running() {
+                pvar_handle.stop(pvar, |at| self.shows(pvar_handle, at));
             }
             Ok(())
         })
@@ -358,9 +360,9 @@ impl ToolSessions {
         session: SessionKey,
         handle: Option<SessionKey>,
     ) -> Result<(), PvarRefusal> {
-        self.each(session, handle, |meter, gauge| {
-            for at in 0..meter.count() {
-                self.exchange(meter, gauge, at, self.shows(meter, at), None)?;
+        self.each(session, handle, |pvar_handle, pvar| {
+            for at in 0..pvar_handle.count() {
+                self.exchange(pvar_handle, pvar, at, self.shows(pvar_handle, at), None)?;
             }
             Ok(())
         })
@@ -374,23 +376,25 @@ impl ToolSessions {
         act: impl Fn(&PvarHandle, &PerformanceVariable) -> Result<(), PvarRefusal>,
     ) -> Result<(), PvarRefusal> {
         if let Some(handle) = handle {
-            let meter = self.find(session, handle)?;
-            let (gauge, _) = self.now(meter, 0)?;
-            return act(meter, gauge);
+            let pvar_handle = self.find(session, handle)?;
+            let (pvar, _) = self.now(pvar_handle, 0)?;
+            return act(pvar_handle, pvar);
         }
         let number = self.session(session)?;
-        let of_session = self.all().filter(|(_, meter)| meter.is_of(number));
-        for (_, meter) in of_session {
-            if let Ok((gauge, _)) = self.now(meter, 0) {
-                let _ = act(meter, gauge);
+        let of_session = self
+            .all()
+            .filter(|(_, pvar_handle)| pvar_handle.is_of(number));
+        for (_, pvar_handle) in of_session {
+            if let Ok((pvar, _)) = self.now(pvar_handle, 0) {
+                let _ = act(pvar_handle, pvar);
             }
         }
         Ok(())
     }
 
     /// As [`now`](Self::now), of a handle that was just seen to be right.
-    fn shows(&self, meter: &PvarHandle, at: usize) -> u64 {
-        self.now(meter, at).map_or(0, |(_, now)| now)
+    fn shows(&self, pvar_handle: &PvarHandle, at: usize) -> u64 {
+        self.now(pvar_handle, at).map_or(0, |(_, now)| now)
     }
 
     /// How many numbers a handle has.
@@ -411,22 +415,22 @@ impl ToolSessions {
         handle: SessionKey,
         at: usize,
     ) -> Result<(&'static PerformanceVariable, u64), PvarRefusal> {
-        let meter = self.find(session, handle)?;
-        let (gauge, now) = self.now(meter, at)?;
-        Ok((gauge, meter.value(gauge, at, now)))
+        let pvar_handle = self.find(session, handle)?;
+        let (pvar, now) = self.now(pvar_handle, at)?;
+        Ok((pvar, pvar_handle.value(pvar, at, now)))
     }
 
     /// The variable of a handle.
     ///
     /// # Errors
     /// When there is no such session or handle.
-    pub fn gauge(
+    pub fn pvar(
         &self,
         session: SessionKey,
         handle: SessionKey,
     ) -> Result<&'static PerformanceVariable, PvarRefusal> {
-        let meter = self.find(session, handle)?;
-        GAUGES.get(meter.gauge()).ok_or(PvarRefusal::Handle)
+        let pvar_handle = self.find(session, handle)?;
+        PVARS.get(pvar_handle.pvar()).ok_or(PvarRefusal::Handle)
     }
 
     /// Sets a number of a handle.
@@ -440,9 +444,9 @@ impl ToolSessions {
         at: usize,
         value: u64,
     ) -> Result<(), PvarRefusal> {
-        let meter = self.find(session, handle)?;
-        let (gauge, now) = self.now(meter, at)?;
-        self.exchange(meter, gauge, at, now, Some(value))
+        let pvar_handle = self.find(session, handle)?;
+        let (pvar, now) = self.now(pvar_handle, at)?;
+        self.exchange(pvar_handle, pvar, at, now, Some(value))
             .map(|_| ())
     }
 
@@ -456,42 +460,42 @@ impl ToolSessions {
         handle: SessionKey,
         at: usize,
     ) -> Result<(&'static PerformanceVariable, u64), PvarRefusal> {
-        let meter = self.find(session, handle)?;
-        let (gauge, now) = self.now(meter, at)?;
-        if gauge.is_read_only() {
+        let pvar_handle = self.find(session, handle)?;
+        let (pvar, now) = self.now(pvar_handle, at)?;
+        if pvar.is_read_only() {
             return Err(PvarRefusal::Atomic);
         }
-        let value = self.exchange(meter, gauge, at, now, None)?;
-        Ok((gauge, value))
+        let value = self.exchange(pvar_handle, pvar, at, now, None)?;
+        Ok((pvar, value))
     }
 
     /// Another value, or the first one; answers what it was.
     fn exchange(
         &self,
-        meter: &PvarHandle,
-        gauge: &PerformanceVariable,
+        pvar_handle: &PvarHandle,
+        pvar: &PerformanceVariable,
         at: usize,
         now: u64,
         value: Option<u64>,
     ) -> Result<u64, PvarRefusal> {
-        match gauge.source {
-            _ if gauge.is_read_only() => Err(PvarRefusal::Write),
+        match pvar.source {
+            _ if pvar.is_read_only() => Err(PvarRefusal::Write),
             PvarSource::Extreme(level) => {
                 let level = level(&self.tally);
                 let value = value.unwrap_or_else(|| level.get());
-                Ok(level.set_extreme(watch_of(meter), value))
+                Ok(level.set_extreme(watch_of(pvar_handle), value))
             }
-            _ => Ok(meter.exchange(at, now, value.unwrap_or(0))),
+            _ => Ok(pvar_handle.exchange(at, now, value.unwrap_or(0))),
         }
     }
 }
 
-fn watch_of(meter: &PvarHandle) -> WatermarkObserver {
-    WatermarkObserver(usize::try_from(meter.object()).unwrap_or(usize::MAX))
+fn watch_of(pvar_handle: &PvarHandle) -> WatermarkObserver {
+    WatermarkObserver(usize::try_from(pvar_handle.object()).unwrap_or(usize::MAX))
 }
 
-fn queue_of(meter: &PvarHandle) -> usize {
-    usize::try_from(meter.object() >> WATCH_SHIFT).unwrap_or(usize::MAX)
+fn queue_of(pvar_handle: &PvarHandle) -> usize {
+    usize::try_from(pvar_handle.object() >> WATCH_SHIFT).unwrap_or(usize::MAX)
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "eight bits are kept")]
@@ -499,7 +503,7 @@ fn generation(life: u32) -> u8 {
     (life >> 1) as u8
 }
 
-/// The object of a meter: the use of a row in the low half, then its place, then a watch.
+/// The object of a handle: the use of a row in the low half, then its place, then a watch.
 const ROW_SHIFT: u32 = 32;
 const ROW_MASK: u64 = 0xffff;
 const WATCH_SHIFT: u32 = 48;
@@ -510,16 +514,16 @@ mod tests {
     use queue_layout::{CommFacts, Queued};
 
     fn find(name: &str) -> usize {
-        let found = GAUGES.iter().position(|gauge| gauge.name == name);
+        let found = PVARS.iter().position(|pvar| pvar.name == name);
         found.unwrap()
     }
 
-    fn desk() -> ToolSessions {
+    fn sessions() -> ToolSessions {
         ToolSessions::new(Arc::default())
     }
 
-    fn value(desk: &ToolSessions, session: SessionKey, handle: SessionKey) -> u64 {
-        desk.read(session, handle, 0).unwrap().1
+    fn value(sessions: &ToolSessions, session: SessionKey, handle: SessionKey) -> u64 {
+        sessions.read(session, handle, 0).unwrap().1
     }
 
     #[test]
@@ -531,88 +535,100 @@ mod tests {
 
     #[test]
     fn sessions_do_not_see_each_others_steps() {
-        let desk = desk();
+        let sessions = sessions();
         let (one, two) = (
-            desk.create_session().unwrap(),
-            desk.create_session().unwrap(),
+            sessions.create_session().unwrap(),
+            sessions.create_session().unwrap(),
         );
         let at = find("unexpected_messages");
-        let first = desk.alloc(one, at, PvarBinding::Nothing).unwrap();
-        let second = desk.alloc(two, at, PvarBinding::Nothing).unwrap();
-        desk.tally.unexpected.add(5);
-        desk.start(one, Some(first)).unwrap();
-        desk.tally.unexpected.add(2);
-        desk.start(two, None).unwrap();
-        desk.tally.unexpected.add(1);
+        let first = sessions.alloc(one, at, PvarBinding::Nothing).unwrap();
+        let second = sessions.alloc(two, at, PvarBinding::Nothing).unwrap();
+        sessions.tally.unexpected.add(5);
+        sessions.start(one, Some(first)).unwrap();
+        sessions.tally.unexpected.add(2);
+        sessions.start(two, None).unwrap();
+        sessions.tally.unexpected.add(1);
         assert_eq!(
-            (value(&desk, one, first), value(&desk, two, second)),
+            (value(&sessions, one, first), value(&sessions, two, second)),
             (3, 1)
         );
-        desk.stop(two, Some(second)).unwrap();
-        desk.reset(one, None).unwrap();
-        desk.tally.unexpected.add(9);
+        sessions.stop(two, Some(second)).unwrap();
+        sessions.reset(one, None).unwrap();
+        sessions.tally.unexpected.add(9);
         assert_eq!(
-            (value(&desk, one, first), value(&desk, two, second)),
+            (value(&sessions, one, first), value(&sessions, two, second)),
             (9, 1)
         );
-        assert_eq!(desk.read(one, second, 0).unwrap_err(), PvarRefusal::Handle);
-        assert_eq!(desk.read_reset(one, first, 0).unwrap().1, 9);
-        desk.write(one, first, 0, 40).unwrap();
-        desk.tally.unexpected.add(2);
-        assert_eq!(value(&desk, one, first), 42);
+        assert_eq!(
+            sessions.read(one, second, 0).unwrap_err(),
+            PvarRefusal::Handle
+        );
+        assert_eq!(sessions.read_reset(one, first, 0).unwrap().1, 9);
+        sessions.write(one, first, 0, 40).unwrap();
+        sessions.tally.unexpected.add(2);
+        assert_eq!(value(&sessions, one, first), 42);
     }
 
     #[test]
     fn freed_sessions_and_handles_name_nothing() {
-        let desk = desk();
-        let session = desk.create_session().unwrap();
+        let sessions = sessions();
+        let session = sessions.create_session().unwrap();
         let at = find("communicators");
-        let first = desk.alloc(session, at, PvarBinding::Nothing).unwrap();
-        desk.free(session, first).unwrap();
-        assert_eq!(desk.free(session, first), Err(PvarRefusal::Handle));
-        let second = desk.alloc(session, at, PvarBinding::Nothing).unwrap();
+        let first = sessions.alloc(session, at, PvarBinding::Nothing).unwrap();
+        sessions.free(session, first).unwrap();
+        assert_eq!(sessions.free(session, first), Err(PvarRefusal::Handle));
+        let second = sessions.alloc(session, at, PvarBinding::Nothing).unwrap();
         assert!(second.index == first.index && second != first);
         assert_eq!(
-            desk.read(session, first, 0).unwrap_err(),
+            sessions.read(session, first, 0).unwrap_err(),
             PvarRefusal::Handle
         );
-        desk.free_session(session).unwrap();
+        sessions.free_session(session).unwrap();
         assert_eq!(
-            desk.read(session, second, 0).unwrap_err(),
+            sessions.read(session, second, 0).unwrap_err(),
             PvarRefusal::Session
         );
-        let again = desk.create_session().unwrap();
+        let again = sessions.create_session().unwrap();
         assert!(again.index == session.index && again != session);
         assert_eq!(
-            desk.read(again, second, 0).unwrap_err(),
+            sessions.read(again, second, 0).unwrap_err(),
             PvarRefusal::Handle
         );
-        desk.clear();
-        assert_eq!(desk.free_session(again), Err(PvarRefusal::Session));
+        sessions.clear();
+        assert_eq!(sessions.free_session(again), Err(PvarRefusal::Session));
     }
 
     #[test]
     fn what_always_runs_is_not_started_and_what_is_read_only_not_set() {
-        let desk = desk();
-        let session = desk.create_session().unwrap();
-        let level = desk
+        let sessions = sessions();
+        let session = sessions.create_session().unwrap();
+        let level = sessions
             .alloc(session, find("communicators"), PvarBinding::Nothing)
             .unwrap();
         assert_eq!(
-            desk.start(session, Some(level)),
+            sessions.start(session, Some(level)),
             Err(PvarRefusal::StartStop)
         );
-        assert_eq!(desk.stop(session, Some(level)), Err(PvarRefusal::StartStop));
-        assert_eq!(desk.reset(session, Some(level)), Err(PvarRefusal::Write));
-        assert_eq!(desk.write(session, level, 0, 1), Err(PvarRefusal::Write));
         assert_eq!(
-            desk.read_reset(session, level, 0).unwrap_err(),
+            sessions.stop(session, Some(level)),
+            Err(PvarRefusal::StartStop)
+        );
+        assert_eq!(
+            sessions.reset(session, Some(level)),
+            Err(PvarRefusal::Write)
+        );
+        assert_eq!(
+            sessions.write(session, level, 0, 1),
+            Err(PvarRefusal::Write)
+        );
+        assert_eq!(
+            sessions.read_reset(session, level, 0).unwrap_err(),
             PvarRefusal::Atomic
         );
         for all in [
-            desk.start(session, None),
-            desk.stop(session, None),
-            desk.reset(session, None),
+            sessions.start(session, None),
+            sessions.stop(session, None),
+            sessions.reset(session, None),
         ] {
             assert_eq!(all, Ok(()));
         }
@@ -620,46 +636,47 @@ mod tests {
 
     #[test]
     fn watermarks_of_two_handles_begin_when_each_does() {
-        let desk = desk();
-        let session = desk.create_session().unwrap();
+        let sessions = sessions();
+        let session = sessions.create_session().unwrap();
         let level = |more: u64, less: u64| {
-            desk.tally.kept_bytes.add(more);
-            desk.tally.kept_bytes.sub(less);
+            sessions.tally.kept_bytes.add(more);
+            sessions.tally.kept_bytes.sub(less);
         };
         let (high, low) = (
             "unexpected_recvq_buffer_size_high",
             "unexpected_recvq_buffer_size_low",
         );
         level(10, 0);
-        let first = desk
+        let first = sessions
             .alloc(session, find(high), PvarBinding::Nothing)
             .unwrap();
         level(10, 15);
-        let second = desk
+        let second = sessions
             .alloc(session, find(high), PvarBinding::Nothing)
             .unwrap();
-        let lowest = desk
+        let lowest = sessions
             .alloc(session, find(low), PvarBinding::Nothing)
             .unwrap();
         level(2, 6);
-        let values = [first, second, lowest].map(|handle| value(&desk, session, handle));
+        let values = [first, second, lowest].map(|handle| value(&sessions, session, handle));
         assert_eq!(values, [20, 7, 1]);
-        assert_eq!(desk.read_reset(session, first, 0).unwrap().1, 20);
-        assert_eq!(value(&desk, session, first), 1);
-        desk.free_session(session).unwrap();
-        let session = desk.create_session().unwrap();
+        assert_eq!(sessions.read_reset(session, first, 0).unwrap().1, 20);
+        assert_eq!(value(&sessions, session, first), 1);
+        sessions.free_session(session).unwrap();
+        let session = sessions.create_session().unwrap();
         for _ in 0..queue_layout::WATCHES {
-            desk.alloc(session, find(high), PvarBinding::Nothing)
+            sessions
+                .alloc(session, find(high), PvarBinding::Nothing)
                 .unwrap();
         }
-        let refused = desk.alloc(session, find(high), PvarBinding::Nothing);
+        let refused = sessions.alloc(session, find(high), PvarBinding::Nothing);
         assert_eq!(refused, Err(PvarRefusal::Handles));
     }
 
     #[test]
     fn a_variable_of_a_communicator_ends_with_it() {
-        let desk = desk();
-        let session = desk.create_session().unwrap();
+        let sessions = sessions();
+        let session = sessions.create_session().unwrap();
         let row: &'static CommRow = Box::leak(Box::default());
         let facts = CommFacts {
             context: 4,
@@ -669,39 +686,39 @@ mod tests {
         };
         row.open(&facts);
         let at = find("collective_bcast_calls");
-        let refused = desk.alloc(session, at, PvarBinding::Nothing);
+        let refused = sessions.alloc(session, at, PvarBinding::Nothing);
         assert_eq!(refused, Err(PvarRefusal::Invalid));
-        let handle = desk
+        let handle = sessions
             .alloc(session, at, PvarBinding::Comm(row, None))
             .unwrap();
-        let size = desk.alloc(
+        let size = sessions.alloc(
             session,
             find("communicator_size"),
             PvarBinding::Comm(row, None),
         );
-        assert_eq!(value(&desk, session, size.unwrap()), 5);
+        assert_eq!(value(&sessions, session, size.unwrap()), 5);
         let _ = row.begin(queue_layout::collective("Bcast"));
-        desk.start(session, Some(handle)).unwrap();
+        sessions.start(session, Some(handle)).unwrap();
         let _ = row.begin(queue_layout::collective("Bcast"));
-        assert_eq!(value(&desk, session, handle), 1);
+        assert_eq!(value(&sessions, session, handle), 1);
         let queue = find("MPI_T_UMQ_LENGTH");
-        let watch = desk.tally.queues(Queued::Unexpected).watch(4, 3);
-        let length = desk
+        let watch = sessions.tally.queues(Queued::Unexpected).watch(4, 3);
+        let length = sessions
             .alloc(session, queue, PvarBinding::Comm(row, watch))
             .unwrap();
-        desk.start(session, Some(length)).unwrap();
-        desk.tally.queues(Queued::Unexpected).arrived(4);
-        assert_eq!(value(&desk, session, length), 4);
+        sessions.start(session, Some(length)).unwrap();
+        sessions.tally.queues(Queued::Unexpected).arrived(4);
+        assert_eq!(value(&sessions, session, length), 4);
         row.close();
         row.open(&facts);
         assert_eq!(
-            desk.read(session, handle, 0).unwrap_err(),
+            sessions.read(session, handle, 0).unwrap_err(),
             PvarRefusal::Handle
         );
         assert_eq!(
-            desk.read(session, length, 0).unwrap_err(),
+            sessions.read(session, length, 0).unwrap_err(),
             PvarRefusal::Handle
         );
-        assert_eq!(desk.free(session, length), Ok(()));
+        assert_eq!(sessions.free(session, length), Ok(()));
     }
 }
