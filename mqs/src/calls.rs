@@ -12,7 +12,7 @@ use crate::list::{Allocator, GrowableList};
 use crate::order;
 use crate::walk::{RecordRun, TargetCommunicator, TargetOperation, TargetRecord};
 
-/// A call that waits.
+/// A blocking call of the stopped process.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetCall {
     /// What for: a `CALL_*` number.

@@ -30,7 +30,7 @@ struct Image {
     callbacks: *const ImageCallbacks,
 }
 
-/// What is attached to a process: where its anchor is, and what was found there at the last look.
+/// What is kept for a process: where its anchor is, and what was found there at the last look.
 struct AttachedProcess {
     callbacks: *const ProcessCallbacks,
     image_callbacks: *const ImageCallbacks,
@@ -479,7 +479,7 @@ impl AttachedProcess {
     }
 }
 
-/// A process through the debugger's callbacks.
+/// A stopped process, read through the debugger's callbacks.
 struct CallbackProcess<'a> {
     process: *mut Opaque,
     callbacks: &'a ProcessCallbacks,

@@ -15,7 +15,7 @@ use crate::interface::FIRST_USER_CODE;
 /// The name of the anchor in a rank's library.
 pub const ANCHOR_SYMBOL: &CStr = c"rmpi_debug_anchor";
 
-/// A stopped process, as the debugger shows it.
+/// The memory of a stopped process, as the debugger shows it.
 pub trait StoppedProcess {
     /// Copies memory of the target; all of it or an error.
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Trouble>;
@@ -86,7 +86,7 @@ impl Trouble {
     }
 }
 
-/// What an anchor says, a field for each of its more than twenty.
+/// The fields of the anchor, which are more than twenty.
 #[derive(Clone, Copy, Debug)]
 pub struct AnchorFields {
     /// MPI is initialized and not finalized: the rest means something.
@@ -206,7 +206,7 @@ impl AnchorFields {
     }
 }
 
-/// Where a field lies in its structure.
+/// The offset and size of a field in its structure.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FieldPlace {
     offset: u32,

@@ -216,7 +216,7 @@ const STATES: [&str; 10] = [
     "complete; not collected yet",
 ];
 
-/// A line of text that ends where there is no more room.
+/// A line of text, cut where there is no more room.
 struct TextLine<'a> {
     text: &'a mut [u8; 64],
     len: usize,

@@ -8,7 +8,7 @@ use crate::list::{Allocator, GrowableList};
 use crate::order;
 use crate::walk::{MAX_ROWS, RecordRun, TargetOperation, TargetRecord, read_address};
 
-/// A datatype.
+/// A datatype of the stopped process.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetDatatype {
     /// Number of its handle.

@@ -11,7 +11,7 @@ use crate::interface::{
     INACTIVE_RECEIVES, OTHER_OPERATIONS, PENDING_RECEIVES, PENDING_SENDS, UNEXPECTED_MESSAGES,
 };
 
-/// A communicator of the target.
+/// A communicator of the stopped process.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetCommunicator {
     /// Context of its messages.
@@ -32,7 +32,7 @@ pub struct TargetCommunicator {
     pub row: u64,
 }
 
-/// An operation of the target.
+/// An operation of the stopped process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TargetOperation {
     /// Context of its communicator.
@@ -346,7 +346,7 @@ fn class(kind: u8, state: u8, flags: u16) -> Option<i32> {
     unexpected.then_some(UNEXPECTED_MESSAGES)
 }
 
-/// Equal records one after the other.
+/// Consecutive records of the same size.
 pub(crate) struct RecordRun {
     pub(crate) address: u64,
     pub(crate) count: u32,

@@ -29,6 +29,7 @@ pub struct DeclaredMessage {
     outcome: OperationOutcome,
 }
 
+/// One end of a declared message.
 #[derive(Debug)]
 struct MessageEnd {
     memory: Vec<StridedPiece>,
@@ -71,7 +72,7 @@ impl MessageEnd {
     }
 }
 
-/// Whom a message is for.
+/// The node that a message goes to or comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MessagePeer {
     /// A node by its number.

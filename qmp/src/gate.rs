@@ -115,7 +115,7 @@ struct Details {
     why: [u8; 256],
 }
 
-/// How a message has failed.
+/// Which part of a message failed, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MessageFailure {
     /// Which of the ends that were asked for.
@@ -124,7 +124,7 @@ pub struct MessageFailure {
     pub kind: MessageFailureKind,
 }
 
-/// What went wrong with a message.
+/// Why a message failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MessageFailureKind {
     /// It is too long.

@@ -21,6 +21,7 @@ pub struct NodeGrid {
     order: NodeOrder,
 }
 
+/// How nodes are numbered in the grid.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum NodeOrder {
     /// The axes, fastest first.

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-/// What a handle stands for.
+/// The kind of object that a handle is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QmpHandleKind {
     /// `QMP_comm_t`
@@ -23,7 +23,7 @@ pub enum QmpHandleKind {
     Message = 4,
 }
 
-/// The live things of one kind.
+/// The live objects of one kind.
 #[derive(Debug)]
 pub struct HandleTable<T> {
     kind: QmpHandleKind,
@@ -31,6 +31,7 @@ pub struct HandleTable<T> {
     free: VecDeque<usize>,
 }
 
+/// A place for an object, with its generation.
 #[derive(Debug)]
 struct HandleSlot<T> {
     generation: usize,

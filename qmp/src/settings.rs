@@ -2,7 +2,7 @@
 //! Settings of the environment. The variables are rows of the one table in the runtime, which says what they mean and
 //! tells the user of wrong values; here they are only read.
 
-/// What the environment says.
+/// The settings in the environment.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct QmpSettings {
     /// `RMPI_QMP_REPRODUCIBLE`: sums in the order of node numbers.

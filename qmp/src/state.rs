@@ -21,7 +21,7 @@ use crate::memory::AllocatedMemory;
 use crate::settings::QmpSettings;
 use crate::status::{QmpFailure, QmpStatus, Result};
 
-/// Everything of this process.
+/// The state of the library in this process.
 pub struct QmpState {
     /// Between `QMP_init_msg_passing` and `QMP_finalize_msg_passing`.
     pub running: bool,
@@ -110,6 +110,7 @@ pub fn set_multiple(multiple: bool) {
     CAGE.multiple.set(multiple);
 }
 
+/// The state with its lock.
 struct LockedState {
     multiple: Cell<bool>,
     lock: Mutex<()>,

@@ -152,6 +152,7 @@ pub struct KeptTexts {
     known: Mutex<KnownTexts>,
 }
 
+/// The texts that are kept.
 struct KnownTexts {
     bytes: usize,
     words: BTreeSet<&'static CStr>,

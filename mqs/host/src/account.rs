@@ -8,7 +8,7 @@ use crate::report::RankReport;
 use crate::standstill::{Threads, own_threads, threads};
 use crate::{Error, InspectionSettings, Job, job};
 
-/// What a host says of its ranks.
+/// What one host reports of its ranks.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HostReport {
     /// Of this form.

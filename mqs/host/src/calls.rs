@@ -3,7 +3,7 @@
 
 use crate::report::RankReport;
 
-/// A call that waits.
+/// A blocking call of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankCall {
     /// The function, as `MPI_Recv`.

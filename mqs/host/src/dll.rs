@@ -57,7 +57,7 @@ pub struct Dll {
     get_comm_coll_state: Option<CollState>,
 }
 
-/// What the library knows a rank by: its image and its process are one.
+/// What the library knows a rank by; here its image and its process are one.
 struct DllContext<'a> {
     target: &'a RankProcess,
     image_info: *mut c_void,
@@ -66,7 +66,7 @@ struct DllContext<'a> {
     types: HashMap<Box<[u8]>, Option<Box<Type>>>,
 }
 
-/// A library while it is being looked into.
+/// The symbols of a loaded library.
 struct DllSymbols<'a> {
     handle: NonNull<c_void>,
     path: &'a Path,
@@ -200,7 +200,7 @@ impl Dll {
     }
 }
 
-/// A rank that the library is asked about.
+/// A rank whose queues the library is asked for.
 struct RankQuery<'a> {
     dll: &'a Dll,
     it: *mut Opaque,

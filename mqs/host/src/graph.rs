@@ -93,7 +93,7 @@ fn steps(circle: &[i32]) -> Vec<(i32, i32)> {
     circle.iter().copied().zip(next.copied()).collect()
 }
 
-/// Where everything lies.
+/// Where everything lies in the drawing.
 struct GraphLayout {
     count: usize,
     width: f64,

@@ -23,6 +23,7 @@ pub struct Front {
     nodes: BTreeMap<u32, HostRanks>,
 }
 
+/// A host with the ranks that run there.
 #[derive(Debug)]
 struct HostRanks {
     host: Arc<str>,
@@ -40,7 +41,7 @@ pub struct Unseen {
     pub why: String,
 }
 
-/// One look at all hosts.
+/// What one look at all hosts has found.
 #[derive(Debug, Default)]
 pub(crate) struct JobSnapshot {
     pub(crate) ranks: Vec<RankSeen>,

@@ -9,7 +9,7 @@ use crate::symbols::SymbolFiles;
 use crate::target::RankProcess;
 use crate::{Error, ancestor};
 
-/// Ranks, and who started them.
+/// The ranks of a job, and the process that started them.
 #[derive(Debug)]
 pub struct FoundJob {
     /// The process that was named; where that is a rank of rmpi's, or a script around one, the daemon that started it.
@@ -115,7 +115,7 @@ fn is_rank(target: &RankProcess) -> bool {
     target.find(b"MPI_Init").is_some()
 }
 
-/// All processes, and who started them.
+/// All processes with their parents.
 #[derive(Default)]
 struct ProcessTree {
     children: HashMap<u32, Vec<u32>>,

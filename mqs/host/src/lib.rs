@@ -164,7 +164,7 @@ impl Error {
     }
 }
 
-/// What a user may say beside a process.
+/// What a user may say besides which process.
 #[derive(Clone, Debug, Default)]
 pub struct InspectionSettings {
     /// The library to ask, instead of the one that the ranks' MPI names.

@@ -65,7 +65,7 @@ impl Near {
     }
 }
 
-/// What a receive or a probe takes.
+/// What a receive or a probe matches.
 pub(crate) struct ReceivePattern {
     /// Rank in `MPI_COMM_WORLD`; none: any.
     pub(crate) peer: Option<i32>,

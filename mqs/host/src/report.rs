@@ -117,7 +117,7 @@ impl OperationReport {
     }
 }
 
-/// What a message or a buffer holds.
+/// The size of a message or a buffer, and its datatype.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MessageData {
     /// Bytes.
@@ -268,7 +268,7 @@ impl OperationReport {
     }
 }
 
-/// What a library says of an operation, taken apart.
+/// The parsed text of the library about an operation.
 #[derive(Clone, Debug)]
 struct OperationText {
     words: Arc<[String]>,
@@ -307,7 +307,8 @@ impl OperationText {
     }
 }
 
-/// Takes what a library says apart. Of thousands of operations it mostly says the same, so what was read last is kept.
+/// Parses the text of the library about operations. Thousands of operations mostly have the same text, so the last
+/// result is kept.
 #[derive(Debug, Default)]
 pub(crate) struct OperationTextReader(Option<(Lines, OperationText)>);
 

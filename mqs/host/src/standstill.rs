@@ -15,7 +15,7 @@ use crate::verdict::Doubt;
 use crate::waits::JobCoverage;
 use crate::{Error, InspectionSettings, Job, ancestor, elsewhere};
 
-/// What two looks have shown.
+/// What two snapshots of a job have shown.
 #[derive(Clone, Debug)]
 pub struct JobObservation {
     /// What the second look showed.

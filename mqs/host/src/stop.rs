@@ -54,7 +54,7 @@ impl Drop for Undisturbed {
     }
 }
 
-/// Processes that stand still until this is dropped.
+/// Processes that stay stopped until this is dropped.
 #[derive(Debug)]
 pub struct HaltedProcesses {
     processes: Vec<HaltedProcess>,
@@ -104,12 +104,14 @@ impl HaltedProcesses {
     }
 }
 
+/// One process that was stopped.
 #[derive(Debug)]
 struct HaltedProcess {
     pid: u32,
     how: HaltMethod,
 }
 
+/// How a process was stopped.
 #[derive(Debug)]
 enum HaltMethod {
     /// It stood still before, and is to stay so.

@@ -10,7 +10,7 @@ use object::{Object, ObjectKind, ObjectSymbol};
 
 use crate::types::{DebugInfo, Type};
 
-/// The files that were read already.
+/// The symbol files that were read already.
 #[derive(Debug, Default)]
 pub struct SymbolFiles(HashMap<PathBuf, Arc<Symbols>>);
 

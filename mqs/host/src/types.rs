@@ -37,6 +37,7 @@ pub struct DebugInfo {
     synonyms: HashMap<Box<[u8]>, At>,
 }
 
+/// One file of DWARF: the program's or library's own, or the one that it shares with others.
 #[derive(Debug)]
 struct DwarfFile {
     dwarf: Dwarf<Bytes>,

@@ -17,7 +17,7 @@ use crate::waits::{
 };
 use crate::words::{self, ranks, verb};
 
-/// What is to be said of a job.
+/// Whether a job is deadlocked, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JobVerdict {
     /// In one word, for programs.
@@ -627,7 +627,7 @@ struct CollectiveInstance {
     number: i32,
 }
 
-/// Who has come to it, and who has not.
+/// The ranks that have entered a collective, and those that have not.
 struct CollectiveAttendance {
     come: Vec<i32>,
     absent: Vec<i32>,

@@ -27,7 +27,7 @@ pub enum RankState {
     Unseen,
 }
 
-/// A call that waits.
+/// A blocking call, with what it waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RankWait {
     /// The function, as `MPI_Recv`.
@@ -44,7 +44,7 @@ pub struct RankWait {
     pub done: Option<(u32, u32)>,
 }
 
-/// One thing that a call waits for.
+/// One operation that a call waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AwaitedOperation {
     /// What it is.
@@ -76,7 +76,7 @@ pub struct AwaitedOperation {
     pub near: Vec<Near>,
 }
 
-/// What kind of thing is waited for.
+/// The kind of operation that is waited for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AwaitedKind {
@@ -97,7 +97,7 @@ pub enum AwaitedKind {
     Finalize,
 }
 
-/// A receive that has failed and that its rank did not collect.
+/// A receive that failed and that its rank has not collected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailedReceive {
     /// Whose it is.
@@ -125,7 +125,7 @@ pub struct JobWaits {
     pub mixed: Vec<CollectiveMismatch>,
 }
 
-/// One call of a communicator's that ranks do not agree on.
+/// One collective call of a communicator on which its ranks do not agree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CollectiveMismatch {
     /// The communicator.
@@ -134,7 +134,7 @@ pub struct CollectiveMismatch {
     pub who: Vec<MismatchSide>,
 }
 
-/// Ranks that call a collective alike.
+/// The ranks that make the same call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct MismatchSide {
     /// Its name.
@@ -147,7 +147,7 @@ pub struct MismatchSide {
     pub ranks: Vec<i32>,
 }
 
-/// What is known of a job besides its queues.
+/// How much of a job was looked at.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JobCoverage {
     /// All ranks that still run were looked at.

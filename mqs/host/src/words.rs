@@ -7,7 +7,7 @@ use crate::near::{Near, Other};
 use crate::report::MessageData;
 use crate::waits::{AwaitedKind, AwaitedOperation, JobWaits, RankState, RankWait};
 
-/// What some ranks do.
+/// One line of text about some ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankLine {
     /// The ranks.
@@ -103,7 +103,7 @@ fn fold(all: impl Iterator<Item = (i32, (String, Vec<String>))>) -> Vec<RankLine
     lines.collect()
 }
 
-/// How other ranks are called.
+/// How other ranks are called in the text.
 #[derive(Clone, Copy, Debug)]
 struct PeerNames {
     me: i32,

@@ -167,7 +167,7 @@ pub fn len(name: &str, number: i64, class: ErrorClass) -> Result<usize> {
     usize::try_from(number).map_err(|_| negative())
 }
 
-/// Where one value goes.
+/// An output parameter: where one value goes.
 #[derive(Debug)]
 pub struct OutArg<'a, T> {
     place: NonNull<T>,

@@ -289,7 +289,7 @@ impl Attribute {
     }
 }
 
-/// The functions of a key; the predefined ones are addresses that are no functions.
+/// The callbacks of a key; the predefined ones are addresses that are no functions.
 #[derive(Clone, Copy)]
 enum KeyvalFunctions {
     Comm {

@@ -16,7 +16,7 @@ use crate::comm_context::{For, agree_all, choose, propose};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 
-/// Where the messages of an agreement go.
+/// The context and tag of an agreement's messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AgreementLane {
     /// In which context.

@@ -245,7 +245,7 @@ pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result
     Ok(Some(made.with_remote(remote)))
 }
 
-/// What a process says in a split.
+/// The contribution of one process to a split.
 struct SplitEntry {
     color: c_int,
     key: c_int,

@@ -64,6 +64,7 @@ impl fmt::Display for ErrorClass {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<ErrorDetail>);
 
+/// The contents of an [`Error`].
 #[derive(Clone, PartialEq, Eq)]
 struct ErrorDetail {
     class: ErrorClass,

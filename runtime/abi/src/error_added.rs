@@ -105,6 +105,7 @@ pub(crate) fn last_used_code() -> c_int {
         .map_or(MPI_ERR_LASTCODE, |(code, _)| *code)
 }
 
+/// An error class or code that the program has added.
 struct AddedError {
     /// Of a code; `None` for what is a class itself.
     class: Option<c_int>,

@@ -27,7 +27,7 @@ use crate::process::{self, ProcessPhase};
 use crate::qmpi;
 use crate::state::{communicator, universe};
 
-/// What the lane knows of a communicator.
+/// What the short way knows of a communicator.
 #[derive(Clone, Copy)]
 pub(crate) struct ExpressLane {
     pub(crate) handle: MPI_Comm,

@@ -26,7 +26,7 @@ pub type MPI_Count = i64;
 /// `MPI_Offset`: a position in a file.
 pub type MPI_Offset = i64;
 
-/// What a handle is of.
+/// The kind of object that a handle is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum HandleKind {
@@ -209,7 +209,7 @@ const INDEX_MASK: usize = (1 << GENERATION_SHIFT) - 1;
 /// How many objects of one kind can live at once.
 pub const MAX_OBJECTS: usize = INDEX_MASK + 1;
 
-/// A live handle, taken apart.
+/// The index and generation in a live handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandleParts {
     /// The slot.

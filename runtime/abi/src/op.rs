@@ -32,6 +32,7 @@ pub struct OpObject {
     commutes: bool,
 }
 
+/// A program's reduction function, in one of its two forms.
 #[derive(Clone, Copy, Debug)]
 enum OpFunction {
     Int(MPI_User_function),
@@ -261,7 +262,7 @@ impl UserOp {
     }
 }
 
-/// Memory of ours for items with gaps.
+/// Memory of ours for items whose datatype has gaps.
 struct ItemBuffer {
     /// Words, for the strictest alignment.
     words: Vec<u128>,

@@ -13,7 +13,7 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 use crate::enter::On;
 use crate::errhandler::Handler;
 
-/// Where the process is in MPI's life.
+/// Where the process is between `MPI_Init` and `MPI_Finalize`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum ProcessPhase {

@@ -546,7 +546,7 @@ pub fn isendrecv_replace(
     give_both(mpi, sent, received, &request)
 }
 
-/// What every call of this chapter is given.
+/// The arguments that all calls of this chapter have.
 #[derive(Clone, Copy)]
 pub(crate) struct Pt2ptCall {
     pub(crate) buf: MutBuf,

@@ -26,6 +26,7 @@ pub struct HandleRegistry<H, T> {
     handle: PhantomData<fn(H) -> H>,
 }
 
+/// A place for an object, with its generation.
 struct RegistrySlot<T> {
     generation: u8,
     object: Option<T>,

@@ -441,7 +441,7 @@ fn take(
     error.map_or(Ok(()), Err)
 }
 
-/// How a request ended that is collected now.
+/// A completed request that is collected now.
 struct CollectedRequest {
     ended: MessageStatus,
     /// It was not persistent.

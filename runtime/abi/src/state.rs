@@ -28,7 +28,7 @@ use crate::session::SessionNumber;
 use crate::type_rows::Types;
 use crate::{datatype_table, handle, tool_event};
 
-/// Everything behind handles.
+/// The state of the library: all that handles name.
 pub struct LibraryState {
     /// The process.
     pub universe: Universe,
@@ -342,6 +342,7 @@ pub fn peek<R>(visit: impl FnOnce(&mut LibraryState) -> R) -> core::result::Resu
     result.ok_or(Hidden::NotThere)
 }
 
+/// The cell of the state, which one thread at a time uses.
 struct StateCell {
     slot: UnsafeCell<Option<LibraryState>>,
     busy: Cell<bool>,

@@ -13,7 +13,7 @@ use crate::c;
 use crate::error::{Error, ErrorClass};
 use crate::{init, process, tool_cvar, tool_event};
 
-/// Why a call was refused: its class, which is what C gets.
+/// Why a call of MPI_T was refused: the error class, which is what C gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ToolRefusal(pub ErrorClass);
 

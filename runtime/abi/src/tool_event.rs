@@ -346,7 +346,7 @@ fn hand_over(record: EventRecord, communicator: MPI_Comm, required: c_int) {
     book().instance = None;
 }
 
-/// What is to be called for a registration.
+/// A callback that is to be made for a registration.
 struct EventCallback {
     registration: MPI_T_event_registration,
     callback: Callback,

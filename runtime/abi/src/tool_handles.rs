@@ -38,7 +38,7 @@ pub const MOST: usize = 1 << GENERATION_SHIFT;
 const KIND_SHIFT: u32 = 27;
 const GENERATION_SHIFT: u32 = 19;
 
-/// What is behind the live handles of one kind. A freed handle does not name the next thing in its place.
+/// The objects of one kind of handle of the tool interface. A freed handle does not name the next object in its place.
 #[derive(Debug)]
 pub struct ToolHandles<T> {
     kind: ToolHandleKind,

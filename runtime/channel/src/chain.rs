@@ -155,7 +155,7 @@ impl Aim {
     }
 }
 
-/// How far the writes of a message were posted.
+/// How many writes of a message were posted.
 enum PostedWrites {
     All,
     /// There is no room for the next one, or it waits for others to end.

@@ -74,7 +74,7 @@ impl Inlet {
     }
 }
 
-/// Where the bytes of a receive go: memory of this process that the sender reaches.
+/// The memory of a receive, as the sending peer reaches it.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveRegion(RemoteKey);
 
@@ -95,7 +95,7 @@ pub struct Outlet {
     known: (RemoteKey, Option<MemorySpan>),
 }
 
-/// What became of a message.
+/// The outcome of sending through a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimOutcome {
     /// It is where it belongs.

@@ -37,14 +37,14 @@ pub(crate) struct Started {
     pub(crate) receives: u64,
 }
 
-/// Sizes of a message and of its receive, in bytes.
+/// The sizes of a message and of the receive that it does not fit, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SizeMismatch {
     pub(crate) message: u64,
     pub(crate) room: u64,
 }
 
-/// Towards the peer.
+/// The sending direction of a class.
 #[derive(Debug, Default)]
 pub(crate) struct SendSide {
     /// Sends that were started; the number of the next.
@@ -62,7 +62,7 @@ pub(crate) struct SendSide {
     is_expected: bool,
 }
 
-/// What becomes of a gate.
+/// What was done with a gate that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GateDisposition {
     /// It waits for its send.
@@ -73,7 +73,7 @@ pub(crate) enum GateDisposition {
     Refused,
 }
 
-/// From the peer.
+/// The receiving direction of a class.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveSide {
     /// Receives that were started (or opened); the number of the next.
@@ -89,6 +89,7 @@ pub(crate) struct ReceiveSide {
     bytes: Box<[u8]>,
 }
 
+/// A message that came before its receive was started.
 #[derive(Clone, Copy, Debug)]
 struct KeptMessage {
     number: u64,

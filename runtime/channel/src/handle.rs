@@ -56,7 +56,7 @@ pub(crate) struct ChannelEnd {
     pub(crate) failed: Option<ChannelFailure>,
 }
 
-/// What a handle does.
+/// What the current start of a channel end does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChannelPhase {
     /// Nothing, or a receive that waits.
@@ -190,13 +190,14 @@ impl ChannelEnd {
     }
 }
 
-/// All ends of a process.
+/// All channel ends of a process.
 #[derive(Debug, Default)]
 pub(crate) struct ChannelEnds {
     slots: Vec<ChannelEndSlot>,
     free: Vec<u32>,
 }
 
+/// A place for a channel end, with the number of its use.
 #[derive(Debug)]
 struct ChannelEndSlot {
     generation: u32,

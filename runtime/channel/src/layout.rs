@@ -7,7 +7,7 @@
 use crate::memory::MemorySpan;
 use transport::RemoteKey;
 
-/// So many blocks of the same length, at equal distances.
+/// Blocks of equal length at equal distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StridedBlocks {
     pub(crate) block_bytes: usize,
@@ -58,7 +58,7 @@ impl Shaped for StridedBlocks {
     }
 }
 
-/// A place in a sequence of shapes.
+/// A position in a sequence of [`StridedBlocks`].
 #[derive(Clone, Copy, Debug, Default)]
 struct BlockCursor {
     piece: usize,
@@ -66,7 +66,7 @@ struct BlockCursor {
     inside: usize,
 }
 
-/// A stretch inside a block: of which piece, where from its lowest byte on, and how long.
+/// Consecutive bytes inside one block: the piece, the offset from its lowest byte, the length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRun {
     pub(crate) piece: usize,
@@ -120,7 +120,7 @@ impl BlockCursor {
     }
 }
 
-/// Bytes of a message that lie in one piece at both ends.
+/// Bytes of a message that are contiguous on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopySegment {
     pub(crate) from: BlockRun,
@@ -154,7 +154,7 @@ pub(crate) fn segments<A: Shaped, B: Shaped>(
     })
 }
 
-/// Blocks of a peer's receive.
+/// Blocks of a peer's receive buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteBlocks {
     /// The handle of the receive, as the peer numbers it.

@@ -78,7 +78,7 @@ pub enum ChannelDirection {
     Receive,
 }
 
-/// Where a channel leads.
+/// What names a channel: its direction, peer, context and class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelKey {
     /// Which end this is.
@@ -123,7 +123,7 @@ pub enum ChannelError {
     Left,
 }
 
-/// How a message has failed.
+/// Why a message of a channel failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelFailure {
     /// What went wrong.

@@ -60,7 +60,8 @@ impl OwnLine {
     }
 }
 
-/// What a sender says of a message that is not simply all that the receive has room for, in the place that its gate names.
+/// A sender's note about a message that does not simply fill its receive, in the place that the gate names: its bytes, and
+/// whether they lie in the blocks of the receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GateNote(u64);
 
@@ -78,7 +79,7 @@ impl GateNote {
     }
 }
 
-/// Lines of this process that no receive has.
+/// Gate lines of this process that no receive uses.
 #[derive(Debug, Default)]
 pub(crate) struct SpareLines {
     spare: Vec<(&'static GateLine, u64)>,
@@ -172,7 +173,7 @@ impl Ticket {
     }
 }
 
-/// A line of a peer, and the memory that it stands for.
+/// A gate line of a peer, with the receive buffer that it stands for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BoundLine {
     line: &'static GateLine,
@@ -188,7 +189,7 @@ pub(crate) struct BoundLine {
     pub(crate) span: Option<MemorySpan>,
 }
 
-/// What a sender says when the bytes are there.
+/// The word that a sender writes into a line when the bytes are there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivalWord {
     line: &'static GateLine,

@@ -16,7 +16,7 @@ use crate::memory::{CopySeries, MemorySpan, Move, UserBlocks, are_same};
 use crate::{ChannelDirection, ChannelId, Channels};
 use transport::{Fabric, Peer};
 
-/// What the starts of a list do.
+/// The prepared steps of a list of channel ends that are started together.
 #[derive(Debug, Default)]
 pub(crate) struct StartList {
     ids: Vec<ChannelId>,
@@ -43,7 +43,7 @@ struct Open {
     handle: u32,
 }
 
-/// A send of a list.
+/// One send of a [`StartList`].
 #[derive(Clone, Copy, Debug)]
 struct ListedSend {
     ticket: Ticket,
@@ -113,7 +113,7 @@ impl Gaps {
     }
 }
 
-/// A list that was started, and is not written down.
+/// A list that was started in one step, without a state of its own in each channel end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartedList {
     list: usize,

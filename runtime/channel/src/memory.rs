@@ -15,7 +15,7 @@ use crate::ChannelId;
 use crate::layout::{BlockRun, CopySegment, RemoteBlocks, Shaped, StridedBlocks, segments};
 use transport::{Fabric, Lease, Peer, RemoteKey};
 
-/// Blocks of the application's memory: so many of the same length, at equal distances.
+/// Blocks of the application's memory: equal length, equal distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserBlocks {
     base: NonNull<u8>,
@@ -109,7 +109,7 @@ impl Shaped for UserBlocks {
     }
 }
 
-/// All that one message of a channel consists of.
+/// The memory of one message of a channel.
 #[derive(Clone, Debug)]
 pub struct ChannelMemory {
     pieces: Vec<UserBlocks>,
@@ -210,7 +210,8 @@ impl ChannelMemory {
     }
 }
 
-/// One stretch of a channel's memory: lent by the application, or ours, or a peer's that is mapped here and never borrowed.
+/// Contiguous memory of a channel: lent by the application, or ours, or a peer's that is mapped here and never
+/// borrowed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemorySpan {
     place: NonNull<u8>,
@@ -369,7 +370,7 @@ pub(crate) fn copy_blocks(from: &[UserBlocks], to: &[RemoteBlocks], bytes: usize
     }
 }
 
-/// Copies of the same length at equal distances.
+/// Copies of equal length at equal distances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopySeries {
     first: Move,

@@ -64,7 +64,7 @@ pub(crate) const LAST: u16 = 32;
 pub(crate) const FIRST: u16 = 32;
 const FLAGS: u16 = FROM_RECEIVER | IS_LANDING | HAS_LAYOUT;
 
-/// Which queue of starts a frame belongs to, as both sides name it.
+/// The queue of starts that a frame belongs to, by context and class, the same on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StartQueueName {
     pub(crate) context: u32,
@@ -116,7 +116,7 @@ pub(crate) fn owner(head: &Head) -> u32 {
     (head.word >> 32) as u32
 }
 
-/// What a receiver tells about its memory.
+/// A receiver's offer: the memory that the next message may be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiveGate {
     pub(crate) bytes: u64,

@@ -24,7 +24,7 @@ pub enum Awaits {
     Other,
 }
 
-/// A call of a collective.
+/// The collective call that a thread waits in, for debuggers.
 #[derive(Clone, Copy, Debug)]
 pub struct AwaitedCollective {
     /// A context of its communicator.

@@ -36,7 +36,7 @@ pub struct Birth {
     pub segment: Option<OwnedFd>,
 }
 
-/// The line to the daemon. Clones share it, for whoever cannot visit the process.
+/// The connection to the daemon. Clones share it, for whoever cannot visit the process.
 #[derive(Clone, Debug)]
 pub struct DaemonLink {
     to: To,
@@ -52,7 +52,7 @@ enum To {
     Managed(Arc<Mutex<Managed>>),
 }
 
-/// What a look at the control socket found.
+/// What one read of the control socket returned.
 #[derive(Debug)]
 pub(crate) enum ControlInput {
     /// The daemon said something.

@@ -13,7 +13,7 @@ use crate::carrier::carrier;
 use crate::network::JobNetwork;
 use crate::{Comm, Messages, Peer};
 
-/// Where a channel leads, as the program names it.
+/// A channel as the program names it: direction, rank in the communicator, class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelSpec {
     /// Which end this is.

@@ -32,7 +32,7 @@ enum Members {
     },
 }
 
-/// How two groups or communicators relate (MPI 5.0 sections 7.3.1 and 7.4.1).
+/// The result of comparing two groups or communicators (MPI 5.0 sections 7.3.1 and 7.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupComparison {
     /// The same object.
@@ -166,7 +166,7 @@ pub struct Comm {
     pub(crate) row: Option<&'static CommRow>,
 }
 
-/// What was called on a communicator.
+/// Counts the collective calls of a communicator.
 #[derive(Debug, Default)]
 struct CommCalls {
     /// Collectives that were called.

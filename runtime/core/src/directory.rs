@@ -23,7 +23,7 @@ pub(crate) struct Directory {
     since: Option<Instant>,
 }
 
-/// What the daemon said.
+/// A message of the daemon about other processes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DirectoryNews {
     /// Where a rank is found.

@@ -38,7 +38,7 @@ use crate::pump::Pump;
 use into::{ClaimedReceive, InboundClass};
 use out::OutboundClass;
 
-/// Which messages meet which receives.
+/// The context, peer and tag for which messages match receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct GateName {
     context: u32,
@@ -78,7 +78,7 @@ struct GateMember {
     place: Option<ReceiveRegion>,
 }
 
-/// The gates of a process.
+/// The gates of a process for persistent requests.
 #[derive(Debug, Default)]
 pub(crate) struct MessageGates {
     is_off: bool,

@@ -7,7 +7,7 @@ use crate::EngineConfig;
 use crate::var::live::live;
 use crate::var::{Variable, VariableValues};
 
-/// The limits by which a send chooses.
+/// The sizes by which a send chooses its protocol.
 #[derive(Debug)]
 pub(crate) struct SendLimits {
     eager_bytes: u64,

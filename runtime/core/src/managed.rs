@@ -330,7 +330,7 @@ fn boot_like(boot: &Boot, rank: u32) -> Boot {
     }
 }
 
-/// What the ranks of a job have and no other job has.
+/// The numbers and keys of a job, which its ranks share and no other job has.
 struct JobKeys {
     job: u64,
     /// 31 bits.

@@ -22,7 +22,7 @@ use crate::directory::{Directory, DirectoryNews};
 use crate::pump::Pump;
 use crate::var::{self, Variable, VariableValues};
 
-/// What is known of the network, and of the daemon, which knows where others are.
+/// What is known of the job's network, with the connection to the daemon, which knows where other processes are.
 #[derive(Debug)]
 pub struct JobNetwork {
     /// This process.

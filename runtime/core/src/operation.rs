@@ -19,7 +19,7 @@ pub enum Mode {
     Synchronous,
 }
 
-/// What a receive or probe asks for.
+/// The source, tag and context that a receive or probe asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveSource {
     /// In which context.
@@ -30,7 +30,7 @@ pub struct ReceiveSource {
     pub tag: Option<i32>,
 }
 
-/// Where a send goes.
+/// The peer, tag and context of a send.
 #[derive(Clone, Copy, Debug)]
 pub struct SendTarget {
     /// In which context.

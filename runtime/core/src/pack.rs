@@ -87,7 +87,7 @@ impl Structured {
     }
 }
 
-/// Which way bytes go.
+/// Pack or unpack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PackDirection {
     /// From the structure to the dense bytes.
@@ -96,7 +96,7 @@ enum PackDirection {
     In,
 }
 
-/// The place in the dense bytes.
+/// The position in the packed bytes.
 struct PackCursor {
     packed: *mut u8,
     left: usize,
@@ -256,7 +256,7 @@ impl PackCursor {
     }
 }
 
-/// What comes again and again.
+/// A repeated part of a layout.
 struct RepeatedRow<'a> {
     stride: i64,
     /// Bytes of data of one, never zero.

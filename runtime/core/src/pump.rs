@@ -37,7 +37,7 @@ pub(crate) enum Small {
     Other,
 }
 
-/// What a look at the next frame found.
+/// What polling for one frame found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PolledFrame {
     /// No frame is there.

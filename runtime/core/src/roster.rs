@@ -13,7 +13,7 @@ use wireup::{Boot, NodeMap, Ranks};
 
 use crate::Group;
 
-/// What a process is called, in any job.
+/// The name of a process in any job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessName {
     /// The job's key, random per job.

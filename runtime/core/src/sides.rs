@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::pack::Structured;
 
-/// What one request keeps.
+/// The buffers that the runtime keeps for one request.
 #[derive(Debug)]
 pub(crate) enum RequestData {
     /// A copy that is being sent.
@@ -29,7 +29,7 @@ pub(crate) enum RequestData {
     },
 }
 
-/// What all of them keep.
+/// The buffers that the runtime keeps for requests.
 #[derive(Debug, Default)]
 pub(crate) struct RequestDataTable {
     by_token: FxHashMap<u32, RequestData>,

@@ -44,6 +44,7 @@ pub struct Tasks {
     ended: FxHashMap<u32, Result<Moved, Arc<Error>>>,
 }
 
+/// A collective that was started and has not ended.
 struct RunningTask {
     /// The number of the start.
     number: u64,

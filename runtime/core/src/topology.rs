@@ -5,7 +5,7 @@ mod dims;
 
 pub use dims::balanced_dims;
 
-/// What a communicator knows of its processes' neighbourhoods.
+/// The virtual topology of a communicator (MPI 5.0 chapter 8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// A grid, some of whose dimensions may be rings.

@@ -33,7 +33,7 @@ use polling::Polling;
 pub use polling::Pause;
 pub(crate) use polling::Rested;
 
-/// How a process waits.
+/// How a process waits: when it polls, yields and sleeps.
 #[derive(Debug)]
 pub struct WaitPolicy {
     pub(crate) crowding: Crowding,
@@ -112,7 +112,7 @@ impl Around<'_> {
     }
 }
 
-/// How long a wait has lasted.
+/// How long one wait has lasted, and what it has done so far.
 #[derive(Debug, Default)]
 pub struct WaitProgress {
     polls: u32,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use engine::Peer;
 
-/// A way of large data.
+/// How the data of a rendezvous are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RendezvousProtocol {
     /// The receiver reads.
@@ -89,6 +89,7 @@ fn class(bytes: u64) -> u32 {
     }
 }
 
+/// The measurements by which one peer's protocol is chosen.
 #[derive(Debug)]
 struct ProtocolChoice {
     way: RendezvousProtocol,

@@ -129,7 +129,7 @@ impl Engine {
     }
 }
 
-/// What a CANCEL names a message by.
+/// The message that a CANCEL frame names.
 #[derive(Clone, Copy)]
 enum CancelTarget {
     /// The token of its send.

@@ -36,7 +36,7 @@ impl Default for Outbox {
     }
 }
 
-/// What waits for a peer, in order. A job has many peers for whom nothing ever does: until then it takes a word.
+/// The frames that wait for one peer, in order. One word until the first of them: most peers of a job never have any.
 #[derive(Debug, Default)]
 struct OutboxQueue(
     #[allow(clippy::box_collection, reason = "a word for each peer, not four")]
@@ -77,7 +77,7 @@ impl OutboxQueue {
     }
 }
 
-/// Something that waits to become a frame.
+/// A frame that is not sent yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PendingFrame {
     /// A message that was not announced yet: becomes EAGER or RTS when its turn comes.

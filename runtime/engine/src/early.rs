@@ -10,7 +10,7 @@ use queue_layout::RequestState;
 use crate::matching::Envelope;
 use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 
-/// What MORE frames of a peer belong to.
+/// The message to which a peer's MORE frames belong.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartialMessage {
     target: PartialTarget,
@@ -19,6 +19,7 @@ pub(crate) struct PartialMessage {
     bytes: u64,
 }
 
+/// Where the bytes of a [`PartialMessage`] go: a posted receive, or an unexpected message.
 #[derive(Clone, Copy, Debug)]
 enum PartialTarget {
     /// A receive that was there first, by its token, and the bytes that it wants.

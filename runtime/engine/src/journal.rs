@@ -11,7 +11,7 @@ use crate::{Engine, Peer};
 /// Words of a record.
 pub const WORDS: usize = 5;
 
-/// Something that happened.
+/// One event that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRecord {
     /// What.
@@ -22,7 +22,7 @@ pub struct EventRecord {
     pub words: [u64; WORDS],
 }
 
-/// Records in the order in which things happened, and how many of each event found no room.
+/// Event records in the order in which they happened, and for each event type how many found no room.
 #[derive(Clone, Debug)]
 pub struct EventRecordList {
     /// The records.

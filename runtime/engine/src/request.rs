@@ -25,7 +25,7 @@ impl RequestId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted;
 
-/// Chunked slots that never move; index 0 is never handed out.
+/// Request slots in chunks that never move; index 0 is never handed out.
 ///
 /// In every free slot `flags` and `error` are 0 and `next` leads to the next free one.
 #[derive(Debug)]
@@ -238,7 +238,7 @@ impl RequestArena {
     }
 }
 
-/// A slot that was looked up once, for all that is done with it.
+/// A slot that was looked up once, for all that is done with it in one step.
 #[derive(Debug)]
 pub(crate) struct SlotRef<'a> {
     slot: &'a mut RequestSlot,
@@ -275,7 +275,7 @@ impl SlotRef<'_> {
     }
 }
 
-/// The message that a receive had when it was collected.
+/// The message that a completed receive got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedMessage {
     /// Who sent it.
@@ -313,7 +313,7 @@ impl ReceivedMessage {
     }
 }
 
-/// What became of an attempt to collect a request of which nothing is special.
+/// The outcome of the fast attempt to collect a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectOutcome {
     /// The receive was complete; its slot is free, or inactive if it is persistent.

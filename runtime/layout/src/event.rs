@@ -68,7 +68,7 @@ impl EventType {
     }
 }
 
-/// The events that somebody wants to hear of.
+/// The set of event types that somebody listens to, a bit each.
 #[derive(Debug, Default)]
 pub struct EventMask(AtomicU32);
 

@@ -15,7 +15,7 @@ pub const ANY_PEER: u32 = u32::MAX;
 /// `tag` of a receive that takes any tag.
 pub const ANY_TAG: i32 = -2;
 
-/// What a slot is about.
+/// What a request slot holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RequestKind {
@@ -32,7 +32,7 @@ pub enum RequestKind {
     Other = 4,
 }
 
-/// How far it is.
+/// How far a request or an unexpected message is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RequestState {
@@ -214,7 +214,7 @@ impl RequestSlot {
     }
 }
 
-/// A slot that is being changed: its version is odd until this is dropped.
+/// Write access to a slot: its version is odd until this is dropped, so that readers retry.
 #[derive(Debug)]
 pub struct SlotWriteGuard<'a> {
     slot: &'a mut RequestSlot,

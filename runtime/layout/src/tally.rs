@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::EventMask;
 
-/// A number that its owner changes and anybody reads.
+/// A counter that one thread changes and any thread may read.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct OwnedCounter(AtomicU64);
@@ -46,7 +46,7 @@ impl OwnedCounter {
 /// How many can watch the extremes of one level.
 pub const WATCHES: usize = 16;
 
-/// A number that goes up and down, with the extremes of those who watch it: each since a moment of its own.
+/// A number that goes up and down, with high and low watermarks for each observer since it began to observe.
 #[derive(Debug, Default)]
 pub struct WatermarkCounter {
     now: OwnedCounter,
@@ -57,7 +57,7 @@ pub struct WatermarkCounter {
     extremes: [AtomicU64; WATCHES],
 }
 
-/// A watch of a [`WatermarkCounter`], by its number.
+/// An observer of a [`WatermarkCounter`], by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatermarkObserver(pub usize);
 
@@ -155,6 +155,7 @@ pub struct Queues {
     rows: [QueueLength; QUEUES],
 }
 
+/// The length of one matching queue that is observed.
 #[derive(Debug)]
 struct QueueLength {
     used: AtomicU32,
@@ -232,7 +233,7 @@ impl Queues {
     }
 }
 
-/// All that an engine counts, and its owner for it.
+/// The counters of an engine.
 #[derive(Debug, Default)]
 pub struct EngineCounters {
     /// Frames that made no sense.

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::language::{Kit, Language};
 use crate::place::flag;
 
-/// What is to be done.
+/// What the command line asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WrapperRequest {
     Compile,
@@ -17,7 +17,7 @@ pub(crate) enum WrapperRequest {
     Help,
 }
 
-/// What is to be shown.
+/// The part of the command that `-show` and the like print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ShownPart {
     /// The command that would run.
@@ -35,7 +35,7 @@ pub(crate) enum ShownPart {
     Version,
 }
 
-/// A command line, taken apart.
+/// A parsed command line.
 #[derive(Debug)]
 pub(crate) struct CompilerCommand {
     pub(crate) request: WrapperRequest,

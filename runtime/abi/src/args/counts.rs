@@ -12,7 +12,7 @@ use crate::c::MPI_UNDEFINED;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Aint, MPI_Count};
 
-/// Which form of a function was called.
+/// Which form of a function was called: counts in `int` or in `MPI_Count`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CountWidth {
     /// `MPI_X`.

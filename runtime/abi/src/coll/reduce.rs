@@ -111,6 +111,7 @@ struct Everywhere {
     what: ReductionKind,
 }
 
+/// Which of the two operations.
 #[derive(Clone, Copy)]
 enum ReductionKind {
     Allreduce,

@@ -32,6 +32,7 @@ pub(super) fn calling() -> Option<*mut c_void> {
     (!walk.found.is_null()).then_some(walk.found)
 }
 
+/// The state of a walk up the call stack.
 struct StackWalk {
     /// What the program called, once the frame was met that entered the stack of tools.
     entry: Option<usize>,

@@ -24,7 +24,7 @@ use super::various::{read_into, unequal};
 use super::{CollectiveCall, CollectiveTuning};
 use crate::{Error, Payload, Visit};
 
-/// The way over a broadcast queue, of one call.
+/// One collective call over the broadcast queue of a board.
 pub(super) struct BcastQueueCall<'a, V>(BoardCall<'a, V>);
 
 impl<'a, V: Visit> BcastQueueCall<'a, V> {
@@ -402,7 +402,7 @@ pub(super) fn is_on_board(told: &BoardNote) -> bool {
     told.bytes as usize == ON_BOARD && (told.is(RoundKind::Scatter) || told.is(RoundKind::Scatterv))
 }
 
-/// What ends a wait.
+/// What ended a wait at a broadcast queue.
 enum BcastWaitEnd {
     Entry(Entry),
     Room,

@@ -26,7 +26,7 @@ use super::{CollectiveCall, Reducer};
 use crate::waiting::AtBoard;
 use crate::{Error, UserMemory, Visit};
 
-/// Whether a call goes over a board.
+/// Whether a call uses the board, as a setting says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BoardChoice {
     /// Where that is the usual way.
@@ -37,7 +37,7 @@ pub(super) enum BoardChoice {
     No,
 }
 
-/// The way over a board, of one call.
+/// One collective call over a board.
 pub(super) struct BoardCall<'a, V> {
     pub(super) line: &'a CollectiveCall<V>,
     pub(super) seat: &'a Rc<Seat>,
@@ -420,7 +420,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
     }
 }
 
-/// One round of it.
+/// One round of a call over a board.
 pub(super) struct BoardRound<'a, V> {
     board: &'a BoardCall<'a, V>,
     round: Round,

@@ -156,7 +156,7 @@ pub(super) fn of_reduce_scatter<V: Visit>(
     goes.then_some((nodes, across))
 }
 
-/// One call, as seen from one rank.
+/// One collective call by nodes: first within each node, then between the nodes' leaders.
 struct ByNodeCall<'a, V> {
     line: &'a CollectiveCall<V>,
     nodes: Rc<CommNodes>,

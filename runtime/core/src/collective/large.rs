@@ -262,7 +262,7 @@ pub(super) fn combine(mine: &mut [u8], other: &mut [u8], mine_first: bool, op: &
     }
 }
 
-/// Ranks as places of a power of two: the first of them stand two and two for one place.
+/// Ranks folded to a power of two for recursive halving and doubling: each of the first pairs acts as one.
 pub(super) struct FoldedRanks {
     rank: u32,
     /// The largest power of two that is not larger than the number of ranks.

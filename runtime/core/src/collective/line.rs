@@ -15,7 +15,7 @@ use crate::comm::{Comm, Group};
 use crate::operation::{Mode, ReceiveSource, SendTarget};
 use crate::{Error, Payload, RequestId, SendMode, Universe, UserMemory, Visit};
 
-/// Some ranks of a communicator, which do a part of a collective among themselves.
+/// Some ranks of a communicator that do a part of a collective among themselves.
 #[derive(Clone, Debug)]
 pub(super) struct Subgroup {
     /// Who they are.
@@ -401,7 +401,8 @@ impl<V: Visit> CollectiveCall<V> {
 /// A tag that no call has: persistent collectives are not so many.
 const OF_NO_CALL: i32 = i32::MAX;
 
-/// Messages under way. All of them must be waited for, whatever went wrong: their memory is lent until then.
+/// Messages of a collective call that are not complete. All of them must be waited for, whatever failed: their memory
+/// is lent until then.
 pub(crate) struct PendingMessages<'a, V> {
     line: &'a CollectiveCall<V>,
     /// And the bytes that a received one must have.

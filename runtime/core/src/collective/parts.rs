@@ -11,7 +11,7 @@ use super::Reducer;
 use super::reduce::fold;
 use crate::UserMemory;
 
-/// Where the data of a round lie.
+/// Where on the board the data of a round lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoundSpace {
     /// In the members' own lines.
@@ -48,7 +48,7 @@ impl RoundSpace {
     }
 }
 
-/// What each rank gives to a round.
+/// What each rank contributes to a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundContributions<'a> {
     seat: &'a Seat,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The root of a collective, as a rank sees it.
 
-/// Where the root is (MPI 5.0 section 6.2.3).
+/// Where the root of a collective is (MPI 5.0 section 6.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectiveRoot {
     /// This process.

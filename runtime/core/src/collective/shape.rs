@@ -6,7 +6,7 @@ use super::choice::{Allgather, Alltoall, Choices};
 use crate::Payload;
 use crate::var::{Variable, VariableValues};
 
-/// Where the ranks of a communicator meet.
+/// How the ranks of a communicator are placed: all at one board, on several nodes, or neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommPlacement {
     /// At a board of all of them.
@@ -17,7 +17,7 @@ pub enum CommPlacement {
     Apart,
 }
 
-/// Rows of the variable table, and what the launcher told all ranks alike.
+/// The settings by which collectives choose their algorithms; the same in all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct CollectiveTuning {
     /// Through one rank, so that each other one waits once, and not in rounds: where ranks share cores, waiting is what

@@ -7,7 +7,7 @@ use transport::seat::Note;
 use super::CollectiveCall;
 use crate::{Error, Visit};
 
-/// What a note says.
+/// What a rank writes beside its data on the board: the call, what it does there, the size.
 #[derive(Clone, Copy)]
 pub(super) struct BoardNote {
     kind: u8,
@@ -121,7 +121,7 @@ fn scattered(bytes: usize) -> u32 {
     ((bytes as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
-/// What a rank does in a round.
+/// The operation of a round.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 pub(super) enum RoundKind {

@@ -71,7 +71,7 @@ impl Basic {
     }
 }
 
-/// What an item is made of.
+/// What an item of a basic datatype consists of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BasicItem {
     /// One number.

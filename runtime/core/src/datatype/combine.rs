@@ -26,7 +26,7 @@ pub struct Dimension {
     pub start: u64,
 }
 
-/// One dimension of an array that is spread over processes, and which of them is meant (MPI 5.0 section 5.1.4).
+/// One dimension of a distributed array, and which process is meant (MPI 5.0 section 5.1.4).
 #[derive(Clone, Copy, Debug)]
 pub struct DarrayDimension {
     /// Items of the whole.
@@ -50,7 +50,7 @@ pub enum Spread {
     Cyclic(u64),
 }
 
-/// Lower and upper end.
+/// Lower and upper bound.
 #[derive(Clone, Copy)]
 struct ExtentBounds(i64, i64);
 

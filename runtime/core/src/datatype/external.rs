@@ -42,7 +42,7 @@ impl TypeSignature {
     }
 }
 
-/// How an element is turned: the parts of a complex number one after the other.
+/// How an element is converted to external32: the parts of a complex number one after the other.
 struct ElementConversion {
     native: usize,
     external: usize,
@@ -50,6 +50,7 @@ struct ElementConversion {
     kind: ConversionKind,
 }
 
+/// What is done besides reversing the bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConversionKind {
     /// An integer or a float of the same format: bytes in the other order.

@@ -31,7 +31,7 @@ pub enum TypeLayout {
     Sequence(Arc<LayoutSequence>),
 }
 
-/// The parts of a sequence, each found by its place in the dense bytes.
+/// The layouts of a sequence; each is found by its offset in the dense bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LayoutSequence {
     list: Box<[TypeLayout]>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::basic::{Basic, BasicItem, ScalarType};
 
-/// The basic elements of an item, as a tree as small as what made it.
+/// The type signature: the basic elements of an item, as a tree as small as what made it.
 #[derive(Clone, Debug)]
 pub struct TypeSignature {
     /// Bytes of all elements.

@@ -11,7 +11,7 @@ use super::{BIND, GateName, MessageGates, UNBIND, end_receive, tell};
 use crate::carrier::carrier;
 use crate::pump::Pump;
 
-/// What one sender sends here with one tag in one context.
+/// Messages from one sender with one tag in one context.
 #[derive(Debug)]
 pub(super) struct InboundClass {
     pub(super) name: GateName,
@@ -31,7 +31,7 @@ pub(super) struct InboundClass {
     wanted: u64,
 }
 
-/// How far a class is.
+/// How far an inbound class is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InboundState {
     /// Its messages come in frames.

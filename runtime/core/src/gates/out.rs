@@ -12,7 +12,7 @@ use crate::operation::SendTarget;
 use crate::pump::Pump;
 use crate::user_buf;
 
-/// What this process sends to one receiver with one tag in one context.
+/// Messages to one receiver with one tag in one context.
 #[derive(Debug)]
 pub(super) struct OutboundClass {
     pub(super) name: GateName,

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use crate::Error;
 use crate::managed::PmiClient;
 
-/// What the user says of it: `RMPI_PMI`.
+/// The value of `RMPI_PMI`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PmiSetting {
     Auto,
@@ -32,7 +32,7 @@ impl PmiSetting {
     }
 }
 
-/// How the server is reached.
+/// How the process manager's server is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PmiAddress {
     /// Over an inherited socket.

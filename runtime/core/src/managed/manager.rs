@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Error;
 
-/// A server that this process talks to.
+/// A connection to the process manager's server.
 #[derive(Debug)]
 pub(crate) enum PmiClient {
     /// Over a socket.

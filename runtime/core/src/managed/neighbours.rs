@@ -27,14 +27,14 @@ use wireup::{Boot, ToDaemon, ToRank};
 
 use crate::Error;
 
-/// A rank that has come to its node's name.
+/// A rank that has taken its node's name, or found it taken.
 #[derive(Debug)]
 pub(super) enum NodeEntry {
     Leader(Leader),
     Guest(NodeGuest),
 }
 
-/// What a rank has to do with the others of its node.
+/// The role of a rank on its node when the shared segment is handed out.
 #[derive(Debug)]
 pub(super) enum NodeRole {
     None,
@@ -59,7 +59,7 @@ struct GuestSeat {
     socket: OwnedFd,
 }
 
-/// A rank that gets the segment.
+/// A rank that gets the segment from its leader.
 #[derive(Debug)]
 pub(super) struct NodeGuest {
     socket: OwnedFd,

@@ -8,7 +8,7 @@ use queue_layout::{COLLECTIVES, EventMask, EventType};
 
 use super::{Category, Verbosity, pvars};
 
-/// One type of event.
+/// One row of the table of event types.
 #[derive(Clone, Copy, Debug)]
 pub struct EventDescription {
     /// Which one it is in the program.
@@ -38,7 +38,7 @@ pub struct Element {
     pub words: &'static [&'static str],
 }
 
-/// What an element is made of.
+/// The type of an element of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementType {
     /// `int`.
@@ -58,7 +58,7 @@ impl ElementType {
     }
 }
 
-/// Where an element is found in a record.
+/// Where in a record an element is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementOrigin {
     /// A word as it is.

@@ -18,7 +18,7 @@ mod tuning;
 pub use kinds::{Category, Scope, Verbosity};
 pub use table::{ROWS, Variable};
 
-/// One setting.
+/// One row of the table of control variables.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlVariable {
     /// Which one it is in the program.
@@ -81,7 +81,7 @@ pub enum ListItem {
     PortRange,
 }
 
-/// The values that hold in this process.
+/// The values of all control variables in this process.
 #[derive(Clone, Debug)]
 pub struct VariableValues {
     numbers: [u64; ROWS.len()],

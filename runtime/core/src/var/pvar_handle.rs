@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::pvars::PerformanceVariable;
 
-/// The state of one handle; also of none, while it is free.
+/// The state of one handle of a performance variable; also of none, while its place is free.
 #[derive(Debug, Default)]
 pub(super) struct PvarHandle {
     /// Twice the generation, and 1 while it is in use.
@@ -26,7 +26,7 @@ pub(super) struct PvarHandle {
     others: OnceLock<Box<[PvarAccount]>>,
 }
 
-/// What is kept of one number.
+/// The value of one number as this handle sees it.
 #[derive(Debug, Default)]
 struct PvarAccount {
     /// What the source showed when the value was 0; counts only while it runs.

@@ -35,7 +35,7 @@ pub struct PerformanceVariable {
     pub text: &'static str,
 }
 
-/// How a value behaves (MPI 5.0 section 15.3.7).
+/// The class of a variable: how its value behaves (MPI 5.0 section 15.3.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the standard's words")]
 pub enum PvarClass {
@@ -51,7 +51,7 @@ pub enum PvarClass {
     Generic,
 }
 
-/// What a value is made of.
+/// The type of a variable's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PvarNumber {
     /// `int`; one of these words, if there are any.
@@ -64,7 +64,7 @@ pub enum PvarNumber {
     Double,
 }
 
-/// What is read.
+/// Where the value of a variable is read.
 #[derive(Clone, Copy)]
 pub enum PvarSource {
     /// A number of the process.

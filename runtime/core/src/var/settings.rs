@@ -17,7 +17,7 @@ pub fn control(index: usize) -> Option<&'static ControlVariable> {
     controls().nth(index)
 }
 
-/// A value as tools read and write it.
+/// The value of a control variable as tools read and write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CvarValue {
     /// Of [`Range::Number`].
@@ -28,7 +28,7 @@ pub enum CvarValue {
     Text(String),
 }
 
-/// Why a value was not written.
+/// Why a control variable was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CvarRefusal {
     /// MPI is initialized: what steers it is fixed.
@@ -49,7 +49,7 @@ pub fn text_bytes(row: &ControlVariable) -> Option<usize> {
     }
 }
 
-/// What a tool has written, and what holds.
+/// The values that a tool has written, and those that hold.
 #[derive(Debug)]
 struct CvarSettings {
     /// In the order in which it was written: row, value and text.

@@ -11,7 +11,7 @@ use super::pvar_handle::PvarHandle;
 use super::pvars::{self, PVARS, PerformanceVariable, PvarSource};
 use super::traffic::{PeerTraffic, traffic};
 
-/// Why something was refused.
+/// Why an operation on a performance variable was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PvarRefusal {
     /// No session, or one that was freed.
@@ -34,7 +34,7 @@ pub enum PvarRefusal {
     Sessions,
 }
 
-/// A session or a handle: its place, and which use of that.
+/// A session or a handle: its place, and the generation of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionKey {
     /// The place.
@@ -43,7 +43,7 @@ pub struct SessionKey {
     pub generation: u8,
 }
 
-/// What a handle is bound to.
+/// The object that a handle is bound to.
 #[derive(Clone, Copy, Debug)]
 pub enum PvarBinding {
     /// No object.
@@ -66,7 +66,7 @@ pub fn get() -> Option<&'static ToolSessions> {
     TOOL_SESSIONS.get()
 }
 
-/// Sessions, handles, and the communicators that handles are bound to.
+/// The sessions of MPI_T, their handles of performance variables, and the communicators that those are bound to.
 #[derive(Debug)]
 pub struct ToolSessions {
     tally: Arc<EngineCounters>,

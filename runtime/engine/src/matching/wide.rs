@@ -9,7 +9,7 @@ use queue_layout::RequestFields;
 use super::{Envelope, MatchQueue, Wild};
 use crate::request::{RequestArena, RequestId};
 
-/// The queues of one kind, in bins. There are no bins before the kind was asked for.
+/// The matching queues of one kind, in bins. There are no bins before the first use.
 #[derive(Debug)]
 pub(super) struct BinnedQueues {
     pub(super) wild: Wild,

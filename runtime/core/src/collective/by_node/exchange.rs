@@ -62,7 +62,7 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
     near.and(alone.finish().await)
 }
 
-/// The ranks of the other nodes.
+/// The ranks on other nodes.
 struct RemoteRanks {
     /// Node by node.
     ranks: Vec<u32>,

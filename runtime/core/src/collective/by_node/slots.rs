@@ -35,7 +35,7 @@ impl Travels {
     }
 }
 
-/// The slots of some ranks.
+/// The slots that some ranks exchange.
 #[derive(Debug)]
 pub(super) struct ExchangeSlots {
     bytes: Vec<u8>,
