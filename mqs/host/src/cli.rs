@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 
-use crate::account::HostReport;
+use crate::host_report::HostReport;
 use crate::hosts::Unseen;
 use crate::report::RankReport;
 use crate::standstill::{JobObservation, observe_with};

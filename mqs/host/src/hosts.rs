@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ranks of a job over several hosts, by way of the front of rmpi's launcher: it has each daemon look at its own
-//! ([`crate::account`]), and passes on what they say. Words and socket: [`wireup::look`].
+//! ([`crate::host_report`]), and passes on what they say. Words and socket: [`wireup::look`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::Serialize;
 use wireup::look::{LOOK, Shown, address};
 
-use crate::account::{HostReport, RankSeen};
+use crate::host_report::{HostReport, RankSeen};
 use crate::{Error, ancestor, job};
 
 /// The front of a job.

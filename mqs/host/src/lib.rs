@@ -5,7 +5,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`job`] | which processes are ranks |
-//! | [`hosts`], [`account`] | the ranks of a job over several hosts, and what each host says of its own |
+//! | [`hosts`], [`host_report`] | the ranks of a job over several hosts, and what each host says of its own |
 //! | [`stop`] | ranks that stand still |
 //! | [`target`] | a rank: its memory, what is mapped in it |
 //! | [`ancestor`] | that memory by way of rmpi's launcher, where the system gives it to no other |
@@ -27,13 +27,13 @@
 //! # Threads
 //! Libraries that allow it are asked about several ranks at once. Whoever stopped the ranks lets them go on.
 
-pub mod account;
 pub mod ancestor;
 pub mod calls;
 pub mod cli;
 pub mod dll;
 mod elsewhere;
 pub mod graph;
+pub mod host_report;
 pub mod hosts;
 pub mod job;
 pub mod listing;

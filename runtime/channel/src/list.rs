@@ -113,7 +113,7 @@ impl Gaps {
     }
 }
 
-/// A list that was started in one step, without a state of its own in each channel end.
+/// A started list whose progress is not yet written down in its channel ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartedList {
     list: usize,

@@ -24,8 +24,8 @@
 //! The word of their heads is that of a message of the class. One that names no class, or a name that is not that of the class
 //! at the moment, changes nothing: it may have crossed another.
 
-mod into;
-mod out;
+mod inbound;
+mod outbound;
 
 use rustc_hash::FxHashMap;
 
@@ -35,8 +35,8 @@ use transport::{Arrived, Owner};
 
 use crate::operation::ReceiveSource;
 use crate::pump::Pump;
-use into::{ClaimedReceive, InboundClass};
-use out::OutboundClass;
+use inbound::{ClaimedReceive, InboundClass};
+use outbound::OutboundClass;
 
 /// The context, peer and tag for which messages match receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

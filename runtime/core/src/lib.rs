@@ -41,8 +41,9 @@ mod pack;
 mod payload;
 mod progress;
 mod pump;
+mod rendezvous_protocol;
+mod request_data;
 mod roster;
-mod sides;
 mod tasks;
 #[cfg(test)]
 mod testing;
@@ -52,7 +53,6 @@ mod user_buf;
 pub mod var;
 mod visit;
 mod waiting;
-mod ways;
 
 /// What a lock between the threads of a process is made of.
 pub mod thread {

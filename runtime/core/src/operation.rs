@@ -7,7 +7,7 @@ use crate::Error;
 use crate::pack::Structured;
 use crate::user_buf::UserMemory;
 
-/// The address of the buffer in the slot of a request whose data have gaps: they are found in its [`Side`](crate::sides::RequestData).
+/// The address of the buffer in the slot of a request whose data have gaps: they are found in its [`RequestData`](crate::request_data::RequestData).
 pub(crate) const NO_BUFFER: u64 = 0;
 
 /// How a send relates to its receive (MPI 5.0 section 3.4). Buffered sends are standard ones of a copy.

@@ -16,12 +16,12 @@ use crate::carrier::carrier;
 use crate::limits::{SendLimits, engine_config};
 use crate::operation::NO_BUFFER;
 use crate::pack::Structured;
-use crate::sides::{RequestData, RequestDataTable};
+use crate::rendezvous_protocol::{RendezvousChoices, RendezvousProtocol};
+use crate::request_data::{RequestData, RequestDataTable};
 use crate::user_buf;
 use crate::var::live::live;
 use crate::var::traffic::PeerTraffic;
 use crate::var::{Variable, VariableValues};
-use crate::ways::{RendezvousProtocol, Ways};
 
 /// Messages of MPI.
 pub(crate) const ENGINE: Owner = Owner::new(0);
@@ -57,7 +57,7 @@ pub(crate) struct Pump {
     pub(crate) fabric: Fabric,
     pub(crate) sides: RequestDataTable,
     pub(crate) limits: SendLimits,
-    pub(crate) ways: Ways,
+    pub(crate) ways: RendezvousChoices,
     /// What was sent to whom.
     pub(crate) traffic: Arc<PeerTraffic>,
     /// This process.
@@ -84,7 +84,7 @@ impl Pump {
             fabric,
             sides: RequestDataTable::default(),
             limits: SendLimits::of(&config, most_bytes),
-            ways: Ways::new(
+            ways: RendezvousChoices::new(
                 values.get(Variable::SingleCopy),
                 values.get(Variable::CopyTrials),
             ),

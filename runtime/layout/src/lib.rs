@@ -20,11 +20,11 @@ mod anchor;
 mod call;
 mod comm;
 mod datatype;
+mod engine_counters;
 mod event;
 mod group;
 mod slot;
 mod table;
-mod tally;
 
 use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -41,6 +41,10 @@ pub use comm::{
     OF_COLLECTIVES, ROW_FREE, ROW_FREED, ROW_INTER, ROW_INTRA, collective,
 };
 pub use datatype::{FIRST_TYPE_ROWS, TYPE_CHUNKS, TYPE_NAME_BYTES, TypeFacts, TypeRow, TypeTable};
+pub use engine_counters::{
+    EngineCounters, OwnedCounter, QUEUES, Queued, Queues, WATCHES, WatermarkCounter,
+    WatermarkObserver,
+};
 pub use event::{EventMask, EventType};
 pub use group::{FIRST_GROUP_ROWS, GROUP_CHUNKS, GroupRow, GroupTable};
 pub use slot::{
@@ -52,10 +56,6 @@ pub use table::{
     CALL, CHUNK, COMM, COMM_TABLE, FieldRow, GROUP, GROUP_TABLE, LAYOUT, SLOT, TYPE, TYPE_TABLE,
     call_field, comm_field, comm_table_field, field, group_field, group_table_field, type_field,
     type_table_field,
-};
-pub use tally::{
-    EngineCounters, OwnedCounter, QUEUES, Queued, Queues, WATCHES, WatermarkCounter,
-    WatermarkObserver,
 };
 
 /// Makes something known to a reader, as the address of a new chunk, after all that was stored before.

@@ -17,9 +17,9 @@ use transport::bcast_queue::{BcastQueue as Words, CHUNK_BYTES, Told as Entry};
 use transport::seat::Event;
 
 use super::board::{BoardCall, BoardChoice};
+use super::board_note::{BoardNote, RoundKind};
 use super::parcels;
 use super::parts::RoundSpace;
-use super::told::{BoardNote, RoundKind};
 use super::various::{read_into, unequal};
 use super::{CollectiveCall, CollectiveTuning};
 use crate::{Error, Payload, Visit};

@@ -11,8 +11,8 @@ use transport::Seat;
 
 use super::blocks::others;
 use super::board::{BoardCall, BoardChoice, BoardRound};
+use super::board_note::RoundKind;
 use super::parcels::{Given, PLACE_BYTES};
-use super::told::RoundKind;
 use super::various::unequal;
 use super::{CollectiveCall, CollectiveTuning};
 use crate::{Error, Payload, UserMemory, Visit};

@@ -19,9 +19,9 @@ use std::task::Poll;
 use transport::Seat;
 use transport::seat::{Awaited, Event, Note, Round};
 
+use super::board_note::{BoardNote, RoundKind};
 use super::parcels::{self, Given, PLACE_BYTES, Parcels};
 use super::parts::{RoundContributions, RoundSpace};
-use super::told::{BoardNote, RoundKind};
 use super::{CollectiveCall, Reducer};
 use crate::waiting::AtBoard;
 use crate::{Error, UserMemory, Visit};

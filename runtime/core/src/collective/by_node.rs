@@ -18,7 +18,7 @@ mod slots;
 
 use std::rc::Rc;
 
-use super::line::Subgroup;
+use super::collective_call::Subgroup;
 use super::reduce::{are_alike, cut, cut_mut, reduce_plain};
 use super::tree::{self, barrier_messages, bcast_plain, tell_plain};
 use super::{CollectiveCall, CollectiveRoot, CollectiveTuning, Reducer, choice, flat};

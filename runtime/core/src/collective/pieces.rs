@@ -8,9 +8,9 @@
 use std::ops::Range;
 
 use super::board::{BoardCall, BoardChoice, BoardRound};
+use super::board_note::RoundKind;
 use super::parts::PIECE_BYTES;
 use super::reduce::slices;
-use super::told::RoundKind;
 use super::{CollectiveCall, Reducer};
 use crate::{Error, UserMemory, Visit};
 

@@ -4,11 +4,11 @@
 //! not commute, but where one is known to.
 
 use super::board::BoardCall;
+use super::board_note::RoundKind;
 use super::by_node::Across;
 use super::choice;
 use super::large::{self, FoldedRanks};
 use super::pieces::{Pieces, Results};
-use super::told::RoundKind;
 use super::tree::bcast_messages;
 use super::{CollectiveCall, CollectiveRoot, by_node, flat};
 use crate::{Error, Payload, UserMemory, Visit};

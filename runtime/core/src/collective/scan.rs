@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::board::BoardCall;
 use super::choice;
-use super::line::PendingMessages;
+use super::collective_call::PendingMessages;
 use super::{CollectiveCall, CollectiveTuning, Reducer, by_node};
 use crate::nodes::CommNodes;
 use crate::{Error, UserMemory, Visit};

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use super::bcast_queue::{self, BcastQueueCall};
 use super::board::{BoardCall, BoardChoice};
+use super::board_note::RoundKind;
 use super::choice;
-use super::line::PendingMessages;
-use super::told::RoundKind;
+use super::collective_call::PendingMessages;
 use super::{CollectiveCall, CollectiveTuning, by_node, flat, large};
 use crate::nodes::CommNodes;
 use crate::{Error, Visit};

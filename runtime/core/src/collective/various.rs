@@ -15,11 +15,11 @@ use super::blocks::{
 };
 use super::blocks::{own, scatter_wish};
 use super::board::{BoardCall, BoardChoice, BoardRound};
+use super::board_note::RoundKind;
 use super::choice;
+use super::collective_call::PendingMessages;
 use super::gather_tree::of_root;
-use super::line::PendingMessages;
 use super::parcels::{self, Given, Parcels};
-use super::told::RoundKind;
 use super::{CollectiveCall, CollectiveRoot, CollectiveTuning, by_node};
 use crate::{Error, Payload, UserMemory, Visit};
 

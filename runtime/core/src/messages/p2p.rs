@@ -12,7 +12,7 @@ use crate::operation::{
 };
 use crate::pack::Structured;
 use crate::pump;
-use crate::sides::RequestData;
+use crate::request_data::RequestData;
 use crate::user_buf::UserMemory;
 use crate::var::Variable;
 use crate::var::live::live_u32;

@@ -11,10 +11,10 @@ use transport::Seat;
 use transport::seat::{Awaited, Event, Round};
 
 use super::super::bcast_queue::chunks;
+use super::super::board_note::{BoardNote, RoundKind};
 use super::super::by_node::{self, Across};
-use super::super::shape::CollectiveTuning;
-use super::super::told::{BoardNote, RoundKind};
 use super::super::tree::queue_limit;
+use super::super::tuning::CollectiveTuning;
 use super::super::{Reducer, board::BoardChoice};
 use super::{arrive, goes, is_special, looks};
 use crate::comm::Comm;

@@ -7,8 +7,8 @@ use transport::seat::Round;
 use super::super::bcast_queue::{block_in, is_on_board};
 use super::super::blocks::gather_wish;
 use super::super::board::BoardChoice;
+use super::super::board_note::{BoardNote, RoundKind};
 use super::super::parcels::{self, Given, PLACE_BYTES, Parcels, fill, filled_bytes, with_room};
-use super::super::told::{BoardNote, RoundKind};
 use super::super::various::{
     allgather_wish, allgatherv_most, alltoall_most, gatherv_most, gatherv_place, scatter_limit,
 };

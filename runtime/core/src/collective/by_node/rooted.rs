@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::super::blocks::{gather_equal, scatter_equal};
+use super::super::collective_call::PendingMessages;
 use super::super::gather_tree::of_root;
-use super::super::line::PendingMessages;
 use super::super::various::{gather_various, scatter_various};
 use super::slots::{ExchangeSlots, Travels};
 use super::{

@@ -21,9 +21,9 @@ pub(crate) enum RendezvousProtocol {
     Stream,
 }
 
-/// What was learned about each peer.
+/// The protocol that was chosen for each peer by measurement.
 #[derive(Debug)]
-pub(crate) struct Ways {
+pub(crate) struct RendezvousChoices {
     /// There is no choice: always this way.
     fixed: Option<RendezvousProtocol>,
     /// Periods of which two go the other way.
@@ -31,7 +31,7 @@ pub(crate) struct Ways {
     choices: FxHashMap<(Peer, u32), ProtocolChoice>,
 }
 
-impl Ways {
+impl RendezvousChoices {
     /// `policy`: the place of the word in the variable RMPI_SINGLE_COPY; `trial_every`: RMPI_COPY_TRIALS.
     pub(crate) fn new(policy: u64, trial_every: u64) -> Self {
         Self {
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     /// Moves `count` messages of 64 KiB; answers how many were pulled.
-    fn moved(ways: &mut Ways, count: u32, pull_us: u64, stream_us: u64) -> u32 {
+    fn moved(ways: &mut RendezvousChoices, count: u32, pull_us: u64, stream_us: u64) -> u32 {
         let (mut now, mut pulled) = (Instant::now(), 0);
         for _ in 0..count {
             let way = ways.begin_at(Peer(1), 65536, now);
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_faster_way_is_found_and_found_again_when_things_change() {
-        let mut ways = Ways::new(0, 128);
+        let mut ways = RendezvousChoices::new(0, 128);
         assert!(moved(&mut ways, 1000, 5, 8) > 970);
         assert!(moved(&mut ways, 1000, 8, 5) < 200);
         assert!(moved(&mut ways, 1000, 5, 8) > 800);
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn two_of_so_many_go_the_slower_way_as_the_setting_says() {
         for (trial_every, slower) in [(8, 200..=260), (128, 12..=20), (1 << 30, 2..=4)] {
-            let mut ways = Ways::new(0, trial_every);
+            let mut ways = RendezvousChoices::new(0, trial_every);
             let pulled = moved(&mut ways, 1000, 5, 8);
             assert!(slower.contains(&(1000 - pulled)), "{trial_every}: {pulled}");
         }
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn one_interrupted_transfer_changes_nothing() {
-        let mut ways = Ways::new(0, 128);
+        let mut ways = RendezvousChoices::new(0, 128);
         moved(&mut ways, 500, 5, 8);
         moved(&mut ways, 1, 20_000, 20_000);
         assert!(moved(&mut ways, 100, 5, 8) >= 98);
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn transfers_that_overlap_go_one_way_and_are_timed_together() {
-        let mut ways = Ways::new(0, 128);
+        let mut ways = RendezvousChoices::new(0, 128);
         let mut now = Instant::now();
         for _ in 0..50 {
             let first = ways.begin_at(Peer(1), 65536, now);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn who_is_never_idle_is_judged_all_the_same() {
-        let mut ways = Ways::new(0, 128);
+        let mut ways = RendezvousChoices::new(0, 128);
         let mut now = Instant::now();
         ways.begin_at(Peer(1), 1 << 20, now);
         let mut streamed = 0;
