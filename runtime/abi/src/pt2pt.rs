@@ -122,7 +122,7 @@ pub fn isend(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: OutArg<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
     let call = Pt2ptCall {
         buf: buf.into(),
@@ -144,7 +144,7 @@ pub fn ibsend(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: OutArg<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
     let call = Pt2ptCall {
         buf: buf.into(),
@@ -166,7 +166,7 @@ pub fn irsend(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: OutArg<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
     isend(mpi, buf, count, datatype, dest, tag, comm, request)
 }
@@ -180,7 +180,7 @@ pub fn issend(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: OutArg<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
     let call = Pt2ptCall {
         buf: buf.into(),
@@ -256,7 +256,7 @@ pub fn irecv(
     source: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: OutArg<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
     let started = start_receive(
         mpi,
@@ -282,7 +282,7 @@ pub fn send_init(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: OutArg<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
     let call = Pt2ptCall {
         buf: buf.into(),
@@ -304,7 +304,7 @@ pub fn bsend_init(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: OutArg<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
     let call = Pt2ptCall {
         buf: buf.into(),
@@ -326,7 +326,7 @@ pub fn rsend_init(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: OutArg<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
     send_init(mpi, buf, count, datatype, dest, tag, comm, request)
 }
@@ -340,7 +340,7 @@ pub fn ssend_init(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: OutArg<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
     let call = Pt2ptCall {
         buf: buf.into(),
@@ -362,7 +362,7 @@ pub fn recv_init(
     source: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: OutArg<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
     let call = Pt2ptCall {
         buf,
@@ -490,7 +490,7 @@ pub fn isendrecv(
     source: c_int,
     recvtag: c_int,
     comm: MPI_Comm,
-    request: OutArg<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
     let out = Pt2ptCall {
         buf: sendbuf.into(),
@@ -525,7 +525,7 @@ pub fn isendrecv_replace(
     source: c_int,
     recvtag: c_int,
     comm: MPI_Comm,
-    request: OutArg<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
     let out = Pt2ptCall {
         buf,
@@ -545,6 +545,9 @@ pub fn isendrecv_replace(
     let received = start_receive(mpi, into)?;
     give_both(mpi, sent, received, &request)
 }
+
+/// Where the handle of a new request goes.
+type OutRequest<'a> = OutArg<'a, MPI_Request>;
 
 /// The arguments that all calls of this chapter have.
 #[derive(Clone, Copy)]
@@ -628,12 +631,7 @@ fn check_receive(mpi: Mpi, call: &Pt2ptCall) -> Result<()> {
     mpi.state(|state| source_of(state.comm(call.comm)?, call.peer, call.tag).map(drop))
 }
 
-fn prepare_send(
-    mpi: Mpi,
-    call: Pt2ptCall,
-    form: Form,
-    request: &OutArg<'_, MPI_Request>,
-) -> Result<()> {
+fn prepare_send(mpi: Mpi, call: Pt2ptCall, form: Form, request: &OutRequest<'_>) -> Result<()> {
     let prepared = mpi.state(|state| -> Result<RequestId> {
         let target = target_of(state.comm(call.comm)?, call.peer, call.tag)?;
         let data = payload(state, &call)?;
@@ -653,12 +651,7 @@ fn prepare_send(
     Ok(())
 }
 
-fn give_send(
-    mpi: Mpi,
-    call: Pt2ptCall,
-    form: Form,
-    request: &OutArg<'_, MPI_Request>,
-) -> Result<()> {
+fn give_send(mpi: Mpi, call: Pt2ptCall, form: Form, request: &OutRequest<'_>) -> Result<()> {
     let started = start_send(mpi, call, form)?;
     request.set(handle_of(mpi, started, DONE));
     Ok(())
@@ -668,7 +661,7 @@ fn give_both(
     mpi: Mpi,
     sent: Option<RequestId>,
     received: Option<RequestId>,
-    request: &OutArg<'_, MPI_Request>,
+    request: &OutRequest<'_>,
 ) -> Result<()> {
     let handle = match (sent, received) {
         (None, None) => DONE_NULL,

@@ -224,14 +224,11 @@ pub async fn alltoall_various<V: Visit>(
         true => out.iter().map(Payload::bytes).collect(),
         false => Vec::new(),
     };
+    let kind = RoundKind::Alltoallv;
     let give = || async {
         match later {
-            true => board.give_lengths(RoundKind::Alltoallv, &lengths).await,
-            false => {
-                board
-                    .give_parcel(RoundKind::Alltoallv, parcel.as_deref())
-                    .await
-            }
+            true => board.give_lengths(kind, &lengths).await,
+            false => board.give_parcel(kind, parcel.as_deref()).await,
         }
     };
     let turn = give().await?;
