@@ -3,7 +3,7 @@
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
-use runtime::var::{Values, Variable};
+use runtime::var::{Variable, VariableValues};
 use std::io::IoSliceMut;
 use std::path::PathBuf;
 use transport::NetworkSettings;
@@ -36,7 +36,7 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn look(values: &Values) -> Self {
+    fn look(values: &VariableValues) -> Self {
         Self {
             job: launcher::job_of_this_shell(),
             others: runtime::started_by(values),
@@ -78,7 +78,7 @@ enum Copies {
 }
 
 impl Here {
-    pub(crate) fn look(network: NetworkSettings, values: &Values) -> Self {
+    pub(crate) fn look(network: NetworkSettings, values: &VariableValues) -> Self {
         Self {
             jobs: Jobs::look(values),
             library: library(),
@@ -92,7 +92,7 @@ impl Here {
 }
 
 /// The page.
-pub(crate) fn page(here: &Here, values: &Values) -> String {
+pub(crate) fn page(here: &Here, values: &VariableValues) -> String {
     let library = match &here.library {
         Some(path) => path.display().to_string(),
         None => format!("{LIBRARY} is not beside this program; cargo xtask install puts it there"),
@@ -211,9 +211,9 @@ mod tests {
     use super::*;
     use transport::net_info::{DeviceReport, LockedMemoryReport, PortReport};
 
-    fn values(providers: &str) -> Values {
+    fn values(providers: &str) -> VariableValues {
         let own = ("RMPI_PROVIDERS".to_owned(), providers.to_owned());
-        Values::from_environment(std::iter::once(own)).0
+        VariableValues::from_environment(std::iter::once(own)).0
     }
 
     fn here(devices: Result<Vec<DeviceReport>, String>) -> Here {
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_port_that_serves_is_named_and_else_the_reason() {
         let all = values("self,shm,verbs,tcp");
-        let line = |here: Here, values: &Values| {
+        let line = |here: Here, values: &VariableValues| {
             let page = page(&here, values);
             let line = page.lines().find(|line| line.starts_with("  verbs "));
             line.unwrap_or_default().to_owned()
@@ -304,7 +304,7 @@ mod tests {
         let lost = jobs(Err("srun has started 3 of this program".to_owned())).lines();
         let words = "not found: srun has started 3 of this program\n";
         assert!(lost.contains(words), "{lost}");
-        let page = page(&here(Ok(Vec::new())), &Values::default());
+        let page = page(&here(Ok(Vec::new())), &VariableValues::default());
         for part in [
             "peers  none: no launcher",
             "its library: not here: cannot open libpmix.so.2\n\nMore: ",
@@ -320,7 +320,7 @@ mod tests {
                 copies,
                 ..here(Ok(Vec::new()))
             };
-            page(&here, &Values::default())
+            page(&here, &VariableValues::default())
         };
         assert!(shown(Copies::Yes).contains("copied once\n"));
         assert!(shown(Copies::Restricted(2)).contains("ptrace_scope is 2"));

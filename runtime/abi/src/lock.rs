@@ -52,11 +52,11 @@ pub fn is_multiple() -> bool {
 
 /// The lock, held until dropped; nothing below `MPI_THREAD_MULTIPLE`.
 #[derive(Debug)]
-pub struct Held {
+pub struct LockGuard {
     locked: bool,
 }
 
-impl Drop for Held {
+impl Drop for LockGuard {
     #[inline]
     fn drop(&mut self) {
         if self.locked {
@@ -67,12 +67,12 @@ impl Drop for Held {
 
 /// Takes the lock, if there is one at this thread level.
 #[inline]
-pub fn hold() -> Held {
+pub fn hold() -> LockGuard {
     let locked = is_multiple();
     if locked {
         take();
     }
-    Held { locked }
+    LockGuard { locked }
 }
 
 /// Takes the lock, if this thread has a bias to it, and does not have it already. Only at `MPI_THREAD_MULTIPLE`.
@@ -94,12 +94,12 @@ impl Drop for Biased {
 
 /// Takes the lock, if nobody has it, and nobody has a bias to it. Only at `MPI_THREAD_MULTIPLE`.
 #[inline(always)]
-pub fn hold_free() -> Option<Passed> {
+pub fn hold_free() -> Option<TurnstileGuard> {
     let me = thread_number();
     if BIAS.has_owner() || !TURNSTILE.enter() {
         return None;
     }
-    let held = Passed { me };
+    let held = TurnstileGuard { me };
     // It may have been given before this thread entered; nobody gives it while this thread is inside.
     if BIAS.has_owner() {
         return None;
@@ -110,11 +110,11 @@ pub fn hold_free() -> Option<Passed> {
 
 /// The lock, held until dropped by a thread that passed the turnstile, for what never asks who has it and does not enter again.
 #[derive(Debug)]
-pub struct Passed {
+pub struct TurnstileGuard {
     me: usize,
 }
 
-impl Drop for Passed {
+impl Drop for TurnstileGuard {
     #[inline(always)]
     fn drop(&mut self) {
         leave_turnstile(self.me);

@@ -15,7 +15,9 @@ mod suite {
 use std::ptr::NonNull;
 
 use crate::suite::guest::channels_of;
-use channel::{Blocks, ChannelCounters, ChannelId, Direction, Memory, Way};
+use channel::{
+    ChannelCounters, ChannelDirection, ChannelId, ChannelKey, ChannelMemory, UserBlocks,
+};
 use testbed::memory::Guarded;
 use testbed::{TestRank, pattern, world};
 use transport::{FakeConfig, FakeNet, NetLimits, Peer};
@@ -42,16 +44,16 @@ impl Stretch {
         unsafe { std::slice::from_raw_parts_mut(self.place.as_ptr(), self.bytes) }
     }
 
-    fn declare(&self, rank: &mut TestRank, direction: Direction) -> ChannelId {
+    fn declare(&self, rank: &mut TestRank, direction: ChannelDirection) -> ChannelId {
         // SAFETY: as above.
-        let blocks = unsafe { Blocks::new(self.place, self.bytes, 1, 0) };
-        let way = Way {
+        let blocks = unsafe { UserBlocks::new(self.place, self.bytes, 1, 0) };
+        let way = ChannelKey {
             direction,
             peer: Peer(1 - rank.me),
             context: 3,
             class: 0,
         };
-        let memory = Memory::new([blocks]).unwrap();
+        let memory = ChannelMemory::new([blocks]).unwrap();
         let channels = channels_of(&mut rank.guest);
         channels.declare(&mut rank.fabric, way, memory).unwrap()
     }
@@ -112,8 +114,8 @@ fn after_the_declares_bytes_are_moved_once_and_nothing_is_registered() {
             let mut out = Stretch::new(rank, bytes, is_own);
             let mut into = Stretch::new(rank, bytes, is_own);
             let ids = [
-                into.declare(rank, Direction::Receive),
-                out.declare(rank, Direction::Send),
+                into.declare(rank, ChannelDirection::Receive),
+                out.declare(rank, ChannelDirection::Send),
             ];
             // The first ones make queue pairs.
             for number in 0..4 {

@@ -15,7 +15,7 @@ mod suite {
 }
 
 use crate::suite::guest::channels_of;
-use channel::{ChannelCounters, Direction};
+use channel::{ChannelCounters, ChannelDirection};
 use suite::gaps::{BYTES, End, exchange, shapes};
 use testbed::{TestRank, world};
 use transport::{FakeConfig, FakeNet, NetLimits};
@@ -29,8 +29,8 @@ async fn count(
     is_own: bool,
 ) -> [u64; 3] {
     let shapes = shapes();
-    let mut out = End::new(rank, Direction::Send, &shapes[from], scale, is_own);
-    let mut into = End::new(rank, Direction::Receive, &shapes[to], scale, is_own);
+    let mut out = End::new(rank, ChannelDirection::Send, &shapes[from], scale, is_own);
+    let mut into = End::new(rank, ChannelDirection::Receive, &shapes[to], scale, is_own);
     let counters = |rank: &mut TestRank| channels_of(&mut rank.guest).counters();
     let mut before = ChannelCounters::default();
     for number in 0..WARM + ROUNDS {

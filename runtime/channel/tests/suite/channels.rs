@@ -3,7 +3,10 @@
 
 use std::ptr::NonNull;
 
-use channel::{Blocks, ChannelCounters, ChannelError, ChannelId, Direction, Memory, OWNER, Way};
+use channel::{
+    ChannelCounters, ChannelDirection, ChannelError, ChannelId, ChannelKey, ChannelMemory, OWNER,
+    UserBlocks,
+};
 use transport::{Head, Peer};
 
 use crate::suite::guest::channels_of;
@@ -22,7 +25,7 @@ struct End {
 }
 
 impl End {
-    fn new(rank: &mut TestRank, way: Way, bytes: usize, striped: bool) -> Self {
+    fn new(rank: &mut TestRank, way: ChannelKey, bytes: usize, striped: bool) -> Self {
         let block = if striped { (bytes / 5).max(1) } else { bytes };
         let blocks = if striped { bytes.div_ceil(block) } else { 1 };
         let mut buffer = Guarded::new(2 * block * blocks);
@@ -83,31 +86,31 @@ fn differences(found: &[u8], expected: &[u8]) -> Option<String> {
     ))
 }
 
-fn memory(buffer: &mut Guarded, bytes: usize, block: usize) -> Memory {
+fn memory(buffer: &mut Guarded, bytes: usize, block: usize) -> ChannelMemory {
     let base = NonNull::from(buffer.bytes_mut()).cast::<u8>();
     let blocks = bytes.checked_div(block).unwrap_or(0);
     let stride = 2 * block.cast_signed();
     // SAFETY: inside the buffer, which the tests keep until the channel is freed and use between its starts only.
-    let whole = unsafe { Blocks::new(base, block, blocks, stride) };
+    let whole = unsafe { UserBlocks::new(base, block, blocks, stride) };
     let rest = bytes - blocks * block;
     let at = base.as_ptr().wrapping_add(2 * blocks * block);
     // SAFETY: as above; no bytes where there is no rest.
-    let rest = unsafe { Blocks::new(NonNull::new(at).unwrap(), rest, 1, 0) };
-    Memory::new([whole, rest]).unwrap()
+    let rest = unsafe { UserBlocks::new(NonNull::new(at).unwrap(), rest, 1, 0) };
+    ChannelMemory::new([whole, rest]).unwrap()
 }
 
-fn to(peer: u32, class: u8) -> Way {
-    Way {
-        direction: Direction::Send,
+fn to(peer: u32, class: u8) -> ChannelKey {
+    ChannelKey {
+        direction: ChannelDirection::Send,
         peer: Peer(peer),
         context: 77,
         class,
     }
 }
 
-fn from(peer: u32, class: u8) -> Way {
-    Way {
-        direction: Direction::Receive,
+fn from(peer: u32, class: u8) -> ChannelKey {
+    ChannelKey {
+        direction: ChannelDirection::Receive,
         ..to(peer, class)
     }
 }
@@ -657,7 +660,7 @@ pub async fn wrong_use(rank: &mut TestRank) {
     let mut receive = End::new(rank, from(me, 0), 10_000, true);
     let channels = channels_of(&mut rank.guest);
     let fabric = &mut rank.fabric;
-    let nothing = || Memory::new([]).unwrap();
+    let nothing = || ChannelMemory::new([]).unwrap();
     let refused = channels.declare(fabric, to(me, 16), nothing());
     assert_eq!(refused, Err(ChannelError::BadClass));
     let stranger = ChannelId(send.id.0 + 77);

@@ -3,7 +3,7 @@
 
 use std::ptr::NonNull;
 
-use channel::{Blocks, ChannelError, ChannelId, Direction, Memory, Way};
+use channel::{ChannelDirection, ChannelError, ChannelId, ChannelKey, ChannelMemory, UserBlocks};
 use transport::Peer;
 
 use crate::suite::guest::channels_of;
@@ -42,7 +42,7 @@ pub struct End {
 impl End {
     pub fn new(
         rank: &mut TestRank,
-        direction: Direction,
+        direction: ChannelDirection,
         pieces: &[Piece],
         scale: usize,
         is_own: bool,
@@ -61,10 +61,10 @@ impl End {
         let blocks = pieces.iter().map(|(at, block, blocks, stride)| {
             let base = NonNull::new(place.as_ptr().wrapping_add(*at)).unwrap();
             // SAFETY: inside the area, which stays until the channel is freed, and is looked at between its starts only.
-            unsafe { Blocks::new(base, *block, *blocks, *stride) }
+            unsafe { UserBlocks::new(base, *block, *blocks, *stride) }
         });
-        let memory = Memory::new(blocks).unwrap();
-        let way = Way {
+        let memory = ChannelMemory::new(blocks).unwrap();
+        let way = ChannelKey {
             direction,
             peer: Peer(rank.size - 1 - rank.me),
             context: 9,
@@ -157,8 +157,8 @@ pub async fn shapes_meet(rank: &mut TestRank) {
             // Where the system makes the copy, only what is large is not copied once more.
             let (scale, is_own) =
                 [(1, false), (1, true), (1, false), (3, true)][(mine + theirs) % 4];
-            let mut out = End::new(rank, Direction::Send, from, scale, is_own);
-            let mut into = End::new(rank, Direction::Receive, to, scale, is_own);
+            let mut out = End::new(rank, ChannelDirection::Send, from, scale, is_own);
+            let mut into = End::new(rank, ChannelDirection::Receive, to, scale, is_own);
             let what = format!("shape {mine} to {theirs}, {scale} times, own {is_own}");
             for _ in 0..4 {
                 exchange(rank, &mut out, &mut into, number, &what).await;

@@ -109,7 +109,10 @@ impl<P: VerbsPort> VerbsLinks<P> {
             ..theirs
         };
         // Where one was broken here, now or before, its place becomes free.
-        let is_given_up = matches!(state, CarrierState::Asking { .. } | CarrierState::Answered { .. });
+        let is_given_up = matches!(
+            state,
+            CarrierState::Asking { .. } | CarrierState::Answered { .. }
+        );
         let has_place = is_given_up || (again && self.pairs.is_any_going(line));
         if !has_place && !self.rails.has_room_for_pair(&self.limits) {
             self.give_one_up();

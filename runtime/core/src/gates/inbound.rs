@@ -3,21 +3,21 @@
 
 use std::collections::VecDeque;
 
-use channel::claimed::{Inlet, InletName, Place};
-use engine::{ContextId, RequestId, State};
+use channel::claimed::{Inlet, InletName, ReceiveRegion};
+use engine::{ContextId, RequestId, RequestState};
 use transport::Arrived;
 
-use super::{BIND, Gates, Name, UNBIND, end_receive, tell};
+use super::{BIND, GateName, MessageGates, UNBIND, end_receive, tell};
 use crate::carrier::carrier;
 use crate::pump::Pump;
 
-/// What one sender sends here with one tag in one context.
+/// Messages from one sender with one tag in one context.
 #[derive(Debug)]
-pub(super) struct Into {
-    pub(super) name: Name,
+pub(super) struct InboundClass {
+    pub(super) name: GateName,
     /// Requests that are of it.
     pub(super) members: u32,
-    standing: Standing,
+    standing: InboundState,
     inlet: Option<Inlet>,
     /// The number of the next message.
     number: u64,
@@ -31,9 +31,9 @@ pub(super) struct Into {
     wanted: u64,
 }
 
-/// How far a class is.
+/// How far an inbound class is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum InboundState {
     /// Its messages come in frames.
     Loose,
     /// The sender was asked.
@@ -43,12 +43,12 @@ enum Standing {
     GivenUp,
 }
 
-impl Into {
-    pub(super) fn new(name: Name, wanted: u64) -> Self {
+impl InboundClass {
+    pub(super) fn new(name: GateName, wanted: u64) -> Self {
         Self {
             name,
             members: 0,
-            standing: Standing::Loose,
+            standing: InboundState::Loose,
             inlet: None,
             number: 0,
             queue: VecDeque::new(),
@@ -60,11 +60,11 @@ impl Into {
     }
 
     pub(super) fn is_bound(&self) -> bool {
-        self.standing == Standing::Bound
+        self.standing == InboundState::Bound
     }
 
     pub(super) fn give_up(&mut self) {
-        self.standing = Standing::GivenUp;
+        self.standing = InboundState::GivenUp;
     }
 
     /// More starts than last time before the sender is asked.
@@ -94,20 +94,20 @@ impl Into {
 
 /// A receive whose gate the sender had claimed when the class ended.
 #[derive(Debug)]
-pub(super) struct Moving {
+pub(super) struct ClaimedReceive {
     inlet: Inlet,
     number: u64,
     pub(super) peer: u32,
     request: RequestId,
 }
 
-impl Moving {
+impl ClaimedReceive {
     pub(super) fn is_written(&self) -> bool {
         self.inlet.written(self.number).is_some()
     }
 }
 
-impl Gates {
+impl MessageGates {
     /// Starts an inactive persistent receive of a class.
     pub(crate) fn restart_into(&mut self, pump: &mut Pump, request: RequestId, class: u32) {
         let mut is_bound = self.into[class as usize].is_bound();
@@ -121,10 +121,10 @@ impl Gates {
         let into = &mut self.into[class as usize];
         if !is_bound {
             into.starts += 1;
-            if into.standing == Standing::Loose && into.starts >= into.wanted {
+            if into.standing == InboundState::Loose && into.starts >= into.wanted {
                 self.ask_for(pump, request, class);
             }
-        } else if pump.engine.arena().fields(request).state == State::Posted {
+        } else if pump.engine.arena().fields(request).state == RequestState::Posted {
             into.queue.push_back(request);
             if !into.is_open {
                 self.open_next(pump, class);
@@ -141,7 +141,7 @@ impl Gates {
         if is_member && member.place.is_none() {
             let fields = pump.engine.arena().fields(request);
             let peer = transport::Peer(fields.peer);
-            member.place = Place::new(&mut pump.fabric, peer, fields.buffer, fields.bytes);
+            member.place = ReceiveRegion::new(&mut pump.fabric, peer, fields.buffer, fields.bytes);
         }
         is_member && member.place.is_some()
     }
@@ -158,18 +158,18 @@ impl Gates {
         let Some(inlet) = &into.inlet else {
             return into.give_up();
         };
-        into.standing = Standing::Asked;
+        into.standing = InboundState::Asked;
         let inlet = inlet.name();
         tell(pump, BIND, name, inlet);
         pump.drain_outbox(name.peer());
     }
 
     /// The sender counts from here on: what comes next has number 0.
-    pub(super) fn take_bound(&mut self, pump: &mut Pump, name: Name, inlet: InletName) {
+    pub(super) fn take_bound(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
         let Some(class) = self.named_into(name, inlet) else {
             return;
         };
-        if self.into[class as usize].standing != Standing::Asked {
+        if self.into[class as usize].standing != InboundState::Asked {
             return pump.refuse();
         }
         let posted = pump
@@ -182,7 +182,7 @@ impl Gates {
             return self.unbind(pump, class, true);
         }
         let into = &mut self.into[class as usize];
-        into.standing = Standing::Bound;
+        into.standing = InboundState::Bound;
         into.number = 0;
         into.queue.extend(posted);
         if self.bound_into == 0 {
@@ -193,14 +193,14 @@ impl Gates {
     }
 
     /// The sender uses gates no more, or will not.
-    pub(super) fn take_left(&mut self, pump: &mut Pump, name: Name, inlet: InletName) {
+    pub(super) fn take_left(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
         if let Some(class) = self.named_into(name, inlet) {
             self.unbind(pump, class, false);
         }
     }
 
     /// The class of this name whose inlet has this name.
-    fn named_into(&self, name: Name, inlet: InletName) -> Option<u32> {
+    fn named_into(&self, name: GateName, inlet: InletName) -> Option<u32> {
         let class = *self.into_names.get(&name)?;
         let own = self.into[class as usize].inlet.as_ref()?;
         (own.name() == inlet).then_some(class)
@@ -277,7 +277,7 @@ impl Gates {
     /// A message has come in a frame, and takes the next number; all that came through gates is before it. Answers its class, if
     /// it is bound.
     pub(crate) fn mind_message(&mut self, pump: &mut Pump, arrived: &Arrived) -> Option<u32> {
-        let class = *self.into_names.get(&Name::of(arrived))?;
+        let class = *self.into_names.get(&GateName::of(arrived))?;
         if !self.into[class as usize].is_bound() {
             return None;
         }
@@ -298,7 +298,7 @@ impl Gates {
         into.number += 1;
         let arena = pump.engine.arena();
         let first = into.queue.front();
-        if first.is_some_and(|first| arena.fields(*first).state != State::Posted) {
+        if first.is_some_and(|first| arena.fields(*first).state != RequestState::Posted) {
             into.queue.pop_front();
         }
         self.open_next(pump, class);
@@ -321,7 +321,7 @@ impl Gates {
         };
         pump.engine.receiving_beside(request);
         let peer = self.into[class as usize].name.peer;
-        self.moving.push(Moving {
+        self.moving.push(ClaimedReceive {
             inlet,
             number,
             peer,
@@ -334,7 +334,7 @@ impl Gates {
         let into = &self.into[class as usize];
         let (name, inlet) = (into.name, into.inlet.as_ref().map(Inlet::name));
         let was_bound = into.is_bound();
-        if !was_bound && into.standing != Standing::Asked {
+        if !was_bound && into.standing != InboundState::Asked {
             return;
         }
         if was_bound && !self.settle(pump, class) {
@@ -342,7 +342,7 @@ impl Gates {
         }
         let into = &mut self.into[class as usize];
         into.queue.clear();
-        into.standing = Standing::Loose;
+        into.standing = InboundState::Loose;
         into.wait_longer();
         if let Some(inlet) = into.inlet.take() {
             self.inlets.give_back(inlet);

@@ -5,30 +5,30 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::gauges::Gauge;
+use super::pvars::PerformanceVariable;
 
-/// The state of one handle; also of none, while it is free.
+/// The state of one handle of a performance variable; also of none, while its place is free.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct PvarHandle {
     /// Twice the generation, and 1 while it is in use.
     life: AtomicU32,
     /// Place of the variable in the table.
-    gauge: AtomicU32,
+    pvar: AtomicU32,
     /// The session, by the number that names one use of its place.
     session: AtomicU32,
-    /// What it is bound to: see `desk`.
+    /// What it is bound to: see `tool_sessions`.
     object: AtomicU64,
     running: AtomicU32,
     /// How many numbers the variable has.
     count: AtomicU32,
-    first: Account,
-    /// The other numbers: taken when the meter is first used for a variable that has them, and kept.
-    others: OnceLock<Box<[Account]>>,
+    first: PvarAccount,
+    /// The other numbers: taken when the handle is first used for a variable that has them, and kept.
+    others: OnceLock<Box<[PvarAccount]>>,
 }
 
-/// What is kept of one number.
+/// The value of one number as this handle sees it.
 #[derive(Debug, Default)]
-struct Account {
+struct PvarAccount {
     /// What the source showed when the value was 0; counts only while it runs.
     base: AtomicU64,
     /// The value while it does not run.
@@ -37,17 +37,17 @@ struct Account {
 
 const RELAXED: Ordering = Ordering::Relaxed;
 
-impl Meter {
+impl PvarHandle {
     /// Begins a use: a value of its own that starts at 0 where it is counted.
-    pub(super) fn open(&self, gauge: usize, count: usize, session: u32, object: u64) -> u8 {
+    pub(super) fn open(&self, pvar: usize, count: usize, session: u32, object: u64) -> u8 {
         if count > 1 {
             // The only count beside one is that of the ranks, which never changes.
-            let account = |_| Account::default();
+            let account = |_| PvarAccount::default();
             self.others
                 .get_or_init(|| (1..count).map(account).collect());
         }
         let number = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
-        self.gauge.store(number(gauge), RELAXED);
+        self.pvar.store(number(pvar), RELAXED);
         self.session.store(session, RELAXED);
         self.object.store(object, RELAXED);
         self.running.store(0, RELAXED);
@@ -57,7 +57,7 @@ impl Meter {
             account.held.store(0, RELAXED);
         }
         let life = self.life.load(RELAXED) | 1;
-        // PAIR(meter-life): `is_open` loads with Acquire what was stored above.
+        // PAIR(pvar-handle-life): `is_open` loads with Acquire what was stored above.
         self.life.store(life, Ordering::Release);
         generation(life)
     }
@@ -65,26 +65,26 @@ impl Meter {
     /// Ends it. A handle of it names nothing from here on.
     pub(super) fn close(&self) {
         let life = self.life.load(RELAXED);
-        // PAIR(meter-life): as in `open`.
+        // PAIR(pvar-handle-life): as in `open`.
         self.life
             .store((life | 1).wrapping_add(1), Ordering::Release);
     }
 
     /// Whether a handle of this generation and session is this one.
     pub(super) fn is_open(&self, of: u8, session: u32) -> bool {
-        // PAIR(meter-life): `open` and `close` store with Release.
+        // PAIR(pvar-handle-life): `open` and `close` store with Release.
         let life = self.life.load(Ordering::Acquire);
         life & 1 != 0 && generation(life) == of && self.session.load(RELAXED) == session
     }
 
     /// Whether it is in use by a session.
     pub(super) fn is_of(&self, session: u32) -> bool {
-        // PAIR(meter-life): `open` and `close` store with Release.
+        // PAIR(pvar-handle-life): `open` and `close` store with Release.
         self.life.load(Ordering::Acquire) & 1 != 0 && self.session.load(RELAXED) == session
     }
 
-    pub(super) fn gauge(&self) -> usize {
-        self.gauge.load(RELAXED) as usize
+    pub(super) fn pvar(&self) -> usize {
+        self.pvar.load(RELAXED) as usize
     }
 
     pub(super) fn object(&self) -> u64 {
@@ -96,7 +96,7 @@ impl Meter {
         self.count.load(RELAXED) as usize
     }
 
-    fn account(&self, at: usize) -> Option<&Account> {
+    fn account(&self, at: usize) -> Option<&PvarAccount> {
         match at.checked_sub(1) {
             None => Some(&self.first),
             Some(other) => self.others.get()?.get(other),
@@ -117,20 +117,20 @@ impl Meter {
     }
 
     /// Stops; keeps its value.
-    pub(super) fn stop(&self, gauge: &Gauge, now: impl Fn(usize) -> u64) {
+    pub(super) fn stop(&self, pvar: &PerformanceVariable, now: impl Fn(usize) -> u64) {
         for (at, account) in self.accounts() {
-            account.held.store(self.value(gauge, at, now(at)), RELAXED);
+            account.held.store(self.value(pvar, at, now(at)), RELAXED);
         }
         self.running.store(0, RELAXED);
     }
 
-    fn accounts(&self) -> impl Iterator<Item = (usize, &Account)> {
+    fn accounts(&self) -> impl Iterator<Item = (usize, &PvarAccount)> {
         (0..self.count()).filter_map(|at| Some((at, self.account(at)?)))
     }
 
     /// A number, where its source shows `now`.
-    pub(super) fn value(&self, gauge: &Gauge, at: usize, now: u64) -> u64 {
-        if gauge.is_continuous() {
+    pub(super) fn value(&self, pvar: &PerformanceVariable, at: usize, now: u64) -> u64 {
+        if pvar.is_continuous() {
             return now;
         }
         let Some(account) = self.account(at) else {
@@ -138,7 +138,7 @@ impl Meter {
         };
         match self.is_running() {
             false => account.held.load(RELAXED),
-            true if gauge.is_counted() => now.wrapping_sub(account.base.load(RELAXED)),
+            true if pvar.is_counted() => now.wrapping_sub(account.base.load(RELAXED)),
             true => now,
         }
     }
@@ -164,73 +164,79 @@ fn generation(life: u32) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::gauges::{Class, GAUGES};
+    use super::super::pvars::{PVARS, PvarClass};
     use super::*;
 
-    fn counter() -> &'static Gauge {
-        let counts = |gauge: &&Gauge| gauge.class == Class::Counter;
-        GAUGES.iter().find(counts).unwrap()
+    fn counter() -> &'static PerformanceVariable {
+        let counts = |pvar: &&PerformanceVariable| pvar.class == PvarClass::Counter;
+        PVARS.iter().find(counts).unwrap()
     }
 
     #[test]
     fn a_counter_counts_what_happens_while_it_runs() {
-        let (meter, gauge) = (Meter::default(), counter());
-        meter.open(3, 1, 1, 0);
-        assert_eq!(meter.value(gauge, 0, 500), 0);
-        meter.start(|_| 500);
-        assert_eq!(meter.value(gauge, 0, 510), 10);
-        meter.stop(gauge, |_| 512);
-        assert_eq!(meter.value(gauge, 0, 600), 12);
-        meter.start(|_| 700);
-        assert_eq!(meter.value(gauge, 0, 701), 13);
-        assert_eq!(meter.exchange(0, 705, 0), 17);
-        assert_eq!(meter.value(gauge, 0, 706), 1);
-        assert_eq!(meter.exchange(0, 706, 100), 1);
-        assert_eq!(meter.value(gauge, 0, 708), 102);
-        meter.stop(gauge, |_| 708);
+        let (pvar_handle, pvar) = (PvarHandle::default(), counter());
+        pvar_handle.open(3, 1, 1, 0);
+        assert_eq!(pvar_handle.value(pvar, 0, 500), 0);
+        pvar_handle.start(|_| 500);
+        assert_eq!(pvar_handle.value(pvar, 0, 510), 10);
+        pvar_handle.stop(pvar, |_| 512);
+        assert_eq!(pvar_handle.value(pvar, 0, 600), 12);
+        pvar_handle.start(|_| 700);
+        assert_eq!(pvar_handle.value(pvar, 0, 701), 13);
+        assert_eq!(pvar_handle.exchange(0, 705, 0), 17);
+        assert_eq!(pvar_handle.value(pvar, 0, 706), 1);
+        assert_eq!(pvar_handle.exchange(0, 706, 100), 1);
+        assert_eq!(pvar_handle.value(pvar, 0, 708), 102);
+        pvar_handle.stop(pvar, |_| 708);
         assert_eq!(
-            (meter.exchange(0, 0, 5), meter.value(gauge, 0, 0)),
+            (pvar_handle.exchange(0, 0, 5), pvar_handle.value(pvar, 0, 0)),
             (102, 5)
         );
     }
 
     #[test]
     fn a_counter_that_overflows_goes_on_from_zero() {
-        let (meter, gauge) = (Meter::default(), counter());
-        meter.open(3, 1, 1, 0);
-        meter.start(|_| u64::MAX - 1);
-        assert_eq!(meter.value(gauge, 0, 3), 5);
+        let (pvar_handle, pvar) = (PvarHandle::default(), counter());
+        pvar_handle.open(3, 1, 1, 0);
+        pvar_handle.start(|_| u64::MAX - 1);
+        assert_eq!(pvar_handle.value(pvar, 0, 3), 5);
     }
 
     #[test]
     fn each_number_has_an_account_of_its_own() {
-        let (meter, gauge) = (Meter::default(), counter());
-        meter.open(3, 3, 1, 0);
-        meter.start(|at| 100 * at as u64);
+        let (pvar_handle, pvar) = (PvarHandle::default(), counter());
+        pvar_handle.open(3, 3, 1, 0);
+        pvar_handle.start(|at| 100 * at as u64);
         let values =
-            |more: u64| [0, 1, 2, 3].map(|at| meter.value(gauge, at, 100 * at as u64 + more));
+            |more: u64| [0, 1, 2, 3].map(|at| pvar_handle.value(pvar, at, 100 * at as u64 + more));
         assert_eq!(values(7), [7, 7, 7, 0]);
-        assert_eq!(meter.exchange(1, 107, 0), 7);
+        assert_eq!(pvar_handle.exchange(1, 107, 0), 7);
         assert_eq!(values(9), [9, 2, 9, 0]);
-        meter.stop(gauge, |at| 100 * at as u64 + 10);
+        pvar_handle.stop(pvar, |at| 100 * at as u64 + 10);
         assert_eq!(values(50), [10, 3, 10, 0]);
-        meter.close();
-        meter.open(3, 1, 1, 0);
-        meter.start(|_| 4);
-        assert_eq!((meter.count(), meter.value(gauge, 0, 5)), (1, 1));
+        pvar_handle.close();
+        pvar_handle.open(3, 1, 1, 0);
+        pvar_handle.start(|_| 4);
+        assert_eq!((pvar_handle.count(), pvar_handle.value(pvar, 0, 5)), (1, 1));
     }
 
     #[test]
     fn a_closed_handle_names_nothing() {
-        let meter = Meter::default();
-        let first = meter.open(3, 1, 7, 9);
-        assert!(meter.is_open(first, 7) && !meter.is_open(first, 8) && meter.is_of(7));
-        meter.close();
-        assert!(!meter.is_open(first, 7) && !meter.is_of(7));
-        let second = meter.open(4, 1, 7, 9);
-        assert!(first != second && !meter.is_open(first, 7));
+        let pvar_handle = PvarHandle::default();
+        let first = pvar_handle.open(3, 1, 7, 9);
+        assert!(
+            pvar_handle.is_open(first, 7) && !pvar_handle.is_open(first, 8) && pvar_handle.is_of(7)
+        );
+        pvar_handle.close();
+        assert!(!pvar_handle.is_open(first, 7) && !pvar_handle.is_of(7));
+        let second = pvar_handle.open(4, 1, 7, 9);
+        assert!(first != second && !pvar_handle.is_open(first, 7));
         assert_eq!(
-            (meter.gauge(), meter.object(), meter.is_running()),
+            (
+                pvar_handle.pvar(),
+                pvar_handle.object(),
+                pvar_handle.is_running()
+            ),
             (4, 9, false)
         );
     }

@@ -4,14 +4,14 @@
 
 use std::collections::HashSet;
 
-use engine::Arena;
+use engine::RequestArena;
 use rustc_hash::FxHashMap;
 
 use crate::pack::Structured;
 
-/// What one request keeps.
+/// The buffers that the runtime keeps for one request.
 #[derive(Debug)]
-pub(crate) enum Side {
+pub(crate) enum RequestData {
     /// A copy that is being sent.
     Sent {
         /// Only kept alive.
@@ -29,10 +29,10 @@ pub(crate) enum Side {
     },
 }
 
-/// What all of them keep.
+/// The buffers that the runtime keeps for requests.
 #[derive(Debug, Default)]
-pub(crate) struct Sides {
-    by_token: FxHashMap<u32, Side>,
+pub(crate) struct RequestDataTable {
+    by_token: FxHashMap<u32, RequestData>,
     /// A frame whose bytes are on their way into structured data.
     arriving: Vec<u8>,
     /// The frame of structured data that was packed last.
@@ -43,14 +43,14 @@ pub(crate) struct Sides {
     unmeasured: HashSet<u32>,
 }
 
-impl Sides {
+impl RequestDataTable {
     /// Whether no request keeps anything.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_token.is_empty()
     }
 
-    pub(crate) fn insert(&mut self, token: u32, side: Side) {
+    pub(crate) fn insert(&mut self, token: u32, side: RequestData) {
         self.by_token.insert(token, side);
     }
 
@@ -63,7 +63,7 @@ impl Sides {
     }
 
     /// Forgets what requests keep that are not in use any more, once there are many.
-    pub(crate) fn forget_stale(&mut self, arena: &Arena) {
+    pub(crate) fn forget_stale(&mut self, arena: &RequestArena) {
         if self.by_token.len() > MANY {
             self.by_token
                 .retain(|token, _| arena.find(*token).is_some());
@@ -73,14 +73,14 @@ impl Sides {
     /// Where the bytes belong that a request receives, if they have gaps.
     pub(crate) fn received(&self, token: u32) -> Option<&Structured> {
         match self.by_token.get(&token) {
-            Some(Side::Received { data }) => Some(data),
+            Some(RequestData::Received { data }) => Some(data),
             _ => None,
         }
     }
 
     /// Where the bytes belong that a request receives, and room for so many on their way there.
     pub(crate) fn arriving(&mut self, token: u32, bytes: u64) -> Option<(&Structured, &mut [u8])> {
-        let Some(Side::Received { data }) = self.by_token.get(&token) else {
+        let Some(RequestData::Received { data }) = self.by_token.get(&token) else {
             return None;
         };
         Some((data, window(&mut self.arriving, bytes)))
@@ -99,7 +99,7 @@ impl Sides {
         (token, at, bytes): (u32, u64, u64),
         post: impl FnOnce(&[u8]) -> bool,
     ) -> bool {
-        let Some(Side::Streamed { data }) = self.by_token.get(&token) else {
+        let Some(RequestData::Streamed { data }) = self.by_token.get(&token) else {
             unreachable!(
                 "a send without a buffer has its data beside its slot until it is complete"
             )
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn who_could_go_one_way_only_is_known_once() {
-        let mut sides = Sides::default();
+        let mut sides = RequestDataTable::default();
         sides.note_choice(7, false);
         sides.note_choice(9, false);
         sides.note_choice(9, true);
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_window_grows_and_is_used_again() {
-        let mut sides = Sides::default();
+        let mut sides = RequestDataTable::default();
         sides.room(3).fill(1);
         let place = sides.room(2).as_ptr();
         assert_eq!(sides.room(3), [1, 1, 1]);

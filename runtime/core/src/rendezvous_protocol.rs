@@ -12,32 +12,32 @@ use std::time::{Duration, Instant};
 
 use engine::Peer;
 
-/// A way of large data.
+/// How the data of a rendezvous are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum RendezvousProtocol {
     /// The receiver reads.
     Pull,
     /// The sender streams.
     Stream,
 }
 
-/// What was learned about each peer.
+/// The protocol that was chosen for each peer by measurement.
 #[derive(Debug)]
-pub(crate) struct Ways {
+pub(crate) struct RendezvousChoices {
     /// There is no choice: always this way.
-    fixed: Option<Way>,
+    fixed: Option<RendezvousProtocol>,
     /// Periods of which two go the other way.
     trial_every: u32,
-    choices: FxHashMap<(Peer, u32), Choice>,
+    choices: FxHashMap<(Peer, u32), ProtocolChoice>,
 }
 
-impl Ways {
+impl RendezvousChoices {
     /// `policy`: the place of the word in the variable RMPI_SINGLE_COPY; `trial_every`: RMPI_COPY_TRIALS.
     pub(crate) fn new(policy: u64, trial_every: u64) -> Self {
         Self {
             fixed: match policy {
-                1 => Some(Way::Stream),
-                2 => Some(Way::Pull),
+                1 => Some(RendezvousProtocol::Stream),
+                2 => Some(RendezvousProtocol::Pull),
                 _ => None,
             },
             trial_every: u32::try_from(trial_every).unwrap_or(u32::MAX),
@@ -54,7 +54,7 @@ impl Ways {
     }
 
     /// The way for a message of `bytes` bytes from `peer`, which begins now.
-    pub(crate) fn begin(&mut self, peer: Peer, bytes: u64) -> Way {
+    pub(crate) fn begin(&mut self, peer: Peer, bytes: u64) -> RendezvousProtocol {
         self.fixed
             .unwrap_or_else(|| self.begin_at(peer, bytes, Instant::now()))
     }
@@ -66,9 +66,9 @@ impl Ways {
         }
     }
 
-    fn begin_at(&mut self, peer: Peer, bytes: u64, now: Instant) -> Way {
+    fn begin_at(&mut self, peer: Peer, bytes: u64, now: Instant) -> RendezvousProtocol {
         let choice = self.choices.entry((peer, class(bytes)));
-        let choice = choice.or_insert_with(|| Choice::new(now));
+        let choice = choice.or_insert_with(|| ProtocolChoice::new(now));
         choice.begin(now, self.trial_every)
     }
 
@@ -89,9 +89,10 @@ fn class(bytes: u64) -> u32 {
     }
 }
 
+/// The measurements by which one peer's protocol is chosen.
 #[derive(Debug)]
-struct Choice {
-    way: Way,
+struct ProtocolChoice {
+    way: RendezvousProtocol,
     under_way: u32,
     /// Of the present period: its start, and bytes that have arrived in it.
     began: Instant,
@@ -102,10 +103,10 @@ struct Choice {
     stream: Times,
 }
 
-impl Choice {
+impl ProtocolChoice {
     fn new(now: Instant) -> Self {
         Self {
-            way: Way::Pull,
+            way: RendezvousProtocol::Pull,
             under_way: 0,
             began: now,
             arrived: 0,
@@ -115,7 +116,7 @@ impl Choice {
         }
     }
 
-    fn begin(&mut self, now: Instant, trial_every: u32) -> Way {
+    fn begin(&mut self, now: Instant, trial_every: u32) -> RendezvousProtocol {
         // Who is never idle is judged now and then all the same.
         if self.under_way != 0 && now - self.began > LONG_PERIOD {
             self.conclude(now);
@@ -137,14 +138,14 @@ impl Choice {
 
     fn open(&mut self, now: Instant, trial_every: u32) {
         let better = if self.stream.typical() < self.pull.typical() {
-            Way::Stream
+            RendezvousProtocol::Stream
         } else {
-            Way::Pull
+            RendezvousProtocol::Pull
         };
         let turn = self.periods % trial_every;
         self.way = match turn {
-            _ if self.pull.count() < KNOWN => Way::Pull,
-            _ if self.stream.count() < KNOWN => Way::Stream,
+            _ if self.pull.count() < KNOWN => RendezvousProtocol::Pull,
+            _ if self.stream.count() < KNOWN => RendezvousProtocol::Stream,
             0 | 1 => better.other(),
             _ => better,
         };
@@ -158,13 +159,13 @@ impl Choice {
             return;
         };
         match self.way {
-            Way::Pull => self.pull.note(ps_per_byte),
-            Way::Stream => self.stream.note(ps_per_byte),
+            RendezvousProtocol::Pull => self.pull.note(ps_per_byte),
+            RendezvousProtocol::Stream => self.stream.note(ps_per_byte),
         }
     }
 }
 
-impl Way {
+impl RendezvousProtocol {
     fn other(self) -> Self {
         match self {
             Self::Pull => Self::Stream,
@@ -213,12 +214,16 @@ mod tests {
     use super::*;
 
     /// Moves `count` messages of 64 KiB; answers how many were pulled.
-    fn moved(ways: &mut Ways, count: u32, pull_us: u64, stream_us: u64) -> u32 {
+    fn moved(ways: &mut RendezvousChoices, count: u32, pull_us: u64, stream_us: u64) -> u32 {
         let (mut now, mut pulled) = (Instant::now(), 0);
         for _ in 0..count {
             let way = ways.begin_at(Peer(1), 65536, now);
-            pulled += u32::from(way == Way::Pull);
-            now += Duration::from_micros(if way == Way::Pull { pull_us } else { stream_us });
+            pulled += u32::from(way == RendezvousProtocol::Pull);
+            now += Duration::from_micros(if way == RendezvousProtocol::Pull {
+                pull_us
+            } else {
+                stream_us
+            });
             ways.end_at(Peer(1), 65536, now);
         }
         pulled
@@ -226,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_faster_way_is_found_and_found_again_when_things_change() {
-        let mut ways = Ways::new(0, 128);
+        let mut ways = RendezvousChoices::new(0, 128);
         assert!(moved(&mut ways, 1000, 5, 8) > 970);
         assert!(moved(&mut ways, 1000, 8, 5) < 200);
         assert!(moved(&mut ways, 1000, 5, 8) > 800);
@@ -235,7 +240,7 @@ mod tests {
     #[test]
     fn two_of_so_many_go_the_slower_way_as_the_setting_says() {
         for (trial_every, slower) in [(8, 200..=260), (128, 12..=20), (1 << 30, 2..=4)] {
-            let mut ways = Ways::new(0, trial_every);
+            let mut ways = RendezvousChoices::new(0, trial_every);
             let pulled = moved(&mut ways, 1000, 5, 8);
             assert!(slower.contains(&(1000 - pulled)), "{trial_every}: {pulled}");
         }
@@ -243,7 +248,7 @@ mod tests {
 
     #[test]
     fn one_interrupted_transfer_changes_nothing() {
-        let mut ways = Ways::new(0, 128);
+        let mut ways = RendezvousChoices::new(0, 128);
         moved(&mut ways, 500, 5, 8);
         moved(&mut ways, 1, 20_000, 20_000);
         assert!(moved(&mut ways, 100, 5, 8) >= 98);
@@ -251,32 +256,43 @@ mod tests {
 
     #[test]
     fn transfers_that_overlap_go_one_way_and_are_timed_together() {
-        let mut ways = Ways::new(0, 128);
+        let mut ways = RendezvousChoices::new(0, 128);
         let mut now = Instant::now();
         for _ in 0..50 {
             let first = ways.begin_at(Peer(1), 65536, now);
             assert!((0..63).all(|_| ways.begin_at(Peer(1), 65536, now) == first));
-            now += Duration::from_micros(if first == Way::Pull { 640 } else { 320 });
+            now += Duration::from_micros(if first == RendezvousProtocol::Pull {
+                640
+            } else {
+                320
+            });
             (0..64).for_each(|_| ways.end_at(Peer(1), 65536, now));
         }
-        assert_eq!(ways.begin_at(Peer(1), 65536, now), Way::Stream);
+        assert_eq!(
+            ways.begin_at(Peer(1), 65536, now),
+            RendezvousProtocol::Stream
+        );
         assert_eq!(
             ways.begin_at(Peer(2), 65536, now),
-            Way::Pull,
+            RendezvousProtocol::Pull,
             "a peer for itself"
         );
     }
 
     #[test]
     fn who_is_never_idle_is_judged_all_the_same() {
-        let mut ways = Ways::new(0, 128);
+        let mut ways = RendezvousChoices::new(0, 128);
         let mut now = Instant::now();
         ways.begin_at(Peer(1), 1 << 20, now);
         let mut streamed = 0;
         for _ in 0..2000 {
             let way = ways.begin_at(Peer(1), 1 << 20, now);
-            streamed += u32::from(way == Way::Stream);
-            now += Duration::from_micros(if way == Way::Pull { 400 } else { 100 });
+            streamed += u32::from(way == RendezvousProtocol::Stream);
+            now += Duration::from_micros(if way == RendezvousProtocol::Pull {
+                400
+            } else {
+                100
+            });
             ways.end_at(Peer(1), 1 << 20, now);
         }
         assert!(streamed > 1200, "{streamed}");

@@ -6,18 +6,18 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-use engine::{Event, Peer};
+use engine::{EventType, Peer};
 use transport::Seat;
 
-use super::Shape;
-use crate::awaits::Meeting;
+use super::CollectiveTuning;
+use crate::awaits::AwaitedCollective;
 use crate::comm::{Comm, Group};
-use crate::operation::{Mode, Source, Target};
+use crate::operation::{Mode, ReceiveSource, SendTarget};
 use crate::{Error, Payload, RequestId, SendMode, Universe, UserMemory, Visit};
 
-/// Some ranks of a communicator, which do a part of a collective among themselves.
+/// Some ranks of a communicator that do a part of a collective among themselves.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct Subgroup {
     /// Who they are.
     pub(super) group: Group,
     /// The place of this process there.
@@ -34,19 +34,19 @@ pub(super) struct Part {
 ///
 /// The tag says which call it is: taken when the collective is called, not when it first moves.
 #[derive(Clone, Debug)]
-pub struct Line<V> {
+pub struct CollectiveCall<V> {
     visit: V,
     comm: Comm,
     /// Those of its ranks that take part here, if it is not all of them.
-    part: Option<Part>,
+    part: Option<Subgroup>,
     tag: i32,
-    shape: Shape,
+    shape: CollectiveTuning,
     /// Whether the caller waits for its end, so that it may meet the others at their board.
     blocking: bool,
     fault: Rc<RefCell<Option<Error>>>,
 }
 
-impl<V: Visit> Line<V> {
+impl<V: Visit> CollectiveCall<V> {
     /// The next collective on `comm`, or a part of the one that it is [for](Comm::for_one_call).
     #[must_use]
     pub fn new(visit: V, comm: &Comm) -> Self {
@@ -94,8 +94,8 @@ impl<V: Visit> Line<V> {
 
     /// What debuggers are told of it.
     #[must_use]
-    pub fn meeting(&self, root: Option<Peer>, bytes: Option<u64>) -> Meeting {
-        Meeting {
+    pub fn meeting(&self, root: Option<Peer>, bytes: Option<u64>) -> AwaitedCollective {
+        AwaitedCollective {
             context: self.comm.context,
             call: Some(self.tag),
             root,
@@ -158,7 +158,7 @@ impl<V: Visit> Line<V> {
 
     /// A part of the same call among some of its ranks, which are then numbered by their places. Between any two of them, the messages
     /// of one part after the other keep their order.
-    pub(super) fn among(&self, part: Part) -> Self {
+    pub(super) fn among(&self, part: Subgroup) -> Self {
         Self {
             part: Some(part),
             ..self.clone()
@@ -237,7 +237,7 @@ impl<V: Visit> Line<V> {
 
     /// Notes that a call of a collective (a number of `queue_layout::COLLECTIVES`) begins or ends here.
     #[cold]
-    pub fn note_call(&self, event: Event, collective: usize) {
+    pub fn note_call(&self, event: EventType, collective: usize) {
         let context = self.comm.context.0.into();
         let words = [context, collective as u64, 0, 0, 0];
         self.visit(|universe| universe.messages.note(event, words));
@@ -245,7 +245,7 @@ impl<V: Visit> Line<V> {
 
     /// What algorithms are chosen by.
     #[must_use]
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> CollectiveTuning {
         self.shape
     }
 
@@ -277,8 +277,8 @@ impl<V: Visit> Line<V> {
     }
 
     /// Several messages at once.
-    pub(crate) fn pending(&self) -> Pending<'_, V> {
-        Pending {
+    pub(crate) fn pending(&self) -> PendingMessages<'_, V> {
+        PendingMessages {
             line: self,
             requests: Vec::new(),
             error: None,
@@ -369,16 +369,16 @@ impl<V: Visit> Line<V> {
         self.fault.borrow().is_some()
     }
 
-    fn target(&self, to: u32) -> Target {
-        Target {
+    fn target(&self, to: u32) -> SendTarget {
+        SendTarget {
             context: self.comm.collective_context(),
             peer: self.peer(to),
             tag: self.tag,
         }
     }
 
-    fn source(&self, from: u32) -> Source {
-        Source {
+    fn source(&self, from: u32) -> ReceiveSource {
+        ReceiveSource {
             context: self.comm.collective_context(),
             peer: Some(self.peer(from)),
             tag: Some(self.tag),
@@ -401,15 +401,16 @@ impl<V: Visit> Line<V> {
 /// A tag that no call has: persistent collectives are not so many.
 const OF_NO_CALL: i32 = i32::MAX;
 
-/// Messages under way. All of them must be waited for, whatever went wrong: their memory is lent until then.
-pub(crate) struct Pending<'a, V> {
-    line: &'a Line<V>,
+/// Messages of a collective call that are not complete. All of them must be waited for, whatever failed: their memory
+/// is lent until then.
+pub(crate) struct PendingMessages<'a, V> {
+    line: &'a CollectiveCall<V>,
     /// And the bytes that a received one must have.
     requests: Vec<(RequestId, Option<u64>)>,
     error: Option<Error>,
 }
 
-impl<V: Visit> Pending<'_, V> {
+impl<V: Visit> PendingMessages<'_, V> {
     pub(crate) fn send(&mut self, to: u32, bytes: &[u8]) {
         let started = self.line.start_send(to, bytes);
         self.keep(started, None);

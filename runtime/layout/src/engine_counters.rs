@@ -9,14 +9,14 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::Wanted;
+use crate::EventMask;
 
-/// A number that its owner changes and anybody reads.
+/// A counter that one thread changes and any thread may read.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub struct Count(AtomicU64);
+pub struct OwnedCounter(AtomicU64);
 
-impl Count {
+impl OwnedCounter {
     /// What it is now.
     #[inline(always)]
     #[must_use]
@@ -46,10 +46,10 @@ impl Count {
 /// How many can watch the extremes of one level.
 pub const WATCHES: usize = 16;
 
-/// A number that goes up and down, with the extremes of those who watch it: each since a moment of its own.
+/// A number that goes up and down, with high and low watermarks for each observer since it began to observe.
 #[derive(Debug, Default)]
-pub struct Level {
-    now: Count,
+pub struct WatermarkCounter {
+    now: OwnedCounter,
     /// A bit for each watch that is in use.
     used: AtomicU32,
     /// A bit for each that looks for the lowest value.
@@ -57,11 +57,11 @@ pub struct Level {
     extremes: [AtomicU64; WATCHES],
 }
 
-/// A watch of a [`Level`], by its number.
+/// An observer of a [`WatermarkCounter`], by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watch(pub usize);
+pub struct WatermarkObserver(pub usize);
 
-impl Level {
+impl WatermarkCounter {
     /// What it is now.
     #[inline(always)]
     #[must_use]
@@ -101,7 +101,7 @@ impl Level {
     }
 
     /// Begins to watch for the highest value, or the lowest, from the present one on; `None`: all watches are in use.
-    pub fn watch(&self, for_lowest: bool) -> Option<Watch> {
+    pub fn watch(&self, for_lowest: bool) -> Option<WatermarkObserver> {
         let free = (0..WATCHES).find(|at| {
             let bit = 1 << at;
             self.used.load(Relaxed) & bit == 0 && self.used.fetch_or(bit, Relaxed) & bit == 0
@@ -110,25 +110,25 @@ impl Level {
             true => self.low.fetch_or(1 << free, Relaxed),
             false => self.low.fetch_and(!(1 << free), Relaxed),
         };
-        self.set_extreme(Watch(free), self.get());
-        Some(Watch(free))
+        self.set_extreme(WatermarkObserver(free), self.get());
+        Some(WatermarkObserver(free))
     }
 
     /// Ends a watch.
-    pub fn unwatch(&self, watch: Watch) {
+    pub fn unwatch(&self, watch: WatermarkObserver) {
         self.used.fetch_and(!(1 << watch.0), Relaxed);
     }
 
     /// The extreme so far.
     #[must_use]
-    pub fn extreme(&self, watch: Watch) -> u64 {
+    pub fn extreme(&self, watch: WatermarkObserver) -> u64 {
         self.extremes
             .get(watch.0)
             .map_or(0, |extreme| extreme.load(Relaxed))
     }
 
     /// Goes on from another extreme; answers the one so far.
-    pub fn set_extreme(&self, watch: Watch, value: u64) -> u64 {
+    pub fn set_extreme(&self, watch: WatermarkObserver, value: u64) -> u64 {
         self.extremes
             .get(watch.0)
             .map_or(0, |extreme| extreme.swap(value, Relaxed))
@@ -152,24 +152,25 @@ pub const QUEUES: usize = 64;
 pub struct Queues {
     /// How many of the rows are in use.
     watched: AtomicU32,
-    rows: [Queue; QUEUES],
+    rows: [QueueLength; QUEUES],
 }
 
+/// The length of one matching queue that is observed.
 #[derive(Debug)]
-struct Queue {
+struct QueueLength {
     used: AtomicU32,
     context: AtomicU32,
-    length: Count,
+    length: OwnedCounter,
 }
 
 impl Default for Queues {
     fn default() -> Self {
         Self {
             watched: AtomicU32::new(0),
-            rows: core::array::from_fn(|_| Queue {
+            rows: core::array::from_fn(|_| QueueLength {
                 used: AtomicU32::new(0),
                 context: AtomicU32::new(0),
-                length: Count::default(),
+                length: OwnedCounter::default(),
             }),
         }
     }
@@ -192,7 +193,7 @@ impl Queues {
         }
     }
 
-    fn of(&self, context: u32) -> impl Iterator<Item = &Queue> {
+    fn of(&self, context: u32) -> impl Iterator<Item = &QueueLength> {
         let rows = self.rows.iter();
         rows.filter(move |row| row.used.load(Relaxed) != 0 && row.context.load(Relaxed) == context)
     }
@@ -206,7 +207,7 @@ impl Queues {
 
     /// Begins to watch the queue of a context, which has this length now; for the owner. `None`: there are too many.
     pub fn watch(&self, context: u32, length: u64) -> Option<usize> {
-        let free = |row: &Queue| row.used.load(Relaxed) == 0;
+        let free = |row: &QueueLength| row.used.load(Relaxed) == 0;
         let at = self.rows.iter().position(free)?;
         let row = &self.rows[at];
         row.context.store(context, Relaxed);
@@ -232,72 +233,72 @@ impl Queues {
     }
 }
 
-/// All that an engine counts, and its owner for it.
+/// The counters of an engine.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct EngineCounters {
     /// Frames that made no sense.
-    pub refused: Count,
+    pub refused: OwnedCounter,
     /// Unexpected messages so far.
-    pub unexpected: Count,
+    pub unexpected: OwnedCounter,
     /// Bytes of unexpected data kept at the moment, with what each message costs beside its body.
-    pub kept_bytes: Level,
+    pub kept_bytes: WatermarkCounter,
     /// The most bytes kept at one time.
-    pub kept_bytes_peak: Count,
+    pub kept_bytes_peak: OwnedCounter,
     /// Unexpected messages not matched.
-    pub unexpected_length: Level,
+    pub unexpected_length: WatermarkCounter,
     /// The same of some contexts.
     unexpected_queues: Queues,
     /// Receives posted and not matched, of some contexts. In all they are not counted: it would cost each message.
     posted_queues: Queues,
     /// Entries looked at while matching, but for receives that are matched by the message that they wait for.
-    pub match_attempts: Count,
+    pub match_attempts: OwnedCounter,
     /// Times a sender was asked to announce its messages.
-    pub throttles: Count,
+    pub throttles: OwnedCounter,
     /// Messages that were announced.
-    pub announced: Count,
+    pub announced: OwnedCounter,
     /// Bytes of those.
-    pub announced_bytes: Count,
+    pub announced_bytes: OwnedCounter,
     /// Messages that went at once in several frames.
-    pub early: Count,
+    pub early: OwnedCounter,
     /// Bytes of those.
-    pub early_bytes: Count,
+    pub early_bytes: OwnedCounter,
     /// Messages of persistent sends that went through a gate.
-    pub gated: Count,
+    pub gated: OwnedCounter,
     /// Bytes of those.
-    pub gated_bytes: Count,
+    pub gated_bytes: OwnedCounter,
     /// Announced messages whose data were read out of the sender's memory.
-    pub pulled: Count,
+    pub pulled: OwnedCounter,
     /// Bytes of those.
-    pub pulled_bytes: Count,
+    pub pulled_bytes: OwnedCounter,
     /// Announced messages whose senders were asked for the data in frames.
-    pub streamed: Count,
+    pub streamed: OwnedCounter,
     /// Bytes of those.
-    pub streamed_bytes: Count,
+    pub streamed_bytes: OwnedCounter,
     /// Operations that were to be cancelled.
-    pub cancels: Count,
+    pub cancels: OwnedCounter,
     /// Messages that were longer than their receive.
-    pub truncated: Count,
+    pub truncated: OwnedCounter,
     /// Operations that failed since the other process does not answer.
-    pub lost: Count,
+    pub lost: OwnedCounter,
     /// Times a receiver has asked this process to announce its messages.
-    pub throttled: Count,
+    pub throttled: OwnedCounter,
     /// Times that it need not any more.
-    pub released: Count,
+    pub released: OwnedCounter,
     /// Waits that have become long, and ended.
-    pub waits: Count,
+    pub waits: OwnedCounter,
     /// Their time in nanoseconds, from when they had become long.
-    pub waited_ns: Count,
+    pub waited_ns: OwnedCounter,
     /// Times that a core was offered to others.
-    pub yields: Count,
+    pub yields: OwnedCounter,
     /// Communicators that this process has.
-    pub communicators: Level,
+    pub communicators: WatermarkCounter,
     /// Communicators that it had so far.
-    pub communicators_made: Count,
+    pub communicators_made: OwnedCounter,
     /// What tools want to hear of.
-    pub wanted: Wanted,
+    pub wanted: EventMask,
 }
 
-impl Tally {
+impl EngineCounters {
     /// Those of the queues of one kind that somebody watches.
     #[inline(always)]
     #[must_use]
@@ -315,7 +316,7 @@ mod tests {
 
     #[test]
     fn each_watch_has_its_own_extreme_since_its_own_begin() {
-        let level = Level::default();
+        let level = WatermarkCounter::default();
         level.add(10);
         let high = level.watch(false).unwrap();
         level.sub(4);
@@ -337,8 +338,8 @@ mod tests {
 
     #[test]
     fn watches_and_queues_run_out() {
-        let level = Level::default();
-        assert!((0..WATCHES).all(|at| level.watch(true) == Some(Watch(at))));
+        let level = WatermarkCounter::default();
+        assert!((0..WATCHES).all(|at| level.watch(true) == Some(WatermarkObserver(at))));
         assert_eq!(level.watch(true), None);
         let queues = Queues::default();
         assert!((0..QUEUES).all(|at| queues.watch(1, 0) == Some(at)));

@@ -4,13 +4,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::Rank;
+use crate::report::RankReport;
 use crate::standstill::{Threads, own_threads, threads};
-use crate::{Error, Job, Settings, job};
+use crate::{Error, InspectionSettings, Job, job};
 
-/// What a host says of its ranks.
+/// What one host reports of its ranks.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Account {
+pub struct HostReport {
     /// Of this form.
     version: u32,
     /// The ranks that are in MPI.
@@ -20,7 +20,7 @@ pub struct Account {
 /// A rank, and what its threads did before and after it stood still.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RankSeen {
-    pub(crate) rank: Rank,
+    pub(crate) rank: RankReport,
     pub(crate) before: Threads,
     pub(crate) after: Threads,
     /// Threads that are not the library's own.
@@ -29,7 +29,7 @@ pub(crate) struct RankSeen {
 
 const VERSION: u32 = 1;
 
-impl Account {
+impl HostReport {
     /// Looks once at the ranks that a node daemon of rmpi's launcher has started.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Account {
     }
 
     fn take_once(daemon: u32) -> Result<Self, Error> {
-        let job = Job::of_daemon(daemon, &Settings::default())?;
+        let job = Job::of_daemon(daemon, &InspectionSettings::default())?;
         let pids = job.targets.iter().map(|(target, _)| target.pid());
         let before: Vec<(u32, Threads)> = pids.map(|pid| (pid, threads(pid))).collect();
         let ranks = match before.is_empty() {
@@ -57,7 +57,7 @@ impl Account {
             let known = before.iter().find(|(of, _)| *of == pid);
             known.map(|(_, threads)| threads.clone())
         };
-        let seen = |rank: Rank| RankSeen {
+        let seen = |rank: RankReport| RankSeen {
             before: threads_before(rank.pid).unwrap_or_default(),
             after: threads(rank.pid),
             own: own_threads(rank.pid),
@@ -102,12 +102,12 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn account() -> Account {
+    fn account() -> HostReport {
         let threads = || Threads::from([(7, (true, Duration::from_nanos(9)))]);
-        Account {
+        HostReport {
             version: VERSION,
             ranks: vec![RankSeen {
-                rank: Rank {
+                rank: RankReport {
                     rank: Some(3),
                     host: None,
                     pid: 7,
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_read_again() {
-        let read = Account::read(&account().bytes()).unwrap();
+        let read = HostReport::read(&account().bytes()).unwrap();
         assert_eq!(read.ranks[0].rank, account().ranks[0].rank);
         assert_eq!(read.ranks[0].after, account().ranks[0].after);
     }
@@ -131,10 +131,10 @@ mod tests {
     #[test]
     fn anything_else_is_refused_in_words() {
         for bytes in [&b""[..], b"{}", b"\xff", b"{\"version\":1,\"ranks\":[{}]}"] {
-            let why = Account::read(bytes).unwrap_err();
+            let why = HostReport::read(bytes).unwrap_err();
             assert!(why.ends_with("installations are mixed"), "{why}");
         }
-        let why = Account::read(b"{\"version\":2,\"ranks\":[]}").unwrap_err();
+        let why = HostReport::read(b"{\"version\":2,\"ranks\":[]}").unwrap_err();
         assert!(why.contains("version 2, and this one 1"), "{why}");
     }
 }

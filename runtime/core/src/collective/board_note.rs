@@ -4,12 +4,12 @@
 
 use transport::seat::RoundNote;
 
-use super::Line;
+use super::CollectiveCall;
 use crate::{Error, Visit};
 
-/// What a note says.
+/// What a rank writes beside its data on the board: the call, what it does there, the size.
 #[derive(Clone, Copy)]
-pub(super) struct Told {
+pub(super) struct BoardNote {
     kind: u8,
     /// How many, up to [`MOST_BYTES`]; of more, a number that is different where they are.
     pub(super) bytes: u32,
@@ -17,15 +17,15 @@ pub(super) struct Told {
     call: u32,
 }
 
-impl Told {
+impl BoardNote {
     /// Of a call, which does something with so many bytes.
-    pub(super) fn new<V: Visit>(line: &Line<V>, kind: Kind, bytes: usize) -> Self {
+    pub(super) fn new<V: Visit>(line: &CollectiveCall<V>, kind: RoundKind, bytes: usize) -> Self {
         Self::of_call(line.number(CALLS - 1), kind, bytes)
     }
 
     /// Of the call of this number.
     #[inline]
-    pub(super) fn of_call(number: u32, kind: Kind, bytes: usize) -> Self {
+    pub(super) fn of_call(number: u32, kind: RoundKind, bytes: usize) -> Self {
         Self {
             kind: kind as u8,
             bytes: match u32::try_from(bytes) {
@@ -60,10 +60,10 @@ impl Told {
                 }
             }
             theirs => Error::Disputed {
-                ours: Kind::name(self.kind),
+                ours: RoundKind::name(self.kind),
                 our_bytes: self.at_least().into(),
                 theirs: theirs
-                    .map(|(rank, told)| (rank, Kind::name(told.kind), told.at_least().into())),
+                    .map(|(rank, told)| (rank, RoundKind::name(told.kind), told.at_least().into())),
             },
         }
     }
@@ -91,7 +91,7 @@ impl Told {
     }
 
     /// Whether it is this collective.
-    pub(super) fn is(&self, kind: Kind) -> bool {
+    pub(super) fn is(&self, kind: RoundKind) -> bool {
         self.kind == kind as u8
     }
 
@@ -121,10 +121,10 @@ fn scattered(bytes: usize) -> u32 {
     ((bytes as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
-/// What a rank does in a round.
+/// The operation of a round.
 #[derive(Clone, Copy)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum RoundKind {
     Barrier = 1,
     Bcast,
     Reduce,
@@ -144,9 +144,9 @@ pub(super) enum Kind {
 }
 
 /// Whether all kinds fit their bits.
-const _: () = assert!((Kind::GatherPieces as u32) < 1 << KIND_BITS);
+const _: () = assert!((RoundKind::GatherPieces as u32) < 1 << KIND_BITS);
 
-impl Kind {
+impl RoundKind {
     /// The name of a number that another process told.
     pub(super) fn name(kind: u8) -> &'static str {
         let names = [
@@ -178,17 +178,17 @@ mod tests {
     #[test]
     fn a_note_says_what_was_put_into_it() {
         for call in 0..CALLS {
-            let (kind, bytes) = (Kind::Alltoall as u8, 1 << 20);
-            let note = Told { kind, bytes, call }.note();
+            let (kind, bytes) = (RoundKind::Alltoall as u8, 1 << 20);
+            let note = BoardNote { kind, bytes, call }.note();
             assert!(note.bytes < 1 << 24);
-            let told = Told::of(note);
+            let told = BoardNote::of(note);
             assert_eq!((told.kind, told.bytes, told.call), (kind, bytes, call));
         }
     }
 
     #[test]
     fn numbers_of_calls_go_round() {
-        let at = |call| Told {
+        let at = |call| BoardNote {
             kind: 1,
             bytes: 0,
             call,

@@ -4,15 +4,18 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use channel::ChannelCounters;
-use queue_layout::{COLLECTIVES, CommRow, Queued, Tally, collective};
+use queue_layout::{COLLECTIVES, CommRow, EngineCounters, Queued, collective};
 use transport::{FabricStats, NetStats};
 
 use super::super::launch::{Lap, took_ns};
-use super::super::traffic::{Traffic, traffic};
-use super::{BUDGET, Category, Class, Gauge, Number, PHASE, PHASES, Source, Verbosity};
+use super::super::traffic::{PeerTraffic, traffic};
+use super::{
+    BUDGET, Category, PHASE, PHASES, PerformanceVariable, PvarClass, PvarNumber, PvarSource,
+    Verbosity,
+};
 
 /// How much of the memory for unexpected data is in use: at most 1, as bits.
-fn budget_used(tally: &Tally) -> u64 {
+fn budget_used(tally: &EngineCounters) -> u64 {
     let (kept, budget) = (tally.kept_bytes.get(), BUDGET.load(Relaxed));
     #[allow(clippy::cast_precision_loss, reason = "a share")]
     let share = match kept {
@@ -49,19 +52,19 @@ fn took(row: &CommRow, collective: usize) -> u64 {
     row.time_ns(collective)
 }
 
-const fn gauge(
+const fn pvar(
     name: &'static str,
     (category, verbosity): (Category, Verbosity),
-    class: Class,
-    source: Source,
+    class: PvarClass,
+    source: PvarSource,
     text: &'static str,
-) -> Gauge {
-    Gauge {
+) -> PerformanceVariable {
+    PerformanceVariable {
         name,
         category,
         verbosity,
         class,
-        kind: Number::Long,
+        kind: PvarNumber::Long,
         source,
         text,
     }
@@ -80,45 +83,45 @@ const ACTIVE: (Category, Verbosity) = (Category::Collectives, Verbosity::TunerDe
 
 macro_rules! calls {
     ($word:literal, $collective:literal) => {
-        gauge(
+        pvar(
             concat!("collective_", $word, "_calls"),
             CALLS,
-            Class::Counter,
-            Source::Comm(called, collective($collective)),
+            PvarClass::Counter,
+            PvarSource::Comm(called, collective($collective)),
             concat!(
                 "Calls of MPI_",
                 $collective,
                 " in the communicator that have begun."
             ),
         )
-        .of(Number::Unsigned)
+        .of(PvarNumber::Unsigned)
     };
 }
 
 macro_rules! active {
     ($word:literal, $collective:literal) => {
-        gauge(
+        pvar(
             concat!("collective_", $word, "_active"),
             ACTIVE,
-            Class::Level,
-            Source::Comm(active, collective($collective)),
+            PvarClass::Level,
+            PvarSource::Comm(active, collective($collective)),
             concat!(
                 "Calls of MPI_",
                 $collective,
                 " in the communicator that have begun and not ended."
             ),
         )
-        .of(Number::Unsigned)
+        .of(PvarNumber::Unsigned)
     };
 }
 
 macro_rules! timed {
     ($word:literal, $collective:literal) => {
-        gauge(
+        pvar(
             concat!("collective_", $word, "_time"),
             CALLS,
-            Class::Timer,
-            Source::Comm(took, collective($collective)),
+            PvarClass::Timer,
+            PvarSource::Comm(took, collective($collective)),
             concat!(
                 "Time that calls of MPI_",
                 $collective,
@@ -126,197 +129,197 @@ macro_rules! timed {
                  these variables; one that goes on in the background takes as long as that goes on."
             ),
         )
-        .of(Number::Double)
+        .of(PvarNumber::Double)
     };
 }
 
 /// The table. A variable keeps its place: new ones come last. What counts calls of a collective counts those of its
 /// nonblocking and persistent forms as well.
-pub const GAUGES: &[Gauge] = &[
-    gauge(
+pub const PVARS: &[PerformanceVariable] = &[
+    pvar(
         "process_phase",
         PROCESS,
-        Class::State,
-        Source::Process(|_| PHASE.load(Relaxed) as u64),
+        PvarClass::State,
+        PvarSource::Process(|_| PHASE.load(Relaxed) as u64),
         "Where the process is: before MPI is initialized, running, or finalized.",
     )
-    .of(Number::Int(PHASES)),
-    gauge(
+    .of(PvarNumber::Int(PHASES)),
+    pvar(
         "communicators",
         PROCESS,
-        Class::Level,
-        Source::Process(|tally| tally.communicators.get()),
+        PvarClass::Level,
+        PvarSource::Process(|tally| tally.communicators.get()),
         "Communicators that the process has, MPI_COMM_WORLD and MPI_COMM_SELF among them.",
     ),
-    gauge(
+    pvar(
         "communicators_high",
         PROCESS,
-        Class::HighWatermark,
-        Source::Extreme(|tally| &tally.communicators),
+        PvarClass::HighWatermark,
+        PvarSource::Extreme(|tally| &tally.communicators),
         "The most communicators that the process had at one time.",
     ),
-    gauge(
+    pvar(
         "communicators_made",
         PROCESS,
-        Class::Counter,
-        Source::Process(|tally| tally.communicators_made.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.communicators_made.get()),
         "Communicators that the process was given, MPI_COMM_WORLD and MPI_COMM_SELF among them.",
     ),
-    gauge(
+    pvar(
         "communicator_size",
         PROCESS,
-        Class::Size,
-        Source::Comm(|row, _| row.size_and_rank().0 as u64, 0),
+        PvarClass::Size,
+        PvarSource::Comm(|row, _| row.size_and_rank().0 as u64, 0),
         "Ranks of the communicator; of an intercommunicator those of the local group.",
     )
-    .of(Number::Unsigned),
-    gauge(
+    .of(PvarNumber::Unsigned),
+    pvar(
         "communicator_rank",
         PROCESS,
-        Class::Generic,
-        Source::Comm(|row, _| row.size_and_rank().1 as u64, 0),
+        PvarClass::Generic,
+        PvarSource::Comm(|row, _| row.size_and_rank().1 as u64, 0),
         "The rank of the process in the communicator, from the beginning; it never changes.",
     )
-    .of(Number::Int(&[])),
-    gauge(
+    .of(PvarNumber::Int(&[])),
+    pvar(
         "unexpected_recvq_length",
         MESSAGES,
-        Class::Level,
-        Source::Process(|tally| tally.unexpected_length.get()),
+        PvarClass::Level,
+        PvarSource::Process(|tally| tally.unexpected_length.get()),
         "Length of the queue of unexpected messages: what has arrived and no receive has matched, of all communicators, with the \
          library's own.",
     ),
-    gauge(
+    pvar(
         "unexpected_recvq_length_high",
         MESSAGES,
-        Class::HighWatermark,
-        Source::Extreme(|tally| &tally.unexpected_length),
+        PvarClass::HighWatermark,
+        PvarSource::Extreme(|tally| &tally.unexpected_length),
         "The most messages at one time in the queue of unexpected messages, since the handle was made or reset.",
     ),
-    gauge(
+    pvar(
         "unexpected_recvq_length_low",
         MESSAGES,
-        Class::LowWatermark,
-        Source::Extreme(|tally| &tally.unexpected_length),
+        PvarClass::LowWatermark,
+        PvarSource::Extreme(|tally| &tally.unexpected_length),
         "The fewest messages at one time in the queue of unexpected messages, since the handle was made or reset.",
     ),
-    gauge(
+    pvar(
         "unexpected_messages",
         MESSAGES,
-        Class::Counter,
-        Source::Process(|tally| tally.unexpected.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.unexpected.get()),
         "Messages that arrived before a receive that matches them.",
     ),
-    gauge(
+    pvar(
         "MPI_T_UMQ_LENGTH",
         MESSAGES,
-        Class::Level,
-        Source::Queue(Queued::Unexpected),
+        PvarClass::Level,
+        PvarSource::Queue(Queued::Unexpected),
         "Length of the communicator's queue of unexpected messages: what has arrived and no receive has matched, but for collectives.",
     )
-    .of(Number::Unsigned),
-    gauge(
+    .of(PvarNumber::Unsigned),
+    pvar(
         "match_attempts",
         PROTOCOL,
-        Class::Aggregate,
-        Source::Process(|tally| tally.match_attempts.get()),
+        PvarClass::Aggregate,
+        PvarSource::Process(|tally| tally.match_attempts.get()),
         "Receives and messages that were looked at to find out what matches. A receive that the process waits for when its \
          message comes is not looked for, and not counted.",
     ),
-    gauge(
+    pvar(
         "rendezvous_sends",
         PROTOCOL,
-        Class::Counter,
-        Source::Process(|tally| tally.announced.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.announced.get()),
         "Messages that were announced to their receivers before their data moved, since they are large or synchronous, or their \
          receiver has asked for it.",
     ),
-    gauge(
+    pvar(
         "rendezvous_send_bytes",
         PROTOCOL,
-        Class::Aggregate,
-        Source::Process(|tally| tally.announced_bytes.get()),
+        PvarClass::Aggregate,
+        PvarSource::Process(|tally| tally.announced_bytes.get()),
         "Bytes of messages that were announced to their receivers before their data moved.",
     ),
-    gauge(
+    pvar(
         "early_sends",
         PROTOCOL,
-        Class::Counter,
-        Source::Process(|tally| tally.early.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.early.get()),
         "Messages above the eager limit that went at once, in several parts (RMPI_EARLY_LIMIT).",
     ),
-    gauge(
+    pvar(
         "early_send_bytes",
         PROTOCOL,
-        Class::Aggregate,
-        Source::Process(|tally| tally.early_bytes.get()),
+        PvarClass::Aggregate,
+        PvarSource::Process(|tally| tally.early_bytes.get()),
         "Bytes of messages above the eager limit that went at once, in several parts (RMPI_EARLY_LIMIT).",
     ),
-    gauge(
+    pvar(
         "gate_sends",
         PROTOCOL,
-        Class::Counter,
-        Source::Process(|tally| tally.gated.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.gated.get()),
         "Messages of persistent sends that went through a gate, straight to where they belong (RMPI_PERSISTENT).",
     ),
-    gauge(
+    pvar(
         "gate_send_bytes",
         PROTOCOL,
-        Class::Aggregate,
-        Source::Process(|tally| tally.gated_bytes.get()),
+        PvarClass::Aggregate,
+        PvarSource::Process(|tally| tally.gated_bytes.get()),
         "Bytes of messages of persistent sends that went through a gate, straight to where they belong (RMPI_PERSISTENT).",
     ),
-    gauge(
+    pvar(
         "frames_refused",
         (Category::Network, Verbosity::DeveloperBasic),
-        Class::Counter,
-        Source::Process(|tally| tally.refused.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.refused.get()),
         "Pieces of messages (frames) that made no sense and changed nothing: more than 0 is a defect somewhere.",
     ),
-    gauge(
+    pvar(
         "senders_throttled",
         MEMORY,
-        Class::Counter,
-        Source::Process(|tally| tally.throttles.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.throttles.get()),
         "Times that a sender was asked to announce its messages, because too many were unexpected.",
     ),
-    gauge(
+    pvar(
         "unexpected_recvq_buffer_size",
         MEMORY,
-        Class::Level,
-        Source::Process(|tally| tally.kept_bytes.get()),
+        PvarClass::Level,
+        PvarSource::Process(|tally| tally.kept_bytes.get()),
         "Bytes of memory for the data of unexpected messages, with what each message costs beside its data.",
     ),
-    gauge(
+    pvar(
         "unexpected_recvq_buffer_size_high",
         MEMORY,
-        Class::HighWatermark,
-        Source::Extreme(|tally| &tally.kept_bytes),
+        PvarClass::HighWatermark,
+        PvarSource::Extreme(|tally| &tally.kept_bytes),
         "The most bytes of memory at one time for messages that no receive had matched, since the handle was made or reset.",
     ),
-    gauge(
+    pvar(
         "unexpected_recvq_buffer_size_low",
         MEMORY,
-        Class::LowWatermark,
-        Source::Extreme(|tally| &tally.kept_bytes),
+        PvarClass::LowWatermark,
+        PvarSource::Extreme(|tally| &tally.kept_bytes),
         "The fewest bytes of memory at one time for messages that no receive had matched, since the handle was made or reset.",
     ),
-    gauge(
+    pvar(
         "unexpected_budget",
         MEMORY,
-        Class::Size,
-        Source::Process(|_| BUDGET.load(Relaxed)),
+        PvarClass::Size,
+        PvarSource::Process(|_| BUDGET.load(Relaxed)),
         "Bytes of memory for unexpected messages past which senders are asked to announce (RMPI_UNEXPECTED_BUDGET); 0 \
          before MPI is initialized.",
     ),
-    gauge(
+    pvar(
         "unexpected_budget_used",
         MEMORY,
-        Class::Percentage,
-        Source::Process(budget_used),
+        PvarClass::Percentage,
+        PvarSource::Process(budget_used),
         "The share of unexpected_budget that is in use, from 0 to 1; 1 also where it is more.",
     )
-    .of(Number::Double),
+    .of(PvarNumber::Double),
     calls!("barrier", "Barrier"),
     calls!("bcast", "Bcast"),
     calls!("allgather", "Allgather"),
@@ -361,300 +364,300 @@ pub const GAUGES: &[Gauge] = &[
     active!("neighbor_alltoall", "Neighbor_alltoall"),
     active!("neighbor_alltoallv", "Neighbor_alltoallv"),
     active!("neighbor_alltoallw", "Neighbor_alltoallw"),
-    gauge(
+    pvar(
         "sent_messages_to",
         MESSAGES,
-        Class::Counter,
-        Source::Ranks(Traffic::messages),
+        PvarClass::Counter,
+        PvarSource::Ranks(PeerTraffic::messages),
         "Messages that the process has sent to each rank of MPI_COMM_WORLD, in all communicators, with those of collectives and \
          the library's own. Collectives over a board and the channels of QMP send none.",
     ),
-    gauge(
+    pvar(
         "sent_bytes_to",
         MESSAGES,
-        Class::Aggregate,
-        Source::Ranks(Traffic::bytes),
+        PvarClass::Aggregate,
+        PvarSource::Ranks(PeerTraffic::bytes),
         "Bytes of the messages that the process has sent to each rank of MPI_COMM_WORLD, in all communicators (sent_messages_to).",
     ),
-    gauge(
+    pvar(
         "time_waiting",
         WAITING,
-        Class::Timer,
-        Source::Process(|tally| tally.waited_ns.get()),
+        PvarClass::Timer,
+        PvarSource::Process(|tally| tally.waited_ns.get()),
         "Seconds in calls that waited for long, from when they had polled for some 100 microseconds, or where ranks share cores at once; of calls that have ended, and the sum of all threads.",
-    ).of(Number::Double),
-    gauge(
+    ).of(PvarNumber::Double),
+    pvar(
         "waits_long",
         WAITING,
-        Class::Counter,
-        Source::Process(|tally| tally.waits.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.waits.get()),
         "Calls that have waited for longer than some 100 microseconds, or where ranks share cores at all, and have ended \
          (time_waiting).",
     ),
-    gauge(
+    pvar(
         "yields",
         WAITING,
-        Class::Counter,
-        Source::Process(|tally| tally.yields.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.yields.get()),
         "Times that the process offered its core to others while it waited.",
     ),
-    gauge(
+    pvar(
         "sleeps",
         WAITING,
-        Class::Counter,
-        Source::Process(|_| shm(|it| it.sleeps)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| shm(|it| it.sleeps)),
         "Times that the process went to sleep, to be woken by another rank of its node.",
     ),
-    gauge(
+    pvar(
         "bells_rung",
         WAITING,
-        Class::Counter,
-        Source::Process(|_| shm(|it| it.bells)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| shm(|it| it.bells)),
         "Times that the process told a rank of its node, which did not look, that a message is there.",
     ),
-    gauge(
+    pvar(
         "wakeups",
         WAITING,
-        Class::Counter,
-        Source::Process(|_| shm(|it| it.wakes)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| shm(|it| it.wakes)),
         "Times that the process woke a rank of its node that slept.",
     ),
-    gauge(
+    pvar(
         "shm_frames_sent",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| shm(|it| it.sends)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| shm(|it| it.sends)),
         "Frames sent through shared memory: messages, parts of them, and the library's own words.",
     ),
-    gauge(
+    pvar(
         "shm_read_bytes",
         NETWORK,
-        Class::Aggregate,
-        Source::Process(|_| shm(|it| it.read_bytes)),
+        PvarClass::Aggregate,
+        PvarSource::Process(|_| shm(|it| it.read_bytes)),
         "Bytes of large messages that the process has copied itself out of the memory of other ranks of its node.",
     ),
-    gauge(
+    pvar(
         "shm_helped_bytes",
         NETWORK,
-        Class::Aggregate,
-        Source::Process(|_| shm(|it| it.helped_bytes)),
+        PvarClass::Aggregate,
+        PvarSource::Process(|_| shm(|it| it.helped_bytes)),
         "Bytes of large messages from ranks of its node that the sender has copied to the process, while that copied the rest.",
     ),
-    gauge(
+    pvar(
         "shm_refused",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| shm(|it| it.refused)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| shm(|it| it.refused)),
         "Frames and offers through shared memory that made no sense and changed nothing.",
     ),
-    gauge(
+    pvar(
         "rendezvous_receives_read",
         PROTOCOL,
-        Class::Counter,
-        Source::Process(|tally| tally.pulled.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.pulled.get()),
         "Announced messages whose data the process has read out of the sender's memory, or the network for it.",
     ),
-    gauge(
+    pvar(
         "rendezvous_read_bytes",
         PROTOCOL,
-        Class::Aggregate,
-        Source::Process(|tally| tally.pulled_bytes.get()),
+        PvarClass::Aggregate,
+        PvarSource::Process(|tally| tally.pulled_bytes.get()),
         "Bytes of announced messages that the process has read out of the sender's memory, or the network for it.",
     ),
-    gauge(
+    pvar(
         "rendezvous_receives_streamed",
         PROTOCOL,
-        Class::Counter,
-        Source::Process(|tally| tally.streamed.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.streamed.get()),
         "Announced messages whose data the process has asked for in pieces (frames), where it could not read them itself.",
     ),
-    gauge(
+    pvar(
         "rendezvous_streamed_bytes",
         PROTOCOL,
-        Class::Aggregate,
-        Source::Process(|tally| tally.streamed_bytes.get()),
+        PvarClass::Aggregate,
+        PvarSource::Process(|tally| tally.streamed_bytes.get()),
         "Bytes of announced messages whose data came in frames.",
     ),
-    gauge(
+    pvar(
         "cancels",
         PROTOCOL,
-        Class::Counter,
-        Source::Process(|tally| tally.cancels.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.cancels.get()),
         "Sends and receives that the program has cancelled, or tried to.",
     ),
-    gauge(
+    pvar(
         "net_frames_sent",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.0.sends)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.0.sends)),
         "Frames given to the network.",
     ),
-    gauge(
+    pvar(
         "net_refused",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.0.refused)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.0.refused)),
         "Frames and words from the network that made no sense and changed nothing.",
     ),
-    gauge(
+    pvar(
         "net_packets",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.packets)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.packets)),
         "Packets that went over reliable queue pairs.",
     ),
-    gauge(
+    pvar(
         "net_datagrams",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.datagrams)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.datagrams)),
         "Packets that went as datagrams.",
     ),
-    gauge(
+    pvar(
         "net_datagrams_overdue",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.overdue)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.overdue)),
         "Datagrams that were not acknowledged in time, and went again.",
     ),
-    gauge(
+    pvar(
         "net_packets_twice",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.twice)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.twice)),
         "Packets that came twice, and were dropped.",
     ),
-    gauge(
+    pvar(
         "net_pairs_joined",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.joined)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.joined)),
         "Reliable queue pairs that were joined.",
     ),
-    gauge(
+    pvar(
         "net_pairs_narrow",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.narrow)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.narrow)),
         "Reliable queue pairs that the process has asked for and whose packets are shorter than both ports carry, since longer ones do not arrive.",
     ),
-    gauge(
+    pvar(
         "net_pairs_broken",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.broken)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.broken)),
         "Reliable queue pairs that broke.",
     ),
-    gauge(
+    pvar(
         "net_pairs_not_ready",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.not_ready)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.not_ready)),
         "Reliable queue pairs that broke because the peer had no buffers for too long.",
     ),
-    gauge(
+    pvar(
         "net_pairs_given_up",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.given_up)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.given_up)),
         "Reliable queue pairs that were given up for others.",
     ),
-    gauge(
+    pvar(
         "net_rails",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.rails)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.rails)),
         "Connections of tcp that were made over a further interface, for large messages.",
     ),
-    gauge(
+    pvar(
         "net_moved_bytes",
         NETWORK,
-        Class::Aggregate,
-        Source::Process(|_| net(|it| it.1.moved_bytes)),
+        PvarClass::Aggregate,
+        PvarSource::Process(|_| net(|it| it.1.moved_bytes)),
         "Bytes that the device has read or written elsewhere on order of the process.",
     ),
-    gauge(
+    pvar(
         "net_striped_works",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.striped)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.striped)),
         "Reads and writes that went over several ports or interfaces at once.",
     ),
-    gauge(
+    pvar(
         "net_fetched_reads",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.fetched)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.fetched)),
         "Reads that the owners of the data carried out as writes.",
     ),
-    gauge(
+    pvar(
         "net_detours",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.detours)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.detours)),
         "Times that packets to a rank took another port than before.",
     ),
-    gauge(
+    pvar(
         "net_packets_repeated",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.repeated)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.repeated)),
         "Packets of RoCE that this process has sent again, since they or their acknowledgements were lost or late; adapters do not tell.",
     ),
-    gauge(
+    pvar(
         "net_timeouts",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.timeouts)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.timeouts)),
         "Times that this process has waited too long for an answer of RoCE.",
     ),
-    gauge(
+    pvar(
         "net_window_cuts",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.window_cuts)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.window_cuts)),
         "Times that this process has sent less of RoCE at once, because of congestion or losses.",
     ),
-    gauge(
+    pvar(
         "net_packets_in_place",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.in_place)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.in_place)),
         "Packets of RoCE over DPDK whose payload was not copied into a frame: the device has read it where it is. Adapters do so with all, and are not counted.",
     ),
-    gauge(
+    pvar(
         "net_bytes_in_place",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.in_place_bytes)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.in_place_bytes)),
         "Bytes of these payloads.",
     ),
-    gauge(
+    pvar(
         "receives_truncated",
         PROTOCOL,
-        Class::Counter,
-        Source::Process(|tally| tally.truncated.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.truncated.get()),
         "Messages that were longer than the buffer of their receive.",
     ),
-    gauge(
+    pvar(
         "operations_lost",
         PROTOCOL,
-        Class::Counter,
-        Source::Process(|tally| tally.lost.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.lost.get()),
         "Sends and receives that failed since the other process does not answer any more.",
     ),
-    gauge(
+    pvar(
         "throttled_by_receivers",
         MEMORY,
-        Class::Counter,
-        Source::Process(|tally| tally.throttled.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.throttled.get()),
         "Times that a receiver has asked the process to announce its messages, because too many were unexpected there.",
     ),
-    gauge(
+    pvar(
         "released_by_receivers",
         MEMORY,
-        Class::Counter,
-        Source::Process(|tally| tally.released.get()),
+        PvarClass::Counter,
+        PvarSource::Process(|tally| tally.released.get()),
         "Times that a receiver which had asked the process to announce its messages has taken that back.",
     ),
     timed!("barrier", "Barrier"),
@@ -679,182 +682,182 @@ pub const GAUGES: &[Gauge] = &[
     timed!("neighbor_alltoall", "Neighbor_alltoall"),
     timed!("neighbor_alltoallv", "Neighbor_alltoallv"),
     timed!("neighbor_alltoallw", "Neighbor_alltoallw"),
-    gauge(
+    pvar(
         "net_registrations",
         NETWORK,
-        Class::Counter,
-        Source::Process(|_| net(|it| it.1.registered)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| net(|it| it.1.registered)),
         "Regions of memory that were registered with ports of the network.",
     ),
-    gauge(
+    pvar(
         "net_registered_bytes",
         NETWORK,
-        Class::Level,
-        Source::Process(|_| net(|it| it.1.registered_bytes)),
+        PvarClass::Level,
+        PvarSource::Process(|_| net(|it| it.1.registered_bytes)),
         "Bytes that are registered now; of memory that several ports know, as often.",
     ),
-    gauge(
+    pvar(
         "net_registered_bytes_most",
         NETWORK,
-        Class::Generic,
-        Source::Process(|_| net(|it| it.1.registered_most_bytes)),
+        PvarClass::Generic,
+        PvarSource::Process(|_| net(|it| it.1.registered_most_bytes)),
         "The most bytes that were registered at any time, since MPI is initialized.",
     ),
-    gauge(
+    pvar(
         "communicator_posted_recvq_length",
         MESSAGES,
-        Class::Level,
-        Source::Queue(Queued::Posted),
+        PvarClass::Level,
+        PvarSource::Queue(Queued::Posted),
         "Length of the communicator's queue of posted receives: what has begun and no message has matched, but for collectives. As long \
          as somebody has a handle of this variable, receives of the process cost some more time.",
     )
-    .of(Number::Unsigned),
-    gauge(
+    .of(PvarNumber::Unsigned),
+    pvar(
         "qmp_sends",
         QMP,
-        Class::Counter,
-        Source::Process(|_| channels(|it| it.sends)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| channels(|it| it.sends)),
         "Sends over channels of QMP that were started and waited for.",
     ),
-    gauge(
+    pvar(
         "qmp_receives",
         QMP,
-        Class::Counter,
-        Source::Process(|_| channels(|it| it.receives)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| channels(|it| it.receives)),
         "Receives over channels of QMP that were started and waited for.",
     ),
-    gauge(
+    pvar(
         "qmp_late_gates",
         QMP,
-        Class::Counter,
-        Source::Process(|_| channels(|it| it.late_gates)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| channels(|it| it.late_gates)),
         "Sends over channels of QMP that were started before their receiver had opened its gate, which is to say where the bytes \
          belong; what is large waits for it.",
     ),
-    gauge(
+    pvar(
         "qmp_direct_bytes",
         QMP,
-        Class::Aggregate,
-        Source::Process(|_| channels(|it| it.direct_bytes)),
+        PvarClass::Aggregate,
+        PvarSource::Process(|_| channels(|it| it.direct_bytes)),
         "Bytes that channels of QMP have moved from where they were to where they belong, in one go; counted by the sender.",
     ),
-    gauge(
+    pvar(
         "qmp_copied_bytes",
         QMP,
-        Class::Aggregate,
-        Source::Process(|_| channels(|it| it.packed_bytes)),
+        PvarClass::Aggregate,
+        PvarSource::Process(|_| channels(|it| it.packed_bytes)),
         "Bytes that channels of QMP have copied once more, at either end: small blocks with gaps, and memory that the other end \
          cannot reach.",
     ),
-    gauge(
+    pvar(
         "qmp_early_bytes",
         QMP,
-        Class::Aggregate,
-        Source::Process(|_| channels(|it| it.eager_bytes)),
+        PvarClass::Aggregate,
+        PvarSource::Process(|_| channels(|it| it.eager_bytes)),
         "Bytes of small messages that channels of QMP have sent before their gate was open.",
     ),
-    gauge(
+    pvar(
         "qmp_frame_bytes",
         QMP,
-        Class::Aggregate,
-        Source::Process(|_| channels(|it| it.streamed_bytes)),
+        PvarClass::Aggregate,
+        PvarSource::Process(|_| channels(|it| it.streamed_bytes)),
         "Bytes that channels of QMP have sent in frames, since nobody can write to the memory of the receiver.",
     ),
-    gauge(
+    pvar(
         "qmp_writes",
         QMP,
-        Class::Counter,
-        Source::Process(|_| channels(|it| it.writes)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| channels(|it| it.writes)),
         "Writes to where messages belong, by channels of QMP.",
     ),
-    gauge(
+    pvar(
         "qmp_gates_told",
         QMP,
-        Class::Counter,
-        Source::Process(|_| channels(|it| it.gates)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| channels(|it| it.gates)),
         "Gates that channels of QMP have told of in frames; within a node most are opened by a store, and not counted.",
     ),
-    gauge(
+    pvar(
         "qmp_allocations",
         QMP,
-        Class::Counter,
-        Source::Process(|_| channels(|it| it.allocations)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| channels(|it| it.allocations)),
         "Times that channels of QMP have asked for memory: as a rule, when they are declared and never later.",
     ),
-    gauge(
+    pvar(
         "qmp_refused",
         QMP,
-        Class::Counter,
-        Source::Process(|_| channels(|it| it.refused)),
+        PvarClass::Counter,
+        PvarSource::Process(|_| channels(|it| it.refused)),
         "Frames and words for channels of QMP that made no sense and changed nothing.",
     ),
-    gauge(
+    pvar(
         "launch_command_ns",
         LAUNCH,
-        Class::Generic,
-        Source::Process(|_| took_ns(Lap::Command)),
+        PvarClass::Generic,
+        PvarSource::Process(|_| took_ns(Lap::Command)),
         "Nanoseconds from the beginning of rmpiexec until it had understood its command line and looked at the programs. 0 where another \
          launcher has started the process, or none.",
     ),
-    gauge(
+    pvar(
         "launch_hosts_ns",
         LAUNCH,
-        Class::Generic,
-        Source::Process(|_| took_ns(Lap::Hosts)),
+        PvarClass::Generic,
+        PvarSource::Process(|_| took_ns(Lap::Hosts)),
         "Nanoseconds that rmpiexec then took to reach all hosts. 0 in a job of one host, where another launcher has started the process, or \
          none.",
     ),
-    gauge(
+    pvar(
         "launch_daemons_ns",
         LAUNCH,
-        Class::Generic,
-        Source::Process(|_| took_ns(Lap::Daemons)),
+        PvarClass::Generic,
+        PvarSource::Process(|_| took_ns(Lap::Daemons)),
         "Nanoseconds that rmpiexec then took until its daemons had found and made all that ranks need. 0 where another launcher has started \
          the process, or none.",
     ),
-    gauge(
+    pvar(
         "launch_start_ns",
         LAUNCH,
-        Class::Generic,
-        Source::Process(|_| took_ns(Lap::Start)),
+        PvarClass::Generic,
+        PvarSource::Process(|_| took_ns(Lap::Start)),
         "Nanoseconds from when the daemon of the host was told to start ranks until the process became its program. 0 where another launcher \
          has started the process, or none.",
     ),
-    gauge(
+    pvar(
         "launch_program_ns",
         LAUNCH,
-        Class::Generic,
-        Source::Process(|_| took_ns(Lap::Program)),
+        PvarClass::Generic,
+        PvarSource::Process(|_| took_ns(Lap::Program)),
         "Nanoseconds from when the process became its program until it called MPI_Init or the like: the dynamic linker, and what the program \
          did before. 0 where another launcher has started the process, or none.",
     ),
-    gauge(
+    pvar(
         "init_job_ns",
         LAUNCH,
-        Class::Generic,
-        Source::Process(|_| took_ns(Lap::Job)),
+        PvarClass::Generic,
+        PvarSource::Process(|_| took_ns(Lap::Job)),
         "Nanoseconds of MPI_Init in which the process read its settings and learnt of its job: from what rmpiexec has left it, or, where \
          another launcher has started it, from that and the other ranks, for which it waits.",
     ),
-    gauge(
+    pvar(
         "init_network_ns",
         LAUNCH,
-        Class::Generic,
-        Source::Process(|_| took_ns(Lap::Network)),
+        PvarClass::Generic,
+        PvarSource::Process(|_| took_ns(Lap::Network)),
         "Nanoseconds of MPI_Init in which the process opened shared memory and the network, and, where another launcher has started it on one of \
          several hosts, waited for the ranks of the others to have done so.",
     ),
-    gauge(
+    pvar(
         "init_rest_ns",
         LAUNCH,
-        Class::Generic,
-        Source::Process(|_| took_ns(Lap::Rest)),
+        PvarClass::Generic,
+        PvarSource::Process(|_| took_ns(Lap::Rest)),
         "Nanoseconds of MPI_Init after the network was open: communicators and the state of the library. Under rmpiexec ranks of other hosts \
          are looked for when the process first sends them something.",
     ),
 ];
 
-const _: () = assert!(GAUGES.len() == 90 + 3 * COLLECTIVES.len());
+const _: () = assert!(PVARS.len() == 90 + 3 * COLLECTIVES.len());
 
 #[cfg(test)]
 mod tests {
@@ -862,11 +865,11 @@ mod tests {
 
     #[test]
     fn s15_3_7_types_fit_their_classes_and_names_are_unique() {
-        for (at, gauge) in GAUGES.iter().enumerate() {
-            let name = gauge.name;
-            let same = |other: &Gauge| other.name == name;
-            assert!(!GAUGES[..at].iter().any(same), "{name}");
-            assert!(gauge.text.ends_with('.') && gauge.category.place().is_some());
+        for (at, pvar) in PVARS.iter().enumerate() {
+            let name = pvar.name;
+            let same = |other: &PerformanceVariable| other.name == name;
+            assert!(!PVARS[..at].iter().any(same), "{name}");
+            assert!(pvar.text.ends_with('.') && pvar.category.place().is_some());
             // Who searches finds it alone.
             for word in [
                 " those.",
@@ -876,20 +879,23 @@ mod tests {
                 " such ",
                 "so long",
             ] {
-                assert!(!gauge.text.contains(word), "{name}: {word}");
+                assert!(!pvar.text.contains(word), "{name}: {word}");
             }
-            let fits = match gauge.class {
-                Class::State => matches!(gauge.kind, Number::Int(_)),
-                Class::Percentage | Class::Timer => gauge.kind == Number::Double,
-                Class::Counter | Class::Level | Class::Size | Class::Aggregate => {
-                    matches!(gauge.kind, Number::Unsigned | Number::Long)
+            let fits = match pvar.class {
+                PvarClass::State => matches!(pvar.kind, PvarNumber::Int(_)),
+                PvarClass::Percentage | PvarClass::Timer => pvar.kind == PvarNumber::Double,
+                PvarClass::Counter | PvarClass::Level | PvarClass::Size | PvarClass::Aggregate => {
+                    matches!(pvar.kind, PvarNumber::Unsigned | PvarNumber::Long)
                 }
-                Class::HighWatermark | Class::LowWatermark => gauge.kind == Number::Long,
-                Class::Generic => true,
+                PvarClass::HighWatermark | PvarClass::LowWatermark => pvar.kind == PvarNumber::Long,
+                PvarClass::Generic => true,
             };
             assert!(fits, "{name}");
-            let watches = matches!(gauge.class, Class::HighWatermark | Class::LowWatermark);
-            let is_extreme = matches!(gauge.source, Source::Extreme(_));
+            let watches = matches!(
+                pvar.class,
+                PvarClass::HighWatermark | PvarClass::LowWatermark
+            );
+            let is_extreme = matches!(pvar.source, PvarSource::Extreme(_));
             assert_eq!(watches, is_extreme, "{name}");
         }
     }
@@ -897,15 +903,15 @@ mod tests {
     #[test]
     fn the_phases_of_the_start_stand_on_the_page_of_variables_in_their_order() {
         let page = include_str!("../../../../../docs/variables.md");
-        let phases = GAUGES.iter().filter(|gauge| gauge.name.ends_with("_ns"));
-        let rows = phases.map(|gauge| page.find(&format!("\n| `{}` |", gauge.name)));
+        let phases = PVARS.iter().filter(|pvar| pvar.name.ends_with("_ns"));
+        let rows = phases.map(|pvar| page.find(&format!("\n| `{}` |", pvar.name)));
         let rows: Vec<usize> = rows.map(|row| row.unwrap()).collect();
         assert!(rows.len() == 8 && rows.is_sorted(), "{rows:?}");
     }
 
     #[test]
     fn a_share_is_between_nothing_and_one() {
-        let tally = Tally::default();
+        let tally = EngineCounters::default();
         assert_eq!(budget_used(&tally), 0.0_f64.to_bits());
         tally.kept_bytes.add(1);
         assert_eq!(budget_used(&tally), 1.0_f64.to_bits());

@@ -3,19 +3,19 @@
 
 use std::collections::VecDeque;
 
-use channel::claimed::{InletName, Outlet, Passage};
+use channel::claimed::{ClaimOutcome, InletName, Outlet};
 use engine::{Peer, RequestId};
 
-use super::{BOUND, Gates, LEFT, Name, tell};
+use super::{BOUND, GateName, LEFT, MessageGates, tell};
 use crate::carrier::carrier;
-use crate::operation::Target;
+use crate::operation::SendTarget;
 use crate::pump::Pump;
 use crate::user_buf;
 
-/// What this process sends to one receiver with one tag in one context.
+/// Messages to one receiver with one tag in one context.
 #[derive(Debug)]
-pub(super) struct Out {
-    pub(super) name: Name,
+pub(super) struct OutboundClass {
+    pub(super) name: GateName,
     /// Requests that are of it.
     pub(super) members: u32,
     /// While it is bound.
@@ -32,8 +32,8 @@ pub(super) struct Out {
     misses: u32,
 }
 
-impl Out {
-    pub(super) fn new(name: Name) -> Self {
+impl OutboundClass {
+    pub(super) fn new(name: GateName) -> Self {
         Self {
             name,
             members: 0,
@@ -61,9 +61,9 @@ impl Out {
     }
 }
 
-impl Gates {
+impl MessageGates {
     /// The class of this name, if it is bound.
-    pub(super) fn bound_out(&self, name: Name) -> Option<u32> {
+    pub(super) fn bound_out(&self, name: GateName) -> Option<u32> {
         let class = *self.out_names.get(&name)?;
         let out = &self.out[class as usize];
         out.outlet.is_some().then_some(class)
@@ -80,12 +80,12 @@ impl Gates {
         }
         if out.waiting.is_empty() {
             match self.try_gate(pump, request, class) {
-                Passage::Done => {
+                ClaimOutcome::Done => {
                     pump.engine.restart_sent(request);
                     return true;
                 }
-                Passage::Closed if !is_kept(pump, request) => {}
-                Passage::Closed | Passage::Barred => {
+                ClaimOutcome::Closed if !is_kept(pump, request) => {}
+                ClaimOutcome::Closed | ClaimOutcome::Barred => {
                     let out = &mut self.out[class as usize];
                     out.skip();
                     let name = out.name;
@@ -105,31 +105,31 @@ impl Gates {
 
     /// The message of the next number goes through its gate, if that opens soon.
     #[inline]
-    fn try_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> Passage {
+    fn try_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> ClaimOutcome {
         let out = &self.out[class as usize];
         let is_patient = out.misses < MOST_MISSES && pump.fabric.is_attentive();
         for _ in 0..if is_patient { SHORT_LOOKS } else { 1 } {
             let passage = self.pass_gate(pump, request, class);
-            if passage != Passage::Closed {
+            if passage != ClaimOutcome::Closed {
                 return passage;
             }
             std::hint::spin_loop();
         }
         self.out[class as usize].misses += 1;
-        Passage::Closed
+        ClaimOutcome::Closed
     }
 
     #[inline]
-    fn pass_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> Passage {
+    fn pass_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> ClaimOutcome {
         let out = &mut self.out[class as usize];
         let Some((outlet, _)) = &mut out.outlet else {
-            return Passage::Barred;
+            return ClaimOutcome::Barred;
         };
         let fields = pump.engine.arena().fields(request);
         let memory = user_buf::of_request(fields, 0, fields.bytes);
         let peer = carrier(Peer(fields.peer));
         let passage = outlet.pass(&mut pump.fabric, peer, out.number, memory.as_slice());
-        if passage == Passage::Done {
+        if passage == ClaimOutcome::Done {
             out.number += 1;
             out.misses = 0;
             let tally = pump.engine.tally();
@@ -159,9 +159,9 @@ impl Gates {
         let mut moved = false;
         while let Some(first) = self.out[class as usize].waiting.front().copied() {
             match self.pass_gate(pump, first, class) {
-                Passage::Done => pump.engine.sent_beside(first),
-                Passage::Closed if !is_kept(pump, first) => return moved,
-                Passage::Closed | Passage::Barred => {
+                ClaimOutcome::Done => pump.engine.sent_beside(first),
+                ClaimOutcome::Closed if !is_kept(pump, first) => return moved,
+                ClaimOutcome::Closed | ClaimOutcome::Barred => {
                     self.flush(pump, self.out[class as usize].name);
                     return true;
                 }
@@ -183,14 +183,14 @@ impl Gates {
     /// All that waits for the same receiver in the same context goes the ordinary way, in the order of the starts: a receive of any
     /// tag may take it, and must not find what was sent later before it.
     #[inline]
-    fn flush(&mut self, pump: &mut Pump, name: Name) {
+    fn flush(&mut self, pump: &mut Pump, name: GateName) {
         if !self.waiting.is_empty() {
             self.flush_waiting(pump, name);
         }
     }
 
     #[inline(never)]
-    fn flush_waiting(&mut self, pump: &mut Pump, name: Name) {
+    fn flush_waiting(&mut self, pump: &mut Pump, name: GateName) {
         let mut all: Vec<(u64, RequestId, u32)> = Vec::new();
         let out = &mut self.out;
         self.waiting.retain(|class| {
@@ -212,8 +212,8 @@ impl Gates {
     /// A send that is none of a class's own is about to go: it takes a number if it is a message of a class.
     #[cold]
     #[inline(never)]
-    pub(crate) fn mind_send(&mut self, pump: &mut Pump, target: Target) {
-        let name = Name {
+    pub(crate) fn mind_send(&mut self, pump: &mut Pump, target: SendTarget) {
+        let name = GateName {
             context: target.context.0,
             peer: target.peer.0,
             tag: target.tag,
@@ -231,7 +231,7 @@ impl Gates {
     }
 
     /// A receiver asks for gates.
-    pub(super) fn take_bind(&mut self, pump: &mut Pump, name: Name, inlet: InletName) {
+    pub(super) fn take_bind(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
         if pump.engine.is_drowned(name.peer()) {
             return pump.refuse();
         }
@@ -259,7 +259,7 @@ impl Gates {
     }
 
     /// A receiver opens gates no more.
-    pub(super) fn take_unbind(&mut self, pump: &mut Pump, name: Name, inlet: InletName) {
+    pub(super) fn take_unbind(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
         let Some(class) = self.bound_out(name) else {
             return;
         };

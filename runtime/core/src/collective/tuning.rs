@@ -4,11 +4,11 @@
 use super::block_pieces;
 use super::choice::{Allgather, Alltoall, Choices};
 use crate::Payload;
-use crate::var::{Values, Variable};
+use crate::var::{Variable, VariableValues};
 
-/// Where the ranks of a communicator meet.
+/// How the ranks of a communicator are placed: all at one board, on several nodes, or neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CommPlacement {
     /// At a board of all of them.
     Board,
     /// Those of one node with each other: they are on several nodes.
@@ -17,9 +17,9 @@ pub enum Place {
     Apart,
 }
 
-/// Rows of the variable table, and what the launcher told all ranks alike.
+/// The settings by which collectives choose their algorithms; the same in all ranks.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct CollectiveTuning {
     /// Through one rank, so that each other one waits once, and not in rounds: where ranks share cores, waiting is what
     /// costs, not the number of messages.
     pub flat: bool,
@@ -57,9 +57,9 @@ pub struct Shape {
     pub window_ranks: usize,
 }
 
-impl Shape {
+impl CollectiveTuning {
     /// `crowded`: the ranks of some node of the job outnumber the CPUs there, as the launcher has told all of them.
-    pub(crate) fn new(values: &Values, crowded: bool) -> Self {
+    pub(crate) fn new(values: &VariableValues, crowded: bool) -> Self {
         let size = |variable| usize::try_from(values.get(variable)).unwrap_or(usize::MAX);
         let flat = match values.get(Variable::Collectives) {
             0 => crowded,
@@ -154,15 +154,15 @@ impl Shape {
     /// Whether the blocks of all ranks, of this size each, are collected as one piece of dense bytes: then they may go over a
     /// board, or several in one message.
     #[must_use]
-    pub fn gathers_bytes(self, block_bytes: usize, ranks: usize, place: Place) -> bool {
+    pub fn gathers_bytes(self, block_bytes: usize, ranks: usize, place: CommPlacement) -> bool {
         let usual = || {
             self.is_carried(block_bytes, ranks)
                 || self.is_flat(block_bytes.saturating_mul(ranks))
                 || match place {
-                    Place::Board => self.gathers_at_board(block_bytes, ranks),
+                    CommPlacement::Board => self.gathers_at_board(block_bytes, ranks),
                     // Of any size: a node takes each block of another one once, and not once for each of its ranks.
-                    Place::Nodes => self.boards,
-                    Place::Apart => false,
+                    CommPlacement::Nodes => self.boards,
+                    CommPlacement::Apart => false,
                 }
         };
         match self.choice.allgather {
@@ -183,13 +183,15 @@ impl Shape {
 
     /// The same of those that all exchange with all.
     #[must_use]
-    pub fn exchanges_bytes(self, block_bytes: usize, ranks: usize, place: Place) -> bool {
+    pub fn exchanges_bytes(self, block_bytes: usize, ranks: usize, place: CommPlacement) -> bool {
         let usual = || {
             self.is_carried(block_bytes, ranks)
                 || match place {
-                    Place::Board => self.exchanges_at_board(block_bytes.saturating_mul(ranks)),
-                    Place::Nodes => self.boards && block_bytes <= self.node_bytes,
-                    Place::Apart => false,
+                    CommPlacement::Board => {
+                        self.exchanges_at_board(block_bytes.saturating_mul(ranks))
+                    }
+                    CommPlacement::Nodes => self.boards && block_bytes <= self.node_bytes,
+                    CommPlacement::Apart => false,
                 }
         };
         match self.choice.alltoall {
@@ -214,36 +216,43 @@ mod tests {
     fn blocks_are_carried_from_so_many_ranks_on_as_the_settings_say() {
         let given = |text: &str| [("RMPI_CARRY_RANKS".to_owned(), text.to_owned())];
         for (text, least) in [("5", 5), ("2", 2), ("100", 100)] {
-            let (values, _) = Values::from_environment(given(text).into_iter());
-            let shape = Shape::new(&values, false);
+            let (values, _) = VariableValues::from_environment(given(text).into_iter());
+            let shape = CollectiveTuning::new(&values, false);
             assert!(shape.is_carried(8, least) && !shape.is_carried(8, least - 1));
         }
     }
 
     #[test]
     fn what_all_ranks_read_goes_over_a_board_up_to_its_limit() {
-        let (values, _) = Values::from_environment(std::iter::empty());
-        let (alone, crowded) = (Shape::new(&values, false), Shape::new(&values, true));
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
+        let (alone, crowded) = (
+            CollectiveTuning::new(&values, false),
+            CollectiveTuning::new(&values, true),
+        );
         for (block, ranks, goes) in [(4096, 2, true), (4097, 2, false), (32768, 3, true)] {
             assert_eq!(
-                alone.gathers_bytes(block, ranks, Place::Board),
+                alone.gathers_bytes(block, ranks, CommPlacement::Board),
                 goes,
                 "{block}"
             );
-            assert!(!alone.gathers_bytes(block, ranks, Place::Apart));
+            assert!(!alone.gathers_bytes(block, ranks, CommPlacement::Apart));
         }
-        assert!(!alone.gathers_bytes(32769, 8, Place::Board));
+        assert!(!alone.gathers_bytes(32769, 8, CommPlacement::Board));
         for (block, ranks, goes) in [(2048, 2, true), (2049, 2, false), (512, 8, true)] {
             assert_eq!(
-                alone.exchanges_bytes(block, ranks, Place::Board),
+                alone.exchanges_bytes(block, ranks, CommPlacement::Board),
                 goes,
                 "{block}"
             );
         }
-        assert!(crowded.exchanges_bytes(1024, 64, Place::Board));
-        assert!(!crowded.exchanges_bytes(1025, 64, Place::Board));
+        assert!(crowded.exchanges_bytes(1024, 64, CommPlacement::Board));
+        assert!(!crowded.exchanges_bytes(1025, 64, CommPlacement::Board));
         let (values, _) =
-            Values::from_environment([("RMPI_BOARD_LIMIT".into(), "0".into())].into_iter());
-        assert!(!Shape::new(&values, true).exchanges_bytes(1024, 64, Place::Board));
+            VariableValues::from_environment([("RMPI_BOARD_LIMIT".into(), "0".into())].into_iter());
+        assert!(!CollectiveTuning::new(&values, true).exchanges_bytes(
+            1024,
+            64,
+            CommPlacement::Board
+        ));
     }
 }
