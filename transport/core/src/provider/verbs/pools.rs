@@ -61,7 +61,7 @@ impl SendPool {
     }
 
     /// Whether a note of any length finds room now.
-    pub(super) fn has_for_long_note<P: Port>(&mut self, rails: &mut [Rail<P>]) -> bool {
+    pub(super) fn has_for_long_note<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) -> bool {
         if self.large.free.is_empty() {
             self.large.grow(rails);
         }
